@@ -1,0 +1,1 @@
+"""agentsgym: train LLM agents that learn within a task."""

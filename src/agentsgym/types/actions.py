@@ -1,0 +1,140 @@
+"""What is asked of an agent and what it answers, as text and as tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+ActionKind = Literal["action", "reflection"]
+
+
+class Message(TypedDict):
+    """One turn of a conversation; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one action is sampled.
+
+    `temperature` 0 is greedy. `top_p` 1.0 and `top_k` 0 switch truncation off. An action ends at
+    the model's end-of-turn token, when its text contains one of `stop`, or after `max_tokens`.
+    Raises ValueError for a value outside its range.
+    """
+
+    max_tokens: int = 64
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or positive, got {self.top_k}")
+        if any(not text for text in self.stop):
+            raise ValueError("stop strings must not be empty")
+
+    @property
+    def truncates(self) -> bool:
+        """Whether top-p or top-k cuts the distribution, which biases a policy-gradient ratio."""
+        return self.top_p < 1.0 or self.top_k > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an agent did in one step.
+
+    `token_ids` are the ids that the engine sampled, the end-of-turn token included, and
+    `logprobs` (nats) their log-probabilities under the untruncated distribution at the sampling
+    temperature. Both are None for an agent that only speaks text.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    finish_reason: FinishReason = "stop"
+    policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.token_ids is None:
+            return
+        if self.logprobs is None or len(self.logprobs) != len(self.token_ids):
+            given = None if self.logprobs is None else len(self.logprobs)
+            raise ValueError(f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}")
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the token cap cut the action off."""
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """A session's question to its agent: what do you do now?
+
+    `messages` is the conversation so far. `context` holds the same as token ids (empty without a
+    tokenizer); it is a live view that only grows while the request is open. `max_tokens` is what
+    the rollout's token budget leaves (None: no budget).
+    """
+
+    session_id: str
+    messages: Sequence[Message]
+    context: Sequence[int] = ()
+    kind: ActionKind = "action"
+    max_tokens: int | None = None
+    seed: int = 0
+    sampled_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One action to sample, addressed by its session (a session has one request open at a time).
+
+    `token_ids` is the whole context; an engine that kept the session's cache reads only what is
+    new. The noise of the k-th sampled token is a function of (`seed`, `sampled_before` + k) alone.
+    `group` names sessions that start from the same prompt, so that an engine may share it.
+    """
+
+    session_id: str
+    token_ids: Sequence[int]
+    sampling: SamplingParams
+    seed: int = 0
+    sampled_before: int = 0
+    messages: Sequence[Message] = ()
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """The answer to a GenerationRequest; `error` holds the reason where `finish_reason` is error."""
+
+    session_id: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    text: str = ""
+    finish_reason: FinishReason = "stop"
+    error: str | None = None
+    policy_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What an engine did since it was made.
+
+    `occupancy` is the mean over forward passes of (sequences in the pass) / min(open requests,
+    capacity): below 1 where slots idled although work was waiting.
+    """
+
+    forward_passes: int = 0
+    sampled_tokens: int = 0
+    read_tokens: int = 0
+    occupancy: float = 1.0
+    extra: dict[str, float] = field(default_factory=dict)

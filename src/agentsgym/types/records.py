@@ -1,0 +1,148 @@
+"""What was played: steps, episodes, rows of tokens, rollouts. Frozen, ragged, no tensors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsgym.types.actions import ActionKind, Message
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpan:
+    """Where the agent tokens of one step stand in a row: positions `start` up to `stop`."""
+
+    episode: int
+    step: int
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """Number of agent tokens."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One agent action and the environment's answer to it.
+
+    `index` counts from 0 within the episode and `kind` "reflection" marks an action between
+    episodes. `reward` includes, on an episode's last step, what `_calculate_reward` gave beyond
+    the sum of the steps. `token_rewards` are the environment's own per-token rewards, if any.
+    """
+
+    index: int
+    observation: str
+    action: str
+    reward: float
+    done: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+    malformed: bool = False
+    truncated: bool = False
+    kind: ActionKind = "action"
+    anchor: str | None = None
+    token_rewards: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One play of a task. `score_weight` is 0.0 in a free shot, else 1.0.
+
+    `reward` is the raw episode reward (the sum of its steps' rewards). `stop_reason` says what
+    ended it: "done" or what the environment called it, "max_steps", "malformed",
+    "max_rollout_tokens", "error".
+    """
+
+    index: int
+    steps: tuple[Step, ...]
+    messages: tuple[Message, ...]
+    reward: float
+    score_weight: float
+    stop_reason: str
+
+    @property
+    def win(self) -> bool | None:
+        """What the environment put into `info["win"]` of the last step; None if it says nothing."""
+        if not self.steps:
+            return None
+        value = self.steps[-1].info.get("win")
+        return None if value is None else bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence of T tokens as the model sees it.
+
+    `token_ids`, `agent_token_mask` (1 for sampled tokens), `logprobs` (0.0 elsewhere) and
+    `per_token_rewards` (0.0 elsewhere) have length T. `spans` lists the steps whose tokens carry
+    loss here. `begins` says why the row starts: "episode", or "template" where the chat template
+    rewrote the history. `sampled` is False where a text agent's words were tokenised by us, so
+    that `logprobs` are all 0.0 and mean nothing.
+    """
+
+    session_id: str
+    group: int
+    rollout: int
+    token_ids: tuple[int, ...]
+    agent_token_mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    per_token_rewards: tuple[float, ...]
+    spans: tuple[StepSpan, ...]
+    begins: str = "episode"
+    sampled: bool = True
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of tokens before the first agent token (T where there is none)."""
+        return self.agent_token_mask.index(1) if 1 in self.agent_token_mask else len(self.token_ids)
+
+    @property
+    def episodes(self) -> tuple[int, ...]:
+        """Episode index of each span."""
+        return tuple(span.episode for span in self.spans)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Step index, within its episode, of each span."""
+        return tuple(span.step for span in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One sampled trial: `group` numbers the task in the batch, `index` the rollout in the group."""
+
+    session_id: str
+    group: int
+    index: int
+    env_class_path: str
+    env_config: Mapping[str, Any]
+    task_data: Mapping[str, Any]
+    episodes: tuple[Episode, ...]
+    rows: tuple[Row, ...]
+    error: str | None = None
+    seed: int = 0
+    policy_version: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether an exception ended it; its tokens then train nothing."""
+        return self.error is not None
+
+    @property
+    def final_reward(self) -> float:
+        """Mean raw reward of the scored episodes; NaN where the rollout failed."""
+        scored = [episode.reward for episode in self.episodes if episode.score_weight > 0]
+        if self.failed or not scored:
+            return math.nan
+        return sum(scored) / len(scored)
+
+    @property
+    def agent_tokens(self) -> int:
+        """Number of agent tokens in all rows."""
+        return sum(sum(row.agent_token_mask) for row in self.rows)
+
+
+def count_steps(episodes: Sequence[Episode]) -> int:
+    """Number of actions in the episodes, reflections not counted."""
+    return sum(step.kind == "action" for episode in episodes for step in episode.steps)
