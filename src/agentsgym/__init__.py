@@ -1,1 +1,46 @@
-"""agentsgym: train LLM agents that learn within a task."""
+"""agentsgym: train LLM agents that learn within a task.
+
+Names are loaded on first use, so `import agentsgym` imports neither torch nor TRL.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
+    from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
+    from agentsgym.envs.twenty_questions import OptimalAgent, TwentyQuestionsEnv
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+    from agentsgym.types import Agent, RolloutBatch, SamplingParams
+
+_HOMES = {
+    "Agent": "agentsgym.types",
+    "DirectOutputAgent": "agentsgym.agents",
+    "EnvPool": "agentsgym.envs",
+    "GRPOEnvConfig": "agentsgym.training",
+    "GRPOEnvTrainer": "agentsgym.training",
+    "HumanAgent": "agentsgym.agents",
+    "Key": "agentsgym.envs",
+    "MultistepEnv": "agentsgym.envs",
+    "OptimalAgent": "agentsgym.envs.twenty_questions",
+    "RolloutBatch": "agentsgym.types",
+    "SamplingParams": "agentsgym.types",
+    "ScriptedAgent": "agentsgym.agents",
+    "TwentyQuestionsEnv": "agentsgym.envs.twenty_questions",
+    "make": "agentsgym.envs",
+    "register": "agentsgym.envs",
+    "task_dataset": "agentsgym.envs",
+}
+
+__version__ = "0.1.0"
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agentsgym' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,29 @@
+"""Environments: the base class, the registry, dataset rows, one folder per environment."""
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.registry import (
+    AllowImports,
+    UnknownEnvironment,
+    find,
+    make,
+    register,
+    registered,
+)
+from agentsgym.envs.rows import EnvPool, TaskRow, check_row, task_dataset
+
+__all__ = [
+    "AllowImports",
+    "ConfigError",
+    "EnvPool",
+    "Key",
+    "MultistepEnv",
+    "TaskRow",
+    "UnknownEnvironment",
+    "check_row",
+    "find",
+    "make",
+    "register",
+    "registered",
+    "task_dataset",
+]

@@ -68,7 +68,9 @@ class Action:
             return
         if self.logprobs is None or len(self.logprobs) != len(self.token_ids):
             given = None if self.logprobs is None else len(self.logprobs)
-            raise ValueError(f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}")
+            raise ValueError(
+                f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}"
+            )
 
     @property
     def truncated(self) -> bool:

@@ -84,10 +84,14 @@ class RolloutBatch(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         failed = sum(rollout.failed for rollout in self.rollouts)
-        return f"RolloutBatch({len(self.rollouts)} rollouts, {len(self.rows)} rows, {failed} failed)"
+        return (
+            f"RolloutBatch({len(self.rollouts)} rollouts, {len(self.rows)} rows, {failed} failed)"
+        )
 
     def _last_rows(self) -> list[Row]:
-        return [rollout.rows[-1] if rollout.rows else _empty_row(rollout) for rollout in self.rollouts]
+        return [
+            rollout.rows[-1] if rollout.rows else _empty_row(rollout) for rollout in self.rollouts
+        ]
 
     def _padder(self, source: str) -> Callable[[], list[Any]]:
         fill = self.pad_token_id if source == "full_token_ids" else 0
@@ -163,4 +167,3 @@ def pad_id(tokenizer: Any) -> int:
     """The tokenizer's pad token id, 0 where it has none (or there is no tokenizer)."""
     value: int | None = getattr(tokenizer, "pad_token_id", None)
     return 0 if value is None else value
-

@@ -31,9 +31,7 @@ class Tokenizer(Protocol):
 class Agent(Protocol):
     """Whoever plays. `agent_state` is None at a rollout's first step, then what was returned."""
 
-    def get_action(
-        self, messages: list[Message], agent_state: Any
-    ) -> tuple[str, Any]:
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """Answer the conversation `messages` with the action's text and the agent's next state."""
         ...
 

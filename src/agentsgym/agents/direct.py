@@ -1,0 +1,45 @@
+"""The model-backed agent: what the model says is the action."""
+
+from typing import Any
+
+from agentsgym.tokens import codec_for
+from agentsgym.types import Engine, GenerationRequest, Message, SamplingParams
+
+
+class DirectOutputAgent:
+    """Samples every action from an engine and takes its text as it is.
+
+    Rollouts hand the engine token ids and keep the sampled ids; `get_action` serves callers that
+    hold a conversation as messages.
+    """
+
+    def __init__(
+        self, engine: Engine, sampling: SamplingParams | None = None, *, seed: int = 0
+    ) -> None:
+        self.engine = engine
+        self.sampling = sampling or SamplingParams()
+        self._seed = seed
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """Sample one action; the state counts the tokens sampled so far, which keeps noise fresh."""
+        sampled = int(agent_state or 0)
+        session_id = f"direct-{id(self)}"
+        self.engine.submit(
+            [
+                GenerationRequest(
+                    session_id=session_id,
+                    token_ids=codec_for(self.engine.tokenizer).open(messages).token_ids,
+                    sampling=self.sampling,
+                    seed=self._seed,
+                    sampled_before=sampled,
+                    messages=messages,
+                )
+            ]
+        )
+        result = next(
+            r for r in iter(self.engine.poll, None) for r in r if r.session_id == session_id
+        )
+        self.engine.release([session_id])
+        if result.finish_reason == "error":
+            raise RuntimeError(f"the engine could not sample an action: {result.error}")
+        return result.text, sampled + len(result.token_ids)

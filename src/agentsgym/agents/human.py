@@ -1,0 +1,28 @@
+"""A person at the terminal."""
+
+from collections.abc import Callable
+from typing import Any
+
+from agentsgym.types import Message
+
+
+class HumanAgent:
+    """Shows what is new in the conversation and asks for the action.
+
+    `show` receives each new message's text; `ask` returns a line (EOFError and KeyboardInterrupt
+    pass through, so that the caller can end the game).
+    """
+
+    def __init__(self, show: Callable[[str], None], ask: Callable[[], str]) -> None:
+        self._show = show
+        self._ask = ask
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """Show the messages since the last action and read a line; the state counts messages."""
+        seen = int(agent_state or 0)
+        if len(messages) < seen:
+            seen = 0
+        for message in messages[seen:]:
+            if message["role"] != "assistant":
+                self._show(message["content"])
+        return self._ask(), len(messages) + 1

@@ -1,0 +1,177 @@
+"""MultistepEnv: what an author overrides, and how it is played."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from agentsgym.envs.config import COMMON_KEYS, Key, resolve
+from agentsgym.envs.episode import play_episode
+from agentsgym.envs.placement import place
+from agentsgym.envs.session import Session
+from agentsgym.tokens import Transcript, codec_for
+from agentsgym.types import Agent, Episode, RolloutBatch, Tokenizer
+
+
+class MultistepEnv:
+    """A multi-turn text environment that serves many sessions at once.
+
+    An author overrides `_initialize_episode`, `_format_prompt` and `_step_episode`, optionally
+    `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares the keys of
+    `env_config` beyond the common ones in `config_keys`. Everything about a session lives in its
+    state; randomness comes from `task_data["seed"]`, never from global random state.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer; None for play and evaluation by text.
+        env_config: settings, constant across tasks. Unknown keys and bad values raise
+            `ConfigError` with the key and what is allowed.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {}
+    """The environment's own keys; a common key may be given another default."""
+
+    blocking: ClassVar[bool] = False
+    """Whether `_step_episode` waits for something outside; it is then stepped in threads."""
+
+    reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
+    """Bounds of an episode's reward."""
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.env_config: dict[str, Any] = dict(env_config or {})
+        self.config: Mapping[str, Any] = MappingProxyType(
+            resolve(self.name, self.all_config_keys(), self.env_config)
+        )
+        self.codec = codec_for(tokenizer) if tokenizer is not None else None
+        self.active_states: dict[str, Any] = {}
+        self._open_sessions: dict[str, Session] = {}
+
+    # -- what an author overrides ---------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
+        """The state in which an episode of this task begins."""
+        raise NotImplementedError(f"{self.name} must define _initialize_episode")
+
+    def _format_prompt(self, state: Any, step: int) -> str:
+        """What the agent reads before its action number `step` (from 0 in each episode)."""
+        raise NotImplementedError(f"{self.name} must define _format_prompt")
+
+    def _step_episode(
+        self, session_id: str, state: Any, action: str
+    ) -> tuple[Any, float, bool, dict[str, Any]]:
+        """Answer an action with (next state, step reward, done, info).
+
+        Keys of `info` with a meaning: `malformed` (bool), `win` (bool, on the last step),
+        `stop_reason` (str, on the last step), `anchor` (str, equal where states are equal),
+        `token_rewards` (one float per agent token), `metrics` (name to float, averaged in logs).
+        """
+        raise NotImplementedError(f"{self.name} must define _step_episode")
+
+    def _calculate_reward(
+        self, state: Any, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
+    ) -> float:
+        """The episode's reward; what it exceeds the sum of the steps by goes to the last step."""
+        return sum(step_rewards)
+
+    def get_train_dataset(self) -> Any:
+        """Training tasks: a `datasets.Dataset` with the columns of `task_rows`."""
+        raise NotImplementedError(f"{self.name} defines no training tasks (get_train_dataset)")
+
+    def get_eval_dataset(self) -> Any:
+        """Evaluation tasks, disjoint from the training tasks."""
+        raise NotImplementedError(f"{self.name} defines no evaluation tasks (get_eval_dataset)")
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """Expected reward of the best known play on this task; None where it is not known."""
+        return None
+
+    # -- names and configuration ----------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The registered name, else the class's name."""
+        from agentsgym.envs.registry import registered_name
+
+        return registered_name(type(self)) or type(self).__name__
+
+    @property
+    def class_path(self) -> str:
+        """What a dataset row names this environment by: its registered name or dotted path."""
+        from agentsgym.envs.registry import registered_name
+
+        return registered_name(type(self)) or f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @classmethod
+    def all_config_keys(cls) -> dict[str, Key]:
+        """The common keys and those that the class and its bases declare."""
+        keys = dict(COMMON_KEYS)
+        for base in reversed(cls.__mro__):
+            keys |= vars(base).get("config_keys", {})
+        return keys
+
+    # -- playing --------------------------------------------------------------------------------
+
+    def run_trial(
+        self,
+        task_data_list: Sequence[Mapping[str, Any]],
+        agent: Agent,
+        num_rollouts: int = 1,
+        return_all_steps: bool = False,
+        *,
+        seed: int = 0,
+    ) -> RolloutBatch:
+        """Play `num_rollouts` trials on each task and return them task by task.
+
+        An engine-backed agent plays all sessions side by side; for any other,
+        `_run_complete_episode` is called once per task, rollout and episode. A session that
+        fails keeps its place with an all-zero mask and its traceback.
+        """
+        from agentsgym.rollout import run_env
+
+        return run_env(
+            self,
+            task_data_list,
+            agent,
+            num_rollouts,
+            seed=seed,
+            all_steps=return_all_steps,
+        )
+
+    def _run_complete_episode(self, session_id: str, agent: Agent) -> dict[str, Any]:
+        """Play the episode whose state stands in `active_states[session_id]` to its end.
+
+        Returns unpadded lists of one length T: `full_token_ids`, `full_attention_mask`,
+        `agent_token_mask`, `per_token_rewards`; the float `final_reward`; the conversation as
+        `final_completion_messages`; and the `episode` itself (an `Episode`).
+        """
+        from agentsgym.rollout import drive
+
+        session = self._open_sessions.get(session_id) or Session(
+            session_id, {}, Transcript(self.codec)
+        )
+        first_row = len(session.transcript.rows)
+        episode = drive(play_episode(self, session), agent, session)
+        return self._episode_dict(session, episode, first_row)
+
+    def _episode_dict(self, session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
+        rows = session.transcript.rows[first_row:] or session.transcript.rows[-1:]
+        ids = list(rows[-1].token_ids) if rows else []
+        spans = [s for s in rows[-1].spans if s.episode == episode.index] if rows else []
+        rewards = place(
+            len(ids),
+            spans,
+            [episode.steps[span.step] for span in spans],
+            placement=self.config["reward_placement"],
+            final_reward=self.config["final_reward"],
+            episode_reward=episode.reward,
+        )
+        return {
+            "full_token_ids": ids,
+            "full_attention_mask": [1] * len(ids),
+            "agent_token_mask": list(rows[-1].mask) if rows else [],
+            "per_token_rewards": rewards,
+            "final_reward": episode.reward,
+            "final_completion_messages": list(episode.messages),
+            "episode": episode,
+        }

@@ -1,0 +1,98 @@
+"""What an environment's `env_config` may hold, and the errors for what it may not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A key or value of a configuration that is not allowed; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of an `env_config`.
+
+    `kind` is the accepted type (a bool is no int here, an int is a float); `choices` lists the
+    only allowed values; `minimum` bounds numbers from below; `check` returns what is wrong with
+    a value, or None. A key whose default is None accepts None.
+    """
+
+    kind: type | tuple[type, ...]
+    default: Any = None
+    doc: str = ""
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    check: Callable[[Any], str | None] | None = None
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with `value`, or None."""
+        if value is None and self.default is None:
+            return None
+        if not self._fits(value):
+            return f"must be {self._kind_name()}, got {value!r}"
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(map(repr, self.choices))}, got {value!r}"
+        if self.minimum is not None and value < self.minimum:
+            return f"must be at least {self.minimum}, got {value!r}"
+        return self.check(value) if self.check else None
+
+    def _kinds(self) -> tuple[type, ...]:
+        return self.kind if isinstance(self.kind, tuple) else (self.kind,)
+
+    def _fits(self, value: Any) -> bool:
+        kinds = self._kinds()
+        if isinstance(value, bool):
+            return bool in kinds
+        return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+
+    def _kind_name(self) -> str:
+        return " or ".join(kind.__name__ for kind in self._kinds())
+
+
+COMMON_KEYS: dict[str, Key] = {
+    "max_steps_per_episode": Key(int, 20, "actions per episode", minimum=1),
+    "episodes_per_trial": Key(int, 1, "episodes on the same task", minimum=1),
+    "free_shots": Key(int, 0, "first episodes of a trial that are not scored", minimum=0),
+    "error_allowance": Key(int, 1, "consecutive malformed actions that are forgiven", minimum=0),
+    "system_prompt": Key(str, None, "system message before the first prompt"),
+    "reward_placement": Key(
+        str,
+        "spread",
+        "how a step's reward lies on its agent tokens in per_token_rewards",
+        choices=("spread", "broadcast", "last_token"),
+    ),
+    "final_reward": Key(
+        str,
+        "last_step",
+        "where per_token_rewards show the episode's reward",
+        choices=("last_step", "repeat", "spread"),
+    ),
+    "carry": Key(
+        str, "none", "what an episode sees of the trial's earlier ones", choices=("none",)
+    ),
+}
+
+
+def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in defaults and check everything.
+
+    Raises ConfigError naming the environment, the key, the value, and what is allowed.
+    """
+    unknown = sorted(set(given) - set(keys))
+    if unknown:
+        allowed = ", ".join(sorted(keys))
+        raise ConfigError(
+            f"{env_name}: unknown env_config key {unknown[0]!r}; allowed keys are {allowed}"
+        )
+    values = {name: given.get(name, key.default) for name, key in keys.items()}
+    for name, key in keys.items():
+        problem = key.problem(values[name])
+        if problem:
+            raise ConfigError(f"{env_name}: env_config[{name!r}] {problem}")
+    if values["free_shots"] >= values["episodes_per_trial"]:
+        raise ConfigError(
+            f"{env_name}: env_config['free_shots'] must be less than episodes_per_trial "
+            f"({values['episodes_per_trial']}), got {values['free_shots']}"
+        )
+    return values

@@ -1,0 +1,121 @@
+"""Names for environments, and the rule that a dataset must not be able to run code."""
+
+import importlib
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.types import Tokenizer
+
+_PATHS: dict[str, str] = {
+    "TwentyQuestions": "agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv"
+}
+_CLASSES: dict[str, type[MultistepEnv]] = {}
+
+AllowImports = bool | Collection[str]
+"""Which dotted paths outside the package may be imported: all, none, or these module prefixes."""
+
+
+class UnknownEnvironment(LookupError):
+    """No environment goes by this name, or its path may not be imported."""
+
+
+def register(name: str, env_class: type[MultistepEnv]) -> None:
+    """Make an environment known under `name`; an earlier one of that name is replaced.
+
+    Raises TypeError where `env_class` is not a subclass of MultistepEnv, ValueError for a name
+    that is not a word (slashes may divide it).
+    """
+    if not (isinstance(env_class, type) and issubclass(env_class, MultistepEnv)):
+        raise TypeError(f"{env_class!r} is not a subclass of MultistepEnv")
+    if not re.fullmatch(r"\w[\w-]*(/\w[\w-]*)*", name):
+        raise ValueError(f"{name!r} is no name for an environment: letters, digits, _, -, / only")
+    _CLASSES[name] = env_class
+
+
+def registered() -> list[str]:
+    """All registered names, sorted."""
+    return sorted({*_PATHS, *_CLASSES})
+
+
+def registered_name(env_class: type[MultistepEnv]) -> str | None:
+    """The name a class is registered under, or None."""
+    for name, known in _CLASSES.items():
+        if known is env_class:
+            return name
+    path = f"{env_class.__module__}.{env_class.__qualname__}"
+    return next((name for name, known in _PATHS.items() if known == path), None)
+
+
+def find(name_or_path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
+    """The class behind a registered name or a dotted path.
+
+    A dotted path outside the agentsgym package that is not registered imports nothing unless
+    `allow_imports` is True or holds its module or a package above it. Raises UnknownEnvironment.
+    """
+    if name_or_path in _CLASSES:
+        return _CLASSES[name_or_path]
+    if name_or_path in _PATHS:
+        return _load(_PATHS[name_or_path])
+    alias = _alias(name_or_path)
+    if alias is not None:
+        return find(alias)
+    registered_class = _registered_by_path(name_or_path)
+    if registered_class is not None:
+        return registered_class
+    if "." not in name_or_path:
+        raise UnknownEnvironment(
+            f"no environment is registered as {name_or_path!r}; known: {', '.join(registered())}"
+        )
+    if not (name_or_path.startswith("agentsgym.") or _allowed(name_or_path, allow_imports)):
+        raise UnknownEnvironment(
+            f"{name_or_path!r} is not registered and importing it is not allowed: call "
+            "agentsgym.register(name, cls) first, or pass allow_imports=True "
+            "(or the module names you trust)"
+        )
+    return _load(name_or_path)
+
+
+def make(
+    name_or_path: str,
+    tokenizer: Tokenizer | None = None,
+    env_config: Mapping[str, Any] | None = None,
+    *,
+    allow_imports: AllowImports = False,
+) -> MultistepEnv:
+    """Make an environment by its registered name or dotted path (see `find` for what is allowed)."""
+    return find(name_or_path, allow_imports)(tokenizer, env_config)
+
+
+def _alias(path: str) -> str | None:
+    """`agentsgym.envs.Name` and `agentsgym.envs.Name.NameEnv` mean the registered Name."""
+    match = re.fullmatch(r"agentsgym\.envs\.(\w+)(?:\.(\w+)Env)?", path)
+    if match is None or match[1] not in registered():
+        return None
+    return match[1] if match[2] in (None, match[1]) else None
+
+
+def _registered_by_path(path: str) -> type[MultistepEnv] | None:
+    for known in _CLASSES.values():
+        if f"{known.__module__}.{known.__qualname__}" == path:
+            return known
+    return None
+
+
+def _allowed(path: str, allow_imports: AllowImports) -> bool:
+    if isinstance(allow_imports, bool):
+        return allow_imports
+    module = path.rpartition(".")[0]
+    return any(module == name or module.startswith(f"{name}.") for name in allow_imports)
+
+
+def _load(path: str) -> type[MultistepEnv]:
+    module_name, _, class_name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UnknownEnvironment(f"cannot load {path!r}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, MultistepEnv)):
+        raise UnknownEnvironment(f"{path!r} is not a subclass of MultistepEnv")
+    return found

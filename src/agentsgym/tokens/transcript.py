@@ -1,0 +1,87 @@
+"""The transcript of one rollout: rows of ids, mask and logprobs that only ever grow.
+
+Invariant: the tokens before a span are exactly the context that the agent saw when it sampled the
+span. Where a chat template rewrites history, a new row begins and `begins` says why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentsgym.tokens.codec import Codec
+from agentsgym.types import Action, Message, StepSpan
+
+
+@dataclass(slots=True)
+class DraftRow:
+    """A row that is still growing; all lists have one entry per token."""
+
+    begins: str
+    token_ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[StepSpan] = field(default_factory=list)
+    sampled: bool = True
+
+    def extend(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
+        """Append tokens: an action where `logprobs` are given, else context."""
+        self.token_ids.extend(ids)
+        self.mask.extend([0 if logprobs is None else 1] * len(ids))
+        self.logprobs.extend([0.0] * len(ids) if logprobs is None else logprobs)
+
+
+class Transcript:
+    """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records nothing."""
+
+    def __init__(self, codec: Codec | None) -> None:
+        self._codec = codec
+        self._text = ""
+        self._last_action: tuple[int, ...] | None = None
+        self.rows: list[DraftRow] = []
+
+    @property
+    def context(self) -> Sequence[int]:
+        """The ids that the next action is conditioned on."""
+        return self.rows[-1].token_ids if self.rows else ()
+
+    def restart(self) -> None:
+        """Begin a new row with the next observation: nothing of the history is carried over."""
+        self._last_action = None
+
+    def observe(self, messages: Sequence[Message]) -> None:
+        """Bring the context up to `messages`, whose last one is new."""
+        if self._codec is None:
+            return
+        if self._last_action is None:
+            self._open(messages, "episode")
+            return
+        bridge = self._codec.bridge(self._text, messages, self._last_action)
+        if bridge.delta is None:
+            self._open(messages, "template")
+        else:
+            self.rows[-1].extend(bridge.delta)
+            self._text = bridge.text
+
+    def act(self, action: Action, episode: int, step: int) -> StepSpan | None:
+        """Append an action's tokens: its sampled ids, or its words where it only spoke text."""
+        if self._codec is None:
+            return None
+        row = self.rows[-1]
+        if action.token_ids is None:
+            row.sampled = False
+            ids = self._codec.encode_action(action.text)
+        else:
+            ids = action.token_ids
+        start = len(row.token_ids)
+        row.extend(ids, action.logprobs if action.logprobs is not None else [0.0] * len(ids))
+        span = StepSpan(episode, step, start, len(row.token_ids))
+        row.spans.append(span)
+        self._last_action = ids
+        return span
+
+    def _open(self, messages: Sequence[Message], begins: str) -> None:
+        assert self._codec is not None
+        opening = self._codec.open(messages)
+        row = DraftRow(begins)
+        row.extend(opening.token_ids)
+        self.rows.append(row)
+        self._text = opening.text

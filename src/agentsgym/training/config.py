@@ -1,0 +1,152 @@
+"""GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from trl import GRPOConfig
+
+from agentsgym.credit import check_estimator
+
+LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
+
+# Settings of TRL that our loss does not have. Set to anything else than this, they would be
+# ignored in silence.
+_UNSUPPORTED: dict[str, Any] = {
+    "importance_sampling_level": "token",
+    "mask_truncated_completions": False,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "off_policy_mask_threshold": None,
+    "top_entropy_quantile": 1.0,
+    "use_adaptive_entropy": False,
+    "use_bias_correction_kl": False,
+    "use_transformers_continuous_batching": False,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "reward_weights": None,
+}
+
+
+@dataclass
+class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
+    """Settings of `GRPOEnvTrainer`.
+
+    TRL's names keep their meaning; `per_device_train_batch_size` counts rollouts,
+    `num_generations` is the number of rollouts of a task, `scale_rewards` belongs to the "grpo"
+    estimator. Raises ValueError for a combination that would train something else than asked.
+    """
+
+    advantage_estimator: str = field(
+        default="grpo", metadata={"help": "How credit is assigned: 'grpo' or 'reward'."}
+    )
+    advantage_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "Options of the estimator."}
+    )
+    zero_signal_groups: str = field(
+        default="keep",
+        metadata={
+            "help": "Groups whose advantages are all zero: 'keep' them, 'drop' them from the "
+            "loss's denominators, or 'resample' them with other tasks."
+        },
+    )
+    max_resample_rounds: int = field(
+        default=2, metadata={"help": "How often 'resample' plays other tasks at most."}
+    )
+    max_action_tokens: int = field(default=64, metadata={"help": "Token cap of one action."})
+    max_rollout_tokens: int | None = field(
+        default=None, metadata={"help": "Token cap of a rollout's context; None: no cap."}
+    )
+    stop_strings: list[str] = field(
+        default_factory=list, metadata={"help": "Texts that end an action."}
+    )
+    max_tokens_per_forward: int = field(
+        default=16384,
+        metadata={"help": "Padded tokens in one forward pass of the loss; bounds memory."},
+    )
+    loss_norm_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Denominator of 'dr_grpo'; None: max_rollout_tokens."},
+    )
+    engine_capacity: int = field(
+        default=256, metadata={"help": "Sessions that the embedded engine samples at once."}
+    )
+    min_signal_share: float = field(
+        default=0.02,
+        metadata={
+            "help": "Training stops when the share of groups with signal stays below this for "
+            "`min_signal_patience` generations."
+        },
+    )
+    min_signal_patience: int = field(default=20, metadata={"help": "See min_signal_share."})
+    eval_rollouts: int = field(default=1, metadata={"help": "Rollouts of an evaluation task."})
+    eval_temperature: float = field(default=1.0, metadata={"help": "0 is greedy."})
+    allow_imports: bool | list[str] = field(
+        default=False,
+        metadata={"help": "Whether dataset rows may name unregistered dotted paths."},
+    )
+    allow_truncated_sampling: bool = field(
+        default=False,
+        metadata={"help": "Train with top-p or top-k although that biases the ratio."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.bf16 is None and not self.fp16:
+            self.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        if self.remove_unused_columns:
+            raise ValueError("remove_unused_columns must be False: rows carry the task")
+        super().__post_init__()
+        self._check_choices()
+        self._check_unsupported()
+
+    def _check_choices(self) -> None:
+        if self.loss_type not in LOSS_TYPES:
+            raise ValueError(
+                f"loss_type must be one of {', '.join(LOSS_TYPES)}, got {self.loss_type!r}"
+                + (" (it is normalised per micro-batch)" if self.loss_type == "bnpo" else "")
+            )
+        if self.zero_signal_groups not in ("keep", "drop", "resample"):
+            raise ValueError(
+                "zero_signal_groups must be 'keep', 'drop' or 'resample', "
+                f"got {self.zero_signal_groups!r}"
+            )
+        if self.steps_per_generation % self.gradient_accumulation_steps:
+            raise ValueError(
+                f"steps_per_generation ({self.steps_per_generation}) must be a multiple of "
+                f"gradient_accumulation_steps ({self.gradient_accumulation_steps}): an optimiser "
+                "step must not span two generations"
+            )
+        if (self.top_p < 1.0 or self.top_k > 0) and not self.allow_truncated_sampling:
+            raise ValueError(
+                "top_p and top_k bias the importance ratio; leave them off, or set "
+                "allow_truncated_sampling=True"
+            )
+        if self.loss_type == "dr_grpo" and self.norm_tokens is None:
+            raise ValueError("loss_type 'dr_grpo' needs loss_norm_tokens or max_rollout_tokens")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive in training, got {self.temperature}")
+        check_estimator(self.advantage_estimator, self.estimator_options)
+
+    def _check_unsupported(self) -> None:
+        for name, allowed in _UNSUPPORTED.items():
+            if getattr(self, name, allowed) != allowed:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not supported here; leave it {allowed!r}"
+                )
+
+    @property
+    def estimator_options(self) -> dict[str, Any]:
+        """`advantage_options`, with TRL's `scale_rewards` for the estimator that it belongs to."""
+        if self.advantage_estimator == "grpo":
+            return {"scale_rewards": self.scale_rewards, **self.advantage_options}
+        return self.advantage_options
+
+    @property
+    def norm_tokens(self) -> int | None:
+        """Denominator of "dr_grpo", in tokens."""
+        return self.loss_norm_tokens or self.max_rollout_tokens
+
+    @property
+    def steps_per_window(self) -> int:
+        """Optimiser steps that one generation feeds; checkpoints fall on their multiples."""
+        windows: int = self.steps_per_generation // self.gradient_accumulation_steps
+        return windows * int(self.num_iterations)
