@@ -1,0 +1,74 @@
+"""Toy environments and agents that several tests share."""
+
+from typing import Any
+
+from agentsgym import MultistepEnv, task_dataset
+from agentsgym.envs import Key
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Drops what an assistant thought in all turns but the last, as Qwen3's template does.
+DROPS_THOUGHT = (
+    "{% for m in messages %}{% set c = m['content'] %}"
+    "{% if m['role'] == 'assistant' and '</think>' in c %}{% set c = c.split('</think>')[-1] %}"
+    "{% endif %}<|im_start|>{{ m['role'] }}\n{{ c }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class CountdownEnv(MultistepEnv):
+    """Plays `length` steps; step k earns `rewards[k]`. Says "fail" to raise, "bad" for malformed."""
+
+    config_keys = {"bonus": Key(float, 0.0, "added by _calculate_reward")}
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
+        if task_data.get("broken"):
+            raise RuntimeError("this task cannot be set up")
+        return {"rewards": list(task_data.get("rewards", [0.0, 1.0])), "played": []}
+
+    def _format_prompt(self, state: dict[str, Any], step: int) -> str:
+        if step == 0:
+            return "Is it an animal?"
+        return f"The number is {step}"
+
+    def _step_episode(self, session_id, state, action):
+        if action == "fail":
+            raise RuntimeError("the environment broke")
+        played = [*state["played"], action]
+        reward = state["rewards"][len(state["played"])]
+        done = len(played) == len(state["rewards"])
+        info = {"malformed": action == "bad", "win": reward > 0}
+        return {**state, "played": played}, reward, done, info
+
+    def _calculate_reward(self, state, actions, final_action, step_rewards):
+        return sum(step_rewards) + self.config["bonus"]
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"rewards": [0.0, float(k)]} for k in range(8)])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"rewards": [1.0, float(k)]} for k in range(4)])
+
+
+class DigitEnv(MultistepEnv):
+    """One or two steps: an action that holds a digit earns 1.0 and ends the episode."""
+
+    config_keys = {"max_steps_per_episode": Key(int, 2, "actions", minimum=1)}
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"seed": task_data.get("seed", 0)}
+
+    def _format_prompt(self, state, step):
+        return f"guess the number {state['seed'] % 7}"
+
+    def _step_episode(self, session_id, state, action):
+        win = any(c.isdigit() for c in action)
+        return state, float(win), win, {"win": win, "metrics": {"letters": float(len(action))}}
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"seed": k} for k in range(32)])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"seed": 100 + k} for k in range(8)])
