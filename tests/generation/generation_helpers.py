@@ -1,0 +1,133 @@
+"""Tiny real models, a tiny real tokenizer, and what a plain full forward says."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import transformers
+
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+
+VOCABULARY = 96
+END, PAD = 0, 1
+
+_SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,
+    "pad_token_id": PAD,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+_CONFIGS = {
+    "llama": transformers.LlamaConfig,
+    "qwen2": transformers.Qwen2Config,
+    "qwen3": transformers.Qwen3Config,
+    "gemma": transformers.GemmaConfig,
+    "mistral": transformers.MistralConfig,
+}
+
+
+def build_tokenizer() -> Any:
+    """One token per ASCII character, without merges; id 0 ends a turn."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    words = ["</s>", "<pad>", *(chr(c) for c in range(33, 126)), "Ġ"]
+    core = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="</s>", pad_token="<pad>"
+    )
+
+
+def build_model(kind: str = "llama", **changes: Any) -> Any:
+    """A random causal language model; wide weights, so that its distributions are not flat."""
+    torch.manual_seed(0)
+    config = _CONFIGS[kind](**{**_SHAPE, **changes})
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@torch.no_grad()
+def plain_logprobs(model: Any, context: Iterable[int], ids: Iterable[int], temperature: float = 1):
+    """Log-probabilities [len(ids), vocab] of a full forward at each position of `ids`."""
+    context, ids = list(context), list(ids)
+    logits = model(input_ids=torch.tensor([context + ids]), use_cache=False).logits[0].float()
+    return (logits[len(context) - 1 : -1] / temperature).log_softmax(-1)
+
+
+def assert_exact(
+    model: Any,
+    context: Iterable[int],
+    result: GenerationResult,
+    *,
+    temperature: float = 1.0,
+    tolerance: float = 1e-4,
+) -> None:
+    """The result's logprobs (and, if greedy, its ids) are those of a plain full forward."""
+    assert result.error is None, result.error
+    ids = torch.tensor(result.token_ids)
+    expected = plain_logprobs(model, context, result.token_ids, temperature or 1.0)
+    if temperature == 0:
+        assert expected.argmax(-1).tolist() == ids.tolist()
+    ours = torch.tensor(result.logprobs)
+    torch.testing.assert_close(ours, expected.gather(1, ids[:, None])[:, 0], atol=tolerance, rtol=0)
+
+
+def play(
+    engine: EmbeddedEngine,
+    sessions: int,
+    turns: int,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    rewrite_at: int | None = None,
+    longest: int = 9,
+    check: Callable[[list[int], GenerationResult], None] = lambda context, result: None,
+) -> dict[str, list[tuple[int, ...]]]:
+    """Play ragged sessions: each submits its next turn as soon as its last one is done.
+
+    What a session is asked and told depends on `seed`, itself and its turn, not on the others.
+    `rewrite_at` names a turn before which the history is rewritten from its sixth token on.
+    Returns the sampled ids of each session's turns.
+    """
+    dice = {f"s{i}": random.Random(f"{seed}/{i}") for i in range(sessions)}
+    history = {name: _tokens(rng, rng.randint(1, 20)) for name, rng in dice.items()}
+    played: dict[str, list[tuple[int, ...]]] = {name: [] for name in dice}
+    counts = dict.fromkeys(dice, 0)
+
+    def request(name: str) -> GenerationRequest:
+        rng = dice[name]
+        params = SamplingParams(max_tokens=rng.randint(1, longest), temperature=temperature)
+        before = counts[name]
+        return GenerationRequest(
+            name, history[name], params, seed=int(name[1:]), sampled_before=before
+        )
+
+    engine.submit([request(name) for name in dice])
+    while results := engine.poll():
+        for result in results:
+            name, rng = result.session_id, dice[result.session_id]
+            check(history[name], result)
+            played[name].append(result.token_ids)
+            counts[name] += len(result.token_ids)
+            history[name] = (
+                history[name] + list(result.token_ids) + _tokens(rng, rng.randint(0, 12))
+            )
+            if len(played[name]) == rewrite_at:
+                history[name] = history[name][:5] + _tokens(rng, 4)
+            if len(played[name]) < turns:
+                engine.submit([request(name)])
+    return played
+
+
+def _tokens(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(2, VOCABULARY) for _ in range(count)]
