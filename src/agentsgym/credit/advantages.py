@@ -15,9 +15,7 @@ ESTIMATORS: Mapping[str, Estimator] = {"grpo": estimators.grpo}
 """Estimators of steps, by name. "reward" is none: it takes the placed per-token rewards."""
 
 
-def advantages(
-    batch: RolloutBatch, estimator: str = "grpo", **options: Any
-) -> list[Floats]:
+def advantages(batch: RolloutBatch, estimator: str = "grpo", **options: Any) -> list[Floats]:
     """Advantages of every row of `batch.rows`: float64, as long as the row, 0 off agent tokens.
 
     Raises ValueError for an unknown estimator or an option it does not take.

@@ -18,9 +18,7 @@ def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
     Source: Shao et al. 2024 (GRPO), arXiv 2402.03300; "none" is Liu et al. 2025 (Dr. GRPO).
     """
     if scale_rewards not in ("group", "batch", "none"):
-        raise ValueError(
-            f"scale_rewards must be 'group', 'batch' or 'none', got {scale_rewards!r}"
-        )
+        raise ValueError(f"scale_rewards must be 'group', 'batch' or 'none', got {scale_rewards!r}")
     per_rollout = np.zeros(len(table.group))
     for group in np.unique(table.group[table.live]):
         members = np.flatnonzero((table.group == group) & table.live)

@@ -99,6 +99,4 @@ def _final_reward(rollout: Rollout) -> float:
 
 
 def _tokens_by_step(rollout: Rollout) -> dict[tuple[int, int], int]:
-    return {
-        (span.episode, span.step): span.length for row in rollout.rows for span in row.spans
-    }
+    return {(span.episode, span.step): span.length for row in rollout.rows for span in row.spans}

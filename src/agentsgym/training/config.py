@@ -19,7 +19,6 @@ _UNSUPPORTED: dict[str, Any] = {
     "off_policy_mask_threshold": None,
     "top_entropy_quantile": 1.0,
     "use_adaptive_entropy": False,
-    "use_bias_correction_kl": False,
     "use_transformers_continuous_batching": False,
     "min_p": None,
     "repetition_penalty": 1.0,
@@ -94,6 +93,8 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             self.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         if self.remove_unused_columns:
             raise ValueError("remove_unused_columns must be False: rows carry the task")
+        # Our evaluation plays tasks itself; TRL's divisibility rule must not apply to it.
+        self.num_generations_eval = 1
         super().__post_init__()
         self._check_choices()
         self._check_unsupported()

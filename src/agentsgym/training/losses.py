@@ -8,13 +8,15 @@ import torch
 @dataclass(frozen=True, slots=True)
 class LossSettings:
     """Clip range [1−`epsilon_low`, 1+`epsilon_high`], upper bound `delta` of the unclipped
-    ratio (None: none), KL weight `beta`, entropy bonus `entropy_coef`."""
+    ratio (None: none), KL weight `beta`, entropy bonus `entropy_coef`; `correct_kl` weights the
+    KL term by the importance ratio, as TRL's `use_bias_correction_kl`."""
 
     epsilon_low: float
     epsilon_high: float
     delta: float | None
     beta: float
     entropy_coef: float
+    correct_kl: bool = True
 
 
 def clipped_policy_loss(

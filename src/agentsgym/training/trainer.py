@@ -102,7 +102,12 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             stop_token_ids=self.eos_token_ids,
         )
         self.loss_settings = LossSettings(
-            self.epsilon_low, self.epsilon_high, args.delta, args.beta, args.entropy_coef
+            self.epsilon_low,
+            self.epsilon_high,
+            args.delta,
+            args.beta,
+            args.entropy_coef,
+            args.use_bias_correction_kl,
         )
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
@@ -134,7 +139,9 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             self._weigh(self._buffered_inputs)
         return inputs
 
-    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(
+        self, inputs: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
         """Play one rollout per input row and assign credit.
 
         Returns `rollout_index`, an int64 tensor of shape (B,), and `rollouts`, a list of B
@@ -211,9 +218,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         return torch.tensor([group in groups for group in table.group.tolist()]).numpy()
 
     def _step_advantages(self, table: StepTable) -> Floats:
-        return step_advantages(
-            table, self.args.advantage_estimator, **self.args.estimator_options
-        )
+        return step_advantages(table, self.args.advantage_estimator, **self.args.estimator_options)
 
     def _make_train_rollouts(
         self, rollouts: Sequence[Rollout], table: StepTable, signal: Any
@@ -397,6 +402,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         loss = clipped_policy_loss(logps, old, chunk.advantages, settings)
         if chunk.ref_logps is not None:
             kl = kl_to_reference(logps, chunk.ref_logps)
+            if settings.correct_kl:
+                kl = kl * torch.exp(logps - old)
             loss = loss + settings.beta * kl
             self._log_masked("kl", kl, chunk.mask)
         # Where the weight is zero the loss must be too, whatever the padding computed.

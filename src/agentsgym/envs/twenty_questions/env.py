@@ -1,0 +1,244 @@
+"""Twenty Questions: native, offline, exact."""
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypedDict
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import Key
+from agentsgym.envs.rows import task_dataset
+from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
+from agentsgym.envs.twenty_questions.best_play import BestPlay
+from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
+from agentsgym.envs.twenty_questions.normalise import matches
+from agentsgym.envs.twenty_questions.splits import Task, split_tasks
+from agentsgym.types import Tokenizer
+
+MAX_ACTION_CHARACTERS = 2000
+_GUESS = re.compile(r"\[([^\[\]]*)\]")
+_RULES = (
+    "Let's play Twenty Questions. I am thinking of {theme}. Ask me questions that can be "
+    "answered with Yes or No, one at a time. When you know what it is, put your guess into "
+    "square brackets, like [word]. A guess ends the game. You have {turns} turns, the guess "
+    "included."
+)
+_MALFORMED = "That was neither one question nor one guess in square brackets, so nothing happened."
+
+
+class State(TypedDict):
+    """An episode: the secret, the opening hints, what was said, and whether it is over."""
+
+    solution: str
+    hints: list[tuple[str, bool]]
+    history: list[tuple[str, str]]
+    last_answer: str
+    done: bool
+
+
+class TwentyQuestionsEnv(MultistepEnv):
+    """Guess a secret word by asking yes/no questions; a table of knowledge answers.
+
+    `task_data` is `{"solution": str, "seed": int}`; the seed draws the opening hints. A win earns
+    1.0, all else 0.0. A secret that the table does not know is playable and answers "I don't
+    know". With `split="hints"` a task is a secret and its hints: every secret occurs in training
+    and evaluation, no (secret, hints) pair in both.
+
+    Args:
+        tokenizer: see `MultistepEnv`.
+        env_config: see `MultistepEnv` and `config_keys`.
+        answerer: who answers; the table by default.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "hardcore": Key(bool, False, "play the harder list of secrets"),
+        "table": Key(str, "default", "knowledge table", choices=("default", "quickstart")),
+        "split": Key(
+            str,
+            "secrets",
+            "what training and evaluation tasks differ in",
+            choices=("secrets", "hints"),
+        ),
+        "hints": Key(int, 0, "opening hints in the first prompt", minimum=0),
+        "train_tasks_per_secret": Key(int, 1, "training tasks of each secret", minimum=1),
+        "eval_tasks_per_secret": Key(int, 1, "evaluation tasks of each secret", minimum=1),
+        "answer_style": Key(
+            str,
+            "plain",
+            "'plain' answers and rules, or 'echo': short ones that repeat the attribute",
+            choices=("plain", "echo"),
+        ),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        env_config: Mapping[str, Any] | None = None,
+        *,
+        answerer: Answerer | None = None,
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        self.hardcore: bool = self.config["hardcore"]
+        self.table: KnowledgeTable = load_table(
+            "hardcore" if self.hardcore else self.config["table"]
+        )
+        self.answerer = answerer or TableAnswerer(self.table)
+        self._attributes = {attribute.key: attribute for attribute in self.table.attributes}
+        self._best_play: BestPlay | None = None
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        solution = task_data.get("solution")
+        if not isinstance(solution, str) or not solution.strip():
+            raise ValueError(f"task_data needs a 'solution' (a word), got {task_data!r}")
+        return State(
+            solution=self.table.canonical(solution) or solution,
+            hints=self.hints(solution, int(task_data.get("seed", 0))),
+            history=[],
+            last_answer="",
+            done=False,
+        )
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        turns = self.config["max_steps_per_episode"] - step
+        if step > 0:
+            if self.config["answer_style"] == "echo":
+                return state["last_answer"]
+            return f"{state['last_answer']} Turns left: {turns}."
+        hints = [self._echo(key, value) for key, value in state["hints"]]
+        if self.config["answer_style"] == "echo":
+            return "\n".join(hints) or "Go."
+        rules = _RULES.format(theme=self.theme, turns=turns)
+        return "\n".join([rules, *(f"Hint: {hint}" for hint in hints)])
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        said = spoken(action)
+        guesses = _GUESS.findall(said)
+        if not said or len(said) > MAX_ACTION_CHARACTERS or len(guesses) > 1:
+            return self._malformed(state)
+        if guesses and not guesses[0].strip():
+            return self._malformed(state)
+        if guesses:
+            return self._guess(state, guesses[0])
+        return self._question(state, said)
+
+    def _malformed(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
+        info = {"malformed": True, "win": False, "metrics": {"unparsed": 0.0}}
+        return {**state, "last_answer": _MALFORMED}, 0.0, False, info
+
+    def _guess(self, state: State, guess: str) -> tuple[State, float, bool, dict[str, Any]]:
+        win = self.is_right(guess, state["solution"])
+        info = {
+            "win": win,
+            "stop_reason": "win" if win else "wrong_guess",
+            "metrics": {"unparsed": 0.0},
+        }
+        return {**state, "done": True}, float(win), True, info
+
+    def _question(self, state: State, question: str) -> tuple[State, float, bool, dict[str, Any]]:
+        answer = self.answerer.answer(state["solution"], question, state["history"])
+        history = [*state["history"], (question, answer.text)]
+        said = f"{answer.text}."
+        if self.config["answer_style"] == "echo" and answer.attribute in self._attributes:
+            said = self._echo(answer.attribute, answer.text)
+        info = {
+            "win": False,
+            "answer": answer.text,
+            "attribute": answer.attribute,
+            "metrics": {"unparsed": float(not answer.parsed)},
+            "anchor": repr((state["hints"], sorted(set(history)))),
+        }
+        return {**state, "history": history, "last_answer": said}, 0.0, False, info
+
+    def _echo(self, key: str, answer: bool | str) -> str:
+        """An answer that repeats the attribute: "Yes, electric." or "No, not electric."."""
+        phrase = self._attributes[key].phrase
+        if answer in (True, "Yes"):
+            return f"Yes, {phrase}."
+        return f"No, not {phrase}." if answer in (False, "No") else "I don't know."
+
+    def is_right(self, guess: str, solution: str) -> bool:
+        """Whether a guess names the solution: a normalised exact match or a declared synonym."""
+        return matches(guess, solution, self.table.synonyms.get(solution, ()))
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    @property
+    def theme(self) -> str:
+        """What the player is told about the secret."""
+        return "something"
+
+    def hints(self, solution: str, seed: int) -> list[tuple[str, bool]]:
+        """The opening hints of a task: attributes with known values, drawn from the seed."""
+        secret = self.table.canonical(solution)
+        if secret is None or not self.config["hints"]:
+            return []
+        known = [
+            (attribute.key, bool(value))
+            for attribute, value in zip(
+                self.table.attributes, self.table.row(secret).tolist(), strict=True
+            )
+            if value >= 0
+        ]
+        rng = random.Random(f"{seed}")
+        return sorted(rng.sample(known, min(self.config["hints"], len(known))))
+
+    def get_train_dataset(self) -> Any:
+        """Training tasks, secrets interleaved."""
+        return task_dataset(self, self._tasks()[0])
+
+    def get_eval_dataset(self) -> Any:
+        """Evaluation tasks: other secrets, or with `split="hints"` other hints."""
+        return task_dataset(self, self._tasks()[1])
+
+    def _tasks(self) -> tuple[list[Task], list[Task]]:
+        return split_tasks(
+            self.table.secrets,
+            self.hints,
+            by=self.config["split"],
+            train_per_secret=self.config["train_tasks_per_secret"],
+            eval_per_secret=self.config["eval_tasks_per_secret"],
+        )
+
+    # -- the reference player -------------------------------------------------------------------
+
+    @property
+    def best_play(self) -> BestPlay:
+        """The reference player over this environment's table."""
+        self._best_play = self._best_play or BestPlay(self.table)
+        return self._best_play
+
+    def attribute_for(self, phrase_or_question: str) -> Attribute | None:
+        """The attribute with this phrase or canonical question."""
+        for attribute in self.table.attributes:
+            if phrase_or_question in (attribute.phrase, attribute.question):
+                return attribute
+        return None
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """1.0 where the reference player wins this task, else 0.0."""
+        return float(self.reference_play(task_data)[0])
+
+    def reference_play(self, task_data: Mapping[str, Any]) -> tuple[bool, int]:
+        """Whether the reference player wins this task, and its number of actions."""
+        solution = task_data["solution"]
+        known: list[tuple[str, bool | None]] = [*self.hints(solution, task_data.get("seed", 0))]
+        limit = self.config["max_steps_per_episode"]
+        for step in range(limit):
+            action = self.best_play.next_action(known, frozenset(), limit - step)
+            if action.startswith("["):
+                return self.is_right(action[1:-1], solution), step + 1
+            attribute = self.attribute_for(action)
+            answer = self.answerer.answer(solution, action, []).text
+            assert attribute is not None
+            known.append((attribute.key, {"Yes": True, "No": False}.get(answer)))
+        return False, limit
+
+
+def spoken(action: str) -> str:
+    """The action without what was thought aloud before it, stripped of white space."""
+    return action.rpartition("</think>")[2].strip()
