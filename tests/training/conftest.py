@@ -1,0 +1,43 @@
+"""A trainer on toy environments, small enough to step many times in a test."""
+
+import pytest
+from helpers import CountdownEnv, DigitEnv
+
+from agentsgym import register
+
+
+@pytest.fixture
+def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
+    """Returns a function that builds a trainer; options are fields of GRPOEnvConfig."""
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+    register("Digit", DigitEnv)
+    register("Countdown", CountdownEnv)
+
+    def make(env=None, model=None, dataset=None, eval_dataset=None, sink=None, **options):
+        defaults = {
+            "output_dir": str(tmp_path / "out"),
+            "max_steps": 2,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_action_tokens": 4,
+            "learning_rate": 5e-3,
+            "logging_steps": 1,
+            "report_to": "none",
+            "use_cpu": True,
+            "gradient_checkpointing": False,
+            "save_strategy": "no",
+            "disable_tqdm": True,
+            "max_grad_norm": 0.0,
+        }
+        env = env or DigitEnv(chat_tokenizer)
+        return GRPOEnvTrainer(
+            model if model is not None else tiny_llama,
+            GRPOEnvConfig(**(defaults | options)),
+            dataset if dataset is not None else env.get_train_dataset(),
+            eval_dataset,
+            chat_tokenizer,
+            rollout_sink=sink,
+        )
+
+    return make

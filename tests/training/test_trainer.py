@@ -1,0 +1,320 @@
+"""Real TRL training steps on a tiny Llama, against numbers worked out by hand."""
+
+import copy
+import math
+
+import pytest
+import torch
+from helpers import CountdownEnv, DigitEnv
+
+from agentsgym.envs import task_dataset
+
+
+def batch_of(trainer, size=8):
+    """The first rows that TRL's sampler would hand to one process."""
+    rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()]
+    return rows[:size]
+
+
+def reference_loss(model, rollouts, advantage_of):
+    """Σ −A·logp / (agent tokens of all live rollouts), one row at a time, no padding."""
+    live = [r for r in rollouts if r.live]
+    tokens = sum(sum(row.row.agent_token_mask) for r in live for row in r.rows)
+    total = torch.zeros(())
+    for r in live:
+        for row in r.rows:
+            ids = torch.tensor([row.row.token_ids])
+            logps = torch.log_softmax(model(ids).logits[0].float(), -1)
+            for t in range(1, ids.shape[1]):
+                if row.row.agent_token_mask[t]:
+                    total = total - advantage_of(r) * logps[t - 1, ids[0, t]] / tokens
+    return total
+
+
+def gradients(model):
+    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def test_one_step_equals_the_gradient_by_hand(make_trainer):
+    trainer = make_trainer(max_tokens_per_forward=200)
+    trainer.model.train()
+    inputs = trainer._prepare_inputs(batch_of(trainer))
+    rollouts = inputs["rollouts"]
+    rewards = {}
+    for r in rollouts:
+        rewards.setdefault(r.rollout.group, []).append(r.rollout.final_reward)
+    assert len(rewards) == 2 and any(len(set(group)) > 1 for group in rewards.values())
+
+    def advantage(r):
+        group = torch.tensor(rewards[r.rollout.group], dtype=torch.float64)
+        return float((r.rollout.final_reward - group.mean()) / (group.std() + 1e-4))
+
+    expected = reference_loss(trainer.model, rollouts, advantage)
+    expected.backward()
+    by_hand = gradients(trainer.model)
+    trainer.model.zero_grad()
+    assert len(trainer._chunks(rollouts)) > 1
+    trainer._step = 0
+    loss = trainer.training_step(trainer.model, batch_of(trainer))
+    ours = gradients(trainer.model)
+    # On-policy the ratio is 1, so the clipped surrogate's value is −Σ A·w.
+    value = -sum(advantage(r) * r.agent_tokens for r in rollouts)
+    assert loss.item() == pytest.approx(value / sum(r.agent_tokens for r in rollouts), abs=1e-6)
+    for name, gradient in by_hand.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_no_gradient_flows_through_tokens_of_others(make_trainer):
+    trainer = make_trainer()
+    trainer.model.train()
+    inputs = trainer._prepare_inputs(batch_of(trainer))
+    seen = []
+
+    def keep(module, args, output):
+        output.last_hidden_state.retain_grad()
+        seen.append(output.last_hidden_state)
+
+    hook = trainer.model.model.register_forward_hook(keep)
+    trainer._compute_loss(trainer.model, inputs).backward()
+    hook.remove()
+    (chunk,) = trainer._chunks(inputs["rollouts"])
+    (hidden,) = seen
+    checked = 0
+    for i, row in enumerate(chunk):
+        predicts = [*row.row.agent_token_mask[1:], 0]
+        for t in range(hidden.shape[1]):
+            trains = t < row.length and predicts[t] and row.advantages[t + 1] != 0
+            assert bool(hidden.grad[i, t].abs().sum() > 0) == bool(trains)
+            checked += bool(trains)
+    assert checked > 8
+
+
+def test_a_batch_in_which_every_rollout_failed(make_trainer, chat_tokenizer):
+    env = CountdownEnv(chat_tokenizer)
+    trainer = make_trainer(env, dataset=task_dataset(env, [{"broken": True}] * 8))
+    trainer.model.train()
+    loss = trainer.training_step(trainer.model, batch_of(trainer))
+    assert loss.item() == 0.0
+    assert all(not g.any() for g in gradients(trainer.model).values())
+    assert trainer._metrics["train"]["failed"] == [1.0]
+
+
+def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
+    """Its tokens carry no loss and it enters neither a mean nor a denominator."""
+
+    class Fragile(DigitEnv):
+        def _step_episode(self, session_id, state, action):
+            if session_id.split("-")[1] == "003":
+                raise RuntimeError("boom")
+            return super()._step_episode(session_id, state, action)
+
+    from agentsgym import register
+
+    register("Fragile", Fragile)
+    trainer = make_trainer(Fragile(None), scale_rewards="none")
+    trainer.model.train()
+    rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+    failed = [r for r in rollouts if r.rollout.index == 3]
+    others = [r for r in rollouts if r.rollout.index != 3]
+    assert len(failed) == 2 and not any(r.live for r in failed)
+    assert all(row.weight == 0 for r in failed for row in r.rows)
+    tokens = sum(r.agent_tokens for r in others)
+    assert {row.weight for r in others for row in r.rows} == {1 / tokens}
+    for group in (0, 1):
+        members = [r for r in others if r.rollout.group == group]
+        mean = sum(r.rollout.final_reward for r in members) / 3
+        for r in members:
+            expected = r.rollout.final_reward - mean
+            values = [
+                a for row in r.rows for a, m in zip(row.advantages, row.row.agent_token_mask) if m
+            ]
+            assert values == pytest.approx([expected] * len(values))
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "options"),
+    [("grpo", {}), ("dapo", {}), ("dr_grpo", {"loss_norm_tokens": 50})],
+)
+def test_loss_weights(make_trainer, loss_type, options):
+    trainer = make_trainer(loss_type=loss_type, gradient_accumulation_steps=2, **options)
+    trainer.model.train()
+    trainer._prepare_inputs(batch_of(trainer, 16))
+    window = [r for micro in trainer._buffered_inputs for r in micro["rollouts"]]
+    assert len(window) == 16 and len(trainer._buffered_inputs) == 2
+    tokens = sum(r.agent_tokens for r in window)
+    for r in window:
+        expected = {"grpo": 1 / (16 * r.agent_tokens), "dapo": 1 / tokens, "dr_grpo": 1 / (16 * 50)}
+        assert all(row.weight == pytest.approx(expected[loss_type]) for row in r.rows)
+
+
+def train_weights(trainer, **options):
+    trainer.train(**options)
+    return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+
+
+def test_same_seed_same_weights(make_trainer, tiny_llama):
+    first = train_weights(make_trainer(model=copy.deepcopy(tiny_llama)))
+    again = train_weights(make_trainer(model=copy.deepcopy(tiny_llama)))
+    other = train_weights(make_trainer(model=copy.deepcopy(tiny_llama), seed=1))
+    assert all(torch.equal(first[n], again[n]) for n in first)
+    assert any(not torch.equal(first[n], other[n]) for n in first)
+
+
+def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
+    """Also across epochs: 32 tasks in generations of 8 are 4 optimiser steps an epoch."""
+    options = {"max_steps": 8, "per_device_train_batch_size": 32, "output_dir": str(tmp_path / "r")}
+    whole = train_weights(make_trainer(model=copy.deepcopy(tiny_llama), **options))
+    saving = options | {"save_strategy": "steps", "save_steps": 6}
+    train_weights(make_trainer(model=copy.deepcopy(tiny_llama), **saving))
+    resumed = train_weights(
+        make_trainer(model=copy.deepcopy(tiny_llama), **saving),
+        resume_from_checkpoint=str(tmp_path / "r" / "checkpoint-6"),
+    )
+    assert all(torch.equal(whole[n], resumed[n]) for n in whole)
+
+
+def test_checkpoints_fall_on_generation_boundaries(make_trainer, tmp_path):
+    trainer = make_trainer(
+        max_steps=4, num_iterations=2, save_strategy="steps", save_steps=1, logging_steps=4
+    )
+    trainer.train()
+    saved = sorted(p.name for p in (tmp_path / "out").glob("checkpoint-*"))
+    assert saved == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_a_second_pass_over_the_same_rollouts_uses_their_old_logprobs(make_trainer):
+    trainer = make_trainer(num_iterations=2)
+    trainer.model.train()
+    rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+    for r in rollouts:
+        for row in r.rows:
+            sampled = torch.tensor(row.row.logprobs)
+            mask = torch.tensor(row.row.agent_token_mask).bool()
+            torch.testing.assert_close(row.old_logps[mask], sampled[mask], rtol=1e-4, atol=1e-4)
+
+
+def test_kl_to_a_reference_that_is_the_policy_is_zero(
+    make_trainer, tiny_llama, tmp_path, chat_tokenizer
+):
+    tiny_llama.save_pretrained(tmp_path / "model")
+    trainer = make_trainer(model=str(tmp_path / "model"), beta=0.5)
+    trainer.model.train()
+    inputs = trainer._prepare_inputs(batch_of(trainer))
+    trainer._compute_loss(trainer.model, inputs)
+    assert trainer._metrics["train"]["kl"] == pytest.approx([0.0], abs=1e-6)
+
+
+def equal_rewards(chat_tokenizer):
+    """Tasks 0 to 3 always earn the same; the others are won by a digit."""
+
+    class Half(DigitEnv):
+        def _step_episode(self, session_id, state, action):
+            state, reward, done, info = super()._step_episode(session_id, state, action)
+            return state, reward if state["seed"] > 3 else 0.0, done, info
+
+    from agentsgym import register
+
+    register("Half", Half)
+    return Half(chat_tokenizer)
+
+
+@pytest.mark.parametrize("mode", ["keep", "drop", "resample"])
+def test_groups_without_signal(make_trainer, chat_tokenizer, mode):
+    env = equal_rewards(chat_tokenizer)
+    trainer = make_trainer(
+        env, zero_signal_groups=mode, shuffle_dataset=False, max_resample_rounds=5
+    )
+    trainer.model.train()
+    rows = [trainer.train_dataset[i] for i in (0, 0, 0, 0, 9, 9, 9, 9)]
+    trainer.signal.update(1.0)
+    rollouts = trainer._prepare_inputs(rows)["rollouts"]
+    share = trainer._metrics["train"]["groups_without_signal"]
+    live = {r.rollout.group: r.live for r in rollouts}
+    if mode == "resample":
+        assert share == [0.0] and live == {0: True, 1: True}
+        replaced = {r.rollout.task_data["seed"] for r in rollouts if r.rollout.group == 0}
+        assert len(replaced) == 1 and replaced.pop() > 3
+    else:
+        assert share == [0.5]
+        assert live == {0: mode == "keep", 1: True}
+
+
+def test_training_stops_when_there_is_nothing_to_learn(make_trainer, chat_tokenizer):
+    env = CountdownEnv(chat_tokenizer)
+    data = task_dataset(env, [{"rewards": [1.0]}] * 8)
+    trainer = make_trainer(env, dataset=data, max_steps=50, min_signal_patience=3)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert "nothing left to learn" in trainer.signal.reason
+
+
+def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tokenizer):
+    played = []
+    env = DigitEnv(chat_tokenizer)
+    trainer = make_trainer(
+        env,
+        eval_dataset=env.get_eval_dataset(),
+        eval_rollouts=3,
+        eval_temperature=0.0,
+        sink=lambda rollouts, info: played.append((info["phase"], len(rollouts))),
+    )
+    trainer._compute_loss = None
+    metrics = trainer.evaluate()
+    assert played == [("eval", 24)]
+    assert set(metrics) >= {"eval_win_rate", "eval_reward", "eval_steps", "eval_stop/done"} - {
+        "eval_stop/done"
+    }
+    assert metrics["eval_reward"] == metrics["eval_win_rate"]
+
+
+def test_learning_shows(make_trainer, chat_tokenizer):
+    trainer = make_trainer(max_steps=30, per_device_train_batch_size=32, learning_rate=1e-2)
+    trainer.train()
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss_type": "bnpo"}, "micro-batch"),
+        ({"advantage_estimator": "gae"}, "known: grpo"),
+        ({"advantage_options": {"alpha": 1}}, "alpha"),
+        ({"zero_signal_groups": "forget"}, "keep"),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 3}, "multiple of"),
+        ({"top_p": 0.9}, "allow_truncated_sampling"),
+        ({"loss_type": "dr_grpo"}, "loss_norm_tokens"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"importance_sampling_level": "sequence"}, "importance_sampling_level"),
+        ({"top_entropy_quantile": 0.5}, "top_entropy_quantile"),
+        ({"num_generations": 1}, "at least 2"),
+    ],
+)
+def test_settings_that_would_train_something_else_are_refused(make_trainer, options, words):
+    with pytest.raises(ValueError, match=words):
+        make_trainer(**options)
+
+
+def test_bad_datasets_are_refused(make_trainer, chat_tokenizer):
+    from datasets import Dataset
+
+    env = DigitEnv(chat_tokenizer)
+    with pytest.raises(ValueError, match="env_class_path"):
+        make_trainer(dataset=Dataset.from_dict({"prompt": ["a"] * 8}))
+    with pytest.raises(ValueError, match="takes 2 tasks"):
+        make_trainer(dataset=task_dataset(env, [{"seed": 0}]))
+    with pytest.raises(LookupError, match="allow_imports"):
+        rows = task_dataset(env, [{"seed": 0}] * 8).map(lambda _: {"env_class_path": "some.Env"})
+        make_trainer(dataset=rows)
+
+
+def test_metrics_have_clear_names(make_trainer):
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    logged = trainer.state.log_history[0]
+    assert set(logged) >= {
+        "reward", "reward_std", "win_rate", "steps", "agent_tokens", "tokens", "truncated",
+        "malformed", "failed", "groups_without_signal", "occupancy", "entropy", "clipped", "loss",
+        "letters",
+    }  # fmt: skip
+    assert all(math.isfinite(v) for v in logged.values())
