@@ -1,0 +1,223 @@
+"""Many sessions over one real engine."""
+
+import threading
+import time
+
+import pytest
+from helpers import CountdownEnv, DigitEnv
+
+from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.rollout import run
+from agentsgym.types import EngineStats, GenerationResult
+
+SAMPLING = SamplingParams(max_tokens=5)
+
+
+@pytest.fixture(autouse=True)
+def names():
+    register("Digit", DigitEnv)
+    register("Countdown", CountdownEnv)
+
+
+def rows(name, tasks, config=None):
+    return [{"env_class_path": name, "env_config": config or {}, "task_data": t} for t in tasks]
+
+
+@pytest.fixture
+def agent(tiny_llama, chat_tokenizer):
+    return DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8), SAMPLING)
+
+
+def fingerprint(batch):
+    return [(row.token_ids, row.logprobs) for row in batch.rows]
+
+
+def test_same_seed_same_rollouts_whoever_shares_the_batch(agent, tiny_llama, chat_tokenizer):
+    tasks = rows("Digit", [{"seed": k} for k in range(6)])
+    batch = run(tasks, agent, 4, seed=3)
+    again = run(tasks, agent, 4, seed=3)
+    assert [r.token_ids for r in batch.rows] == [r.token_ids for r in again.rows]
+    assert [r.token_ids for r in batch.rows] != [
+        r.token_ids for r in run(tasks, agent, 4, seed=4).rows
+    ]
+    narrow = DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=2), SAMPLING)
+    few = run(tasks, narrow, 4, seed=3)
+    assert [r.token_ids for r in batch.rows] == [r.token_ids for r in few.rows]
+
+
+def test_sampled_ids_and_logprobs_reach_the_rows(agent, tiny_llama):
+    import torch
+
+    batch = run(rows("Digit", [{"seed": 1}]), agent, 3)
+    for row in batch.rows:
+        assert row.sampled
+        logits = tiny_llama(torch.tensor([row.token_ids])).logits[0].detach()
+        logps = torch.log_softmax(logits, -1)
+        for t, on in enumerate(row.agent_token_mask):
+            expected = float(logps[t - 1, row.token_ids[t]]) if on else 0.0
+            assert row.logprobs[t] == pytest.approx(expected, abs=1e-4)
+
+
+def test_episodes_of_a_trial_do_not_repeat_the_noise(agent):
+    config = {"episodes_per_trial": 3, "max_steps_per_episode": 1}
+    batch = run(rows("Digit", [{"seed": 1}], config), agent)
+    assert len({row.token_ids for row in batch.rows}) == 3
+
+
+def test_slots_stay_busy(tiny_llama, chat_tokenizer):
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=64)
+    tasks = rows("Countdown", [{"rewards": [0.0] * (2 + k % 11)} for k in range(192)])
+    run(tasks, DirectOutputAgent(engine, SAMPLING))
+    assert engine.stats.occupancy > 0.8
+
+
+def test_an_exception_ends_one_session(agent):
+    class Moody(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            if session_id.startswith("00001"):
+                raise ValueError("not this one")
+            return super()._step_episode(session_id, state, action)
+
+    register("Moody", Moody)
+    tasks = [{"rewards": [0.0, 1.0]}] * 3
+    clean = run(rows("Countdown", tasks), agent, 2)
+    batch = run(rows("Moody", tasks), agent, 2)
+    assert [r.failed for r in batch.rollouts] == [False, False, True, True, False, False]
+    assert "not this one" in batch.rollouts[2].error
+    for k in (0, 1, 4, 5):
+        assert batch["full_token_ids"][k] == clean["full_token_ids"][k]
+
+
+def test_an_engine_error_ends_one_session(agent):
+    """A context that is longer than the model's positions cannot be sampled from."""
+    long = {"rewards": [0.0, 1.0]}
+
+    class Chatty(CountdownEnv):
+        def _format_prompt(self, state, step):
+            return "word " * 2000 if step and len(state["rewards"]) == 3 else "go"
+
+    register("Chatty", Chatty)
+    batch = run(rows("Chatty", [long, {"rewards": [0.0] * 3}, long]), agent)
+    assert [r.failed for r in batch.rollouts] == [False, True, False]
+    assert batch.rollouts[1].session_id in batch.rollouts[1].error
+    assert len(batch.rollouts[1].episodes[0].steps) == 1
+
+
+def test_blocking_environments_step_side_by_side(agent):
+    """Eight sessions that wait 0.1 s in each of two steps need far less than 1.6 s."""
+    most = 0
+    waiting = 0
+    lock = threading.Lock()
+
+    class Slow(CountdownEnv):
+        blocking = True
+
+        def _step_episode(self, session_id, state, action):
+            nonlocal most, waiting
+            with lock:
+                waiting += 1
+                most = max(most, waiting)
+            time.sleep(0.1)
+            with lock:
+                waiting -= 1
+            return super()._step_episode(session_id, state, action)
+
+    register("Slow", Slow)
+    tasks = [{"rewards": [0.0, 1.0]}] * 8
+    batch = run(rows("Slow", tasks), agent)
+    assert most > 2
+    assert batch["final_rewards"] == [1.0] * 8
+    assert [r.token_ids for r in batch.rows] == [
+        r.token_ids for r in run(rows("Countdown", tasks), agent).rows
+    ]
+
+
+def test_interrupt_leaves_nothing_behind(agent):
+    class Stop(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            raise KeyboardInterrupt
+
+    register("Stop", Stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(rows("Stop", [{"rewards": [0.0]}] * 4), agent)
+    batch = run(rows("Countdown", [{"rewards": [1.0]}]), agent)
+    assert batch["final_rewards"] == [1.0]
+
+
+def test_run_complete_episode_with_an_engine(agent, chat_tokenizer):
+    env = CountdownEnv(chat_tokenizer)
+    env.active_states["me"] = env._initialize_episode("me", {"rewards": [0.0, 1.0]})
+    record = env._run_complete_episode("me", agent)
+    assert record["final_reward"] == 1.0
+    lengths = {
+        len(record[key])
+        for key in (
+            "full_token_ids", "full_attention_mask", "agent_token_mask", "per_token_rewards",
+        )
+    }  # fmt: skip
+    assert len(lengths) == 1 and sum(record["agent_token_mask"]) > 0
+
+
+def test_get_action_speaks_for_itself(agent):
+    messages = [{"role": "user", "content": "Is it an animal?"}]
+    text, state = agent.get_action(messages, None)
+    other, later = agent.get_action(messages, state)
+    assert isinstance(text, str) and 1 <= state <= 5 and later > state
+    assert agent.get_action(messages, None) == (text, state)
+
+
+class Flaky:
+    """A real engine whose requests fail or are cancelled now and then."""
+
+    def __init__(self, engine, every):
+        self.engine, self.every, self.count = engine, every, 0
+        self.tokenizer, self.capacity = engine.tokenizer, engine.capacity
+        self.broken = []
+
+    def submit(self, requests):
+        for request in requests:
+            self.count += 1
+            if self.count % self.every == 0:
+                self.broken.append(
+                    GenerationResult(request.session_id, finish_reason="error", error="lost")
+                )
+            else:
+                self.engine.submit([request])
+
+    def poll(self):
+        broken, self.broken = self.broken, []
+        return broken or self.engine.poll()
+
+    def cancel(self, session_ids):
+        self.engine.cancel(session_ids)
+
+    def release(self, session_ids):
+        self.engine.release(session_ids)
+
+    @property
+    def stats(self) -> EngineStats:
+        return self.engine.stats
+
+
+def test_lost_requests_fail_their_rollouts_only(agent):
+    tasks = rows("Countdown", [{"rewards": [0.0] * 4}] * 12)
+    clean = run(tasks, agent)
+    flaky = run(tasks, DirectOutputAgent(Flaky(agent.engine, 7), SAMPLING))
+    failed = [r.failed for r in flaky.rollouts]
+    assert 0 < sum(failed) < 12
+    for mine, theirs in zip(flaky.rollouts, clean.rollouts, strict=True):
+        if mine.failed:
+            assert "lost" in mine.error
+        else:
+            assert [r.token_ids for r in mine.rows] == [r.token_ids for r in theirs.rows]
+
+
+def test_pool_is_made_with_the_engines_tokenizer(agent, chat_tokenizer):
+    batch = run(rows("Countdown", [{"rewards": [1.0]}]), agent)
+    assert "go" not in chat_tokenizer.decode(batch["full_token_ids"][0])
+    with pytest.raises(ValueError, match="num_rollouts"):
+        run(rows("Countdown", [{}]), agent, 0)
+    with pytest.raises(LookupError):
+        run(rows("Nowhere", [{}]), agent)
+    assert EnvPool().get(rows("Digit", [{}])[0]).name == "Digit"
