@@ -1,0 +1,52 @@
+"""The command line: what `agentsgym` and its commands are called and say about themselves."""
+
+import typer
+
+from agentsgym.cli.evaluation import evaluate
+from agentsgym.cli.listing import envs, presets
+from agentsgym.cli.play import play
+from agentsgym.cli.training import train
+
+app = typer.Typer(
+    name="agentsgym",
+    help="""Train language-model agents that learn within a task.
+
+An agent plays multi-turn text environments; agentsgym records which tokens it chose and what each
+step earned, and trains it with GRPO.
+
+Start here:
+
+    agentsgym train quickstart      train a small model on Twenty Questions (minutes, two cores)
+
+    agentsgym play TwentyQuestions  play it yourself
+
+    agentsgym eval runs/quickstart  evaluate what was trained
+""",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(train)
+app.command(name="eval")(evaluate)
+app.command()(play)
+app.command()(envs)
+app.command()(presets)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and end."),
+) -> None:
+    if version:
+        from agentsgym import __version__
+        from agentsgym.cli.console import out
+
+        out.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

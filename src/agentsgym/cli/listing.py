@@ -1,0 +1,75 @@
+"""`agentsgym envs` and `agentsgym presets`."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from agentsgym.cli.console import BAD_USAGE, fail, out
+
+
+def envs() -> None:
+    """List the registered environments, what they are, and whether they are installed."""
+    from agentsgym.envs import registered
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("environment", no_wrap=True)
+    table.add_column("installed", no_wrap=True)
+    table.add_column("description", overflow="fold")
+    for name in registered():
+        installed, description = _describe(name)
+        table.add_row(name, "yes" if installed else "no", escape(description))
+    out.print(table)
+    out.print(
+        "\nPlay one with [bold]agentsgym play NAME[/]; "
+        "[bold]agentsgym play NAME --help-config[/] lists its settings."
+    )
+
+
+def _describe(name: str) -> tuple[bool, str]:
+    from agentsgym.envs import UnknownEnvironment, find
+
+    try:
+        env_class = find(name)
+    except (UnknownEnvironment, ImportError) as error:
+        return False, " ".join(str(error).split())
+    return True, (inspect.getdoc(env_class) or "").partition("\n")[0]
+
+
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[PRESET]", help="Print this preset's YAML.")
+    ] = None,
+) -> None:
+    """List the presets of `agentsgym train`: training runs that ship with the package.
+
+    With a name, print that preset, for instance to start a file of your own from:
+
+        agentsgym presets quickstart > my-run.yaml
+    """
+    from agentsgym.runs.sources import presets as known
+
+    texts = known()
+    if name is None:
+        _list_presets(texts)
+    elif name in texts:
+        typer.echo(texts[name], nl=False)
+    else:
+        raise fail(f"no preset is called {name!r}; there are: {', '.join(texts)}", BAD_USAGE)
+
+
+def _list_presets(texts: Mapping[str, str]) -> None:
+    from agentsgym.runs.overrides import load_yaml
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("preset", no_wrap=True)
+    table.add_column("environment", no_wrap=True)
+    table.add_column("description")
+    for name, text in texts.items():
+        data = load_yaml(text, f"preset {name!r}")
+        table.add_row(name, str(data.get("env")), escape(str(data.get("description", ""))))
+    out.print(table)
+    out.print("\nRun one with [bold]agentsgym train PRESET[/].")

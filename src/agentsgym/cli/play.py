@@ -1,0 +1,137 @@
+"""`agentsgym play`: a person at the terminal."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from agentsgym.cli.console import (
+    BAD_USAGE,
+    FAILURE,
+    INTERRUPTED,
+    fail,
+    import_from_here,
+    out,
+    usage_errors,
+)
+
+if TYPE_CHECKING:
+    from agentsgym.envs import MultistepEnv
+    from agentsgym.types import Rollout
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A registered environment or a class's dotted path."),
+]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[key=value]...", help="Settings of the environment."),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="key=value", help="The same, as a repeated option."),
+]
+
+
+def play(
+    name: NameArgument,
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    task: Annotated[
+        int, typer.Option(min=0, help="Number of the evaluation task to play, from 0.")
+    ] = 0,
+    help_config: Annotated[
+        bool, typer.Option("--help-config", help="List the environment's settings and end.")
+    ] = False,
+) -> None:
+    """Play an environment yourself.
+
+    You see what the agent sees and type what it would say. Ctrl-C or Ctrl-D ends the game.
+
+    Examples:
+
+        agentsgym play TwentyQuestions
+
+        agentsgym play TwentyQuestions hints=3 max_steps_per_episode=10 --task 7
+
+        agentsgym play my_module.MyEnv
+    """
+    from agentsgym.runs.overrides import parse_overrides
+
+    import_from_here()
+    with usage_errors():
+        if help_config:
+            _show_keys(name)
+            return
+        env = _make(name, parse_overrides([*(settings or []), *(config or [])]))
+    try:
+        rollout = _play(env, _task(env, task))
+    except KeyboardInterrupt:
+        out.print("\nThe game is over; nothing was kept.")
+        raise typer.Exit(INTERRUPTED) from None
+    _show_result(rollout)
+
+
+def _make(name: str, settings: dict[str, Any]) -> "MultistepEnv":
+    from agentsgym.envs import make
+
+    return make(name, None, settings, allow_imports=_module_of(name))
+
+
+def _module_of(name: str) -> list[str]:
+    module = name.rpartition(".")[0]
+    return [module] if module else []
+
+
+def _show_keys(name: str) -> None:
+    from agentsgym.envs import find
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("key", "default", "meaning"):
+        table.add_column(column)
+    for key, spec in find(name, _module_of(name)).all_config_keys().items():
+        choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
+        table.add_row(key, escape(repr(spec.default)), escape(spec.doc + choices))
+    out.print(table)
+
+
+def _task(env: "MultistepEnv", number: int) -> dict[str, Any]:
+    try:
+        tasks = env.get_eval_dataset()
+    except NotImplementedError as error:
+        raise fail(str(error), BAD_USAGE) from None
+    if number >= len(tasks):
+        raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
+    return dict(tasks[number]["task_data"])
+
+
+def _play(env: "MultistepEnv", task: dict[str, Any]) -> "Rollout":
+    from agentsgym.agents import HumanAgent
+
+    agent = HumanAgent(show=lambda text: out.print(escape(text), style="cyan"), ask=_ask)
+    return env.run_trial([task], agent).rollouts[0]
+
+
+def _ask() -> str:
+    try:
+        return input("> ")
+    except EOFError:
+        raise KeyboardInterrupt from None  # an EOFError would count as a fault of the session
+
+
+def _show_result(rollout: "Rollout") -> None:
+    from agentsgym.types import count_steps
+
+    if rollout.error is not None:
+        raise fail(f"the game broke: {rollout.error.strip().splitlines()[-1]}", FAILURE)
+    last = rollout.episodes[-1]
+    verdict = {True: "[bold green]You won[/]", False: "[bold]You lost[/]", None: "The game is over"}
+    out.print(
+        f"\n{verdict[last.win]} after {count_steps(rollout.episodes)} steps "
+        f"({escape(last.stop_reason)}); reward {rollout.final_reward:g}."
+    )
+    shown = {key: value for key, value in rollout.task_data.items() if key != "seed"}
+    if shown:
+        text = ", ".join(f"{key} = {value}" for key, value in shown.items())
+        out.print(f"The task was: {escape(text)}")

@@ -1,0 +1,98 @@
+"""Tables of results."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from agentsgym.evaluation import Evaluation
+    from agentsgym.report import Figures, Summary
+
+Interval = tuple[float | None, float | None] | None
+
+
+def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
+    """One evaluation, a figure per line."""
+    from agentsgym.report import Figures
+
+    table = Table(title=escape(f"{agent} on {env}"), title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, values in _lines([Figures.of(result)]):
+        table.add_row(name, *values)
+    for reason, count in sorted(result.stop_reasons.items()):
+        table.add_row(f"ended by {reason}", share(count / max(1, _total(result.stop_reasons))))
+    return table
+
+
+def summary_table(summary: "Summary") -> Table:
+    """A run's evaluations before and after, side by side."""
+    found = [(n, f) for n, f in (("before", summary.before), ("after", summary.after)) if f]
+    table = Table(
+        title=escape(f"{summary.name}: {summary.env}, held-out tasks"), title_justify="left"
+    )
+    table.add_column("")
+    for name, _ in found:
+        table.add_column(name, justify="right")
+    for name, values in _lines([figures for _, figures in found]):
+        table.add_row(name, *values)
+    return table
+
+
+def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+    lines = [
+        ("win rate", [share(f.win_rate) for f in found]),
+        ("95 % interval", [interval(f.ci95, share) for f in found]),
+        ("reward", [number(f.reward) for f in found]),
+        ("95 % interval", [interval(f.reward_ci95, number) for f in found]),
+        ("reference player", [number(f.reference) for f in found]),
+        ("regret", [number(f.regret) for f in found]),
+        ("steps", [number(f.mean_steps) for f in found]),
+        *_metric_lines(found),
+        ("episodes", [str(f.episodes) for f in found]),
+        ("distinct secrets", [str(f.secrets) for f in found]),
+        ("failed", [str(f.failures) for f in found]),
+    ]
+    if all(f.win_rate is None for f in found):
+        lines = lines[2:]
+    elif all(f.win_rate == f.reward for f in found):
+        del lines[2:4]
+    return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
+
+
+def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+    names = sorted({name for figures in found for name in figures.metrics})
+    return [
+        (f"{name}, of steps", [share(figures.metrics.get(name)) for figures in found])
+        for name in names
+        if any(figures.metrics.get(name) for figures in found)
+    ]
+
+
+def _total(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())
+
+
+def share(value: float | None) -> str:
+    """As a percentage."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    """With three digits."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def interval(bounds: Interval, form: Any) -> str:
+    """Both bounds in a form."""
+    if bounds is None or None in bounds:
+        return "–"
+    return f"{form(bounds[0])} to {form(bounds[1])}"
+
+
+def duration(seconds: float) -> str:
+    """As minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

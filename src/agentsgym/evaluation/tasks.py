@@ -1,0 +1,70 @@
+"""Which tasks an evaluation plays, how often, and which of them belong together."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentsgym.envs.trial import session_seed
+from agentsgym.rollout import Place
+
+Cluster = Callable[[Mapping[str, Any]], str]
+
+
+def default_cluster(task_data: Mapping[str, Any]) -> str:
+    """Tasks with the same `solution` belong together; without one, equal tasks do."""
+    key = task_data.get("solution", task_data)
+    return key if isinstance(key, str) else json.dumps(key, sort_keys=True, default=repr)
+
+
+def select(
+    rows: Sequence[Mapping[str, Any]], count: int, *, seed: int = 0, cluster: Cluster
+) -> list[int]:
+    """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
+
+    No cluster is drawn a second time before each was drawn once. All rows, in their order, where
+    there are no more than `count`.
+    """
+    size = len(rows)
+    if size <= count:
+        return list(range(size))
+    members: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index in np.random.default_rng(seed).permutation(size).tolist():
+        row = rows[index]
+        members[row["env_class_path"], cluster(row["task_data"])].append(index)
+    rounds = [
+        (turn, position, index)
+        for position, indices in enumerate(members.values())
+        for turn, index in enumerate(indices)
+    ]
+    return sorted(index for _, _, index in sorted(rounds)[:count])
+
+
+def places(
+    rows: Sequence[Mapping[str, Any]],
+    episodes: int,
+    *,
+    rollouts_per_task: int = 1,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+) -> list[Place]:
+    """`episodes` rollouts over the rows, task by task.
+
+    Each chosen task is played `rollouts_per_task` times; where the rows do not suffice, more
+    often. The noise of a rollout depends on (`seed`, its row's number, its number) alone, so two
+    agents play the same tasks with the same noise.
+    """
+    for name, value in (("episodes", episodes), ("rollouts_per_task", rollouts_per_task)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not len(rows):
+        raise ValueError("there are no tasks to evaluate on")
+    chosen = select(rows, -(-episodes // rollouts_per_task), seed=seed, cluster=cluster)
+    base, more = divmod(episodes, len(chosen))
+    return [
+        Place(rows[number], group, index, session_seed(seed, "evaluation", number, index))
+        for group, number in enumerate(chosen)
+        for index in range(base + (group < more))
+    ]

@@ -1,0 +1,79 @@
+"""Where everything of a run lies. `docs/run-directory.md` describes the format."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_SHARD = re.compile(r"([a-z]+)-(\d+)\.jsonl\.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The paths of one run below `root`; nothing is created by naming them."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.root / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per logged optimiser step or evaluation."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The figures before and after, times, versions."""
+        return self.root / "summary.json"
+
+    @property
+    def picture(self) -> Path:
+        """The learning curve."""
+        return self.root / "learning-curve.png"
+
+    @property
+    def rollouts(self) -> Path:
+        """Directory of rollout shards."""
+        return self.root / "rollouts"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of `checkpoint-N`."""
+        return self.root / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The trained model and its tokenizer."""
+        return self.root / "model"
+
+    def is_run(self) -> bool:
+        """Whether a run was started here."""
+        return self.config.is_file()
+
+    def shard(self, phase: str, step: int) -> Path:
+        """The shard of the rollouts played in `phase` at optimiser step `step`."""
+        return self.rollouts / f"{phase}-{step:06d}.jsonl.gz"
+
+    def shards(self) -> Iterator[tuple[str, int, Path]]:
+        """Phase, step and path of each shard, by step; "before" comes first, "after" last."""
+        order = {"before": 0, "train": 1, "eval": 2, "after": 3}
+        found = [
+            (match[1], int(match[2]), path)
+            for path in self.rollouts.glob("*.jsonl.gz")
+            if (match := _SHARD.fullmatch(path.name))
+        ]
+        yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2)))
+
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """Step and path of the newest complete checkpoint, or None."""
+        found = [
+            (int(match[1]), path)
+            for path in self.checkpoints.glob("checkpoint-*")
+            if (match := _CHECKPOINT.fullmatch(path.name))
+            and (path / "trainer_state.json").is_file()
+        ]
+        return max(found, default=None)

@@ -1,0 +1,159 @@
+"""Rollouts as JSON objects and back.
+
+Everything that training needs comes back equal: ids, masks, logprobs, rewards, spans. Of an
+environment's free-form `info`, `env_config` and `task_data` comes back what JSON can say: tuples
+become lists, keys strings, NumPy scalars plain numbers, other objects their repr, and numbers
+that are not finite null.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutLine:
+    """A rollout as it was recorded: in which `phase`, before which optimiser `step` (the policy's
+    version), and the advantages of its rows' tokens where it was trained on."""
+
+    rollout: Rollout
+    phase: str
+    step: int
+    advantages: tuple[tuple[float, ...], ...] | None = None
+
+
+def to_json(line: RolloutLine) -> dict[str, Any]:
+    """The line of a rollout shard."""
+    rollout = line.rollout
+    return {
+        "phase": line.phase,
+        "step": line.step,
+        "session_id": rollout.session_id,
+        "group": rollout.group,
+        "index": rollout.index,
+        "seed": rollout.seed,
+        "policy_version": rollout.policy_version,
+        "env_class_path": rollout.env_class_path,
+        "env_config": plain(rollout.env_config),
+        "task_data": plain(rollout.task_data),
+        "final_reward": finite(rollout.final_reward),
+        "error": rollout.error,
+        "episodes": [_episode_to_json(episode) for episode in rollout.episodes],
+        "rows": [_row_to_json(row) for row in rollout.rows],
+        "advantages": None if line.advantages is None else [list(a) for a in line.advantages],
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> RolloutLine:
+    """The rollout of a shard's line. Raises KeyError where a key is missing."""
+    rollout = Rollout(
+        session_id=data["session_id"],
+        group=data["group"],
+        index=data["index"],
+        env_class_path=data["env_class_path"],
+        env_config=data["env_config"],
+        task_data=data["task_data"],
+        episodes=tuple(_episode_from_json(episode) for episode in data["episodes"]),
+        rows=tuple(_row_from_json(row, data) for row in data["rows"]),
+        error=data["error"],
+        seed=data["seed"],
+        policy_version=data["policy_version"],
+    )
+    given = data["advantages"]
+    advantages = None if given is None else tuple(tuple(values) for values in given)
+    return RolloutLine(rollout, data["phase"], data["step"], advantages)
+
+
+def _episode_to_json(episode: Episode) -> dict[str, Any]:
+    return {
+        "index": episode.index,
+        "reward": episode.reward,
+        "score_weight": episode.score_weight,
+        "stop_reason": episode.stop_reason,
+        "messages": [dict(message) for message in episode.messages],
+        "steps": [_step_to_json(step) for step in episode.steps],
+    }
+
+
+def _episode_from_json(data: Mapping[str, Any]) -> Episode:
+    messages: list[Message] = [
+        {"role": message["role"], "content": message["content"]} for message in data["messages"]
+    ]
+    return Episode(
+        index=data["index"],
+        steps=tuple(_step_from_json(step) for step in data["steps"]),
+        messages=tuple(messages),
+        reward=data["reward"],
+        score_weight=data["score_weight"],
+        stop_reason=data["stop_reason"],
+    )
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    return {
+        "index": step.index,
+        "observation": step.observation,
+        "action": step.action,
+        "reward": step.reward,
+        "done": step.done,
+        "info": plain(step.info),
+        "malformed": step.malformed,
+        "truncated": step.truncated,
+        "kind": step.kind,
+        "anchor": step.anchor,
+        "token_rewards": None if step.token_rewards is None else list(step.token_rewards),
+    }
+
+
+def _step_from_json(data: Mapping[str, Any]) -> Step:
+    rewards = data["token_rewards"]
+    return Step(**{**data, "token_rewards": None if rewards is None else tuple(rewards)})
+
+
+def _row_to_json(row: Row) -> dict[str, Any]:
+    return {
+        "begins": row.begins,
+        "sampled": row.sampled,
+        "token_ids": list(row.token_ids),
+        "agent_token_mask": list(row.agent_token_mask),
+        "logprobs": list(row.logprobs),
+        "per_token_rewards": list(row.per_token_rewards),
+        "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],
+    }
+
+
+def _row_from_json(data: Mapping[str, Any], rollout: Mapping[str, Any]) -> Row:
+    return Row(
+        session_id=rollout["session_id"],
+        group=rollout["group"],
+        rollout=rollout["index"],
+        token_ids=tuple(data["token_ids"]),
+        agent_token_mask=tuple(data["agent_token_mask"]),
+        logprobs=tuple(data["logprobs"]),
+        per_token_rewards=tuple(data["per_token_rewards"]),
+        spans=tuple(StepSpan(*span) for span in data["spans"]),
+        begins=data["begins"],
+        sampled=data["sampled"],
+    )
+
+
+def plain(value: Any) -> Any:
+    """`value` with nothing in it that strict JSON cannot say."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str | bool | int) or value is None:
+        return value
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+        return [plain(item) for item in value]
+    item = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
+    return plain(item()) if callable(item) else repr(value)
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is not finite."""
+    return value if math.isfinite(value) else None

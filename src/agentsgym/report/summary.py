@@ -1,0 +1,90 @@
+"""summary.json: what a run did and what came of it."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentsgym.evaluation import Evaluation
+from agentsgym.report.encoding import finite
+
+Status = Literal["running", "interrupted", "finished"]
+
+
+class Figures(BaseModel):
+    """One evaluation. `ci95` is the win rate's interval, from a bootstrap over secrets (tasks
+    with the same solution); `regret` is the reference player's mean score minus this one's.
+    Numbers that are not known are null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    win_rate: float | None
+    ci95: tuple[float, float] | None
+    mean_steps: float | None
+    regret: float | None
+    episodes: int
+    secrets: int
+    tasks: int
+    reward: float | None
+    reward_ci95: tuple[float | None, float | None]
+    reference: float | None
+    failures: int
+    metrics: dict[str, float] = Field(default_factory=dict)
+    stop_reasons: dict[str, int] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> "Figures":
+        """The figures of an evaluation."""
+        low, high = evaluation.reward_ci95
+        return cls(
+            win_rate=evaluation.win_rate,
+            ci95=evaluation.ci95,
+            mean_steps=finite(evaluation.mean_steps),
+            regret=None if evaluation.regret is None else finite(evaluation.regret),
+            episodes=evaluation.episodes,
+            secrets=evaluation.clusters,
+            tasks=evaluation.tasks,
+            reward=finite(evaluation.reward),
+            reward_ci95=(finite(low), finite(high)),
+            reference=evaluation.reference,
+            failures=evaluation.failures,
+            metrics=dict(evaluation.metrics),
+            stop_reasons=dict(evaluation.stop_reasons),
+        )
+
+
+class Summary(BaseModel):
+    """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    status: Status = "running"
+    stop_reason: str | None = None
+    seed: int
+    env: str
+    env_config: dict[str, Any]
+    model: str
+    model_figures: dict[str, Any] = Field(default_factory=dict)
+    before: Figures | None = None
+    after: Figures | None = None
+    steps: int = 0
+    agent_tokens: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = Field(default_factory=dict)
+    threads: int | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    def add_time(self, phase: str, seconds: float) -> None:
+        """Count time towards a phase and the total."""
+        self.phases[phase] = round(self.phases.get(phase, 0.0) + seconds, 3)
+        self.seconds = round(sum(self.phases.values()), 3)
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary in a file. Raises ValueError where it is none."""
+    return Summary.model_validate_json(path.read_text(encoding="utf-8"))

@@ -1,0 +1,34 @@
+"""Training runs: configuration, orchestration, going on after an interruption."""
+
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.runs.config import EvalConfig, RunConfig, parse_config
+from agentsgym.runs.overrides import merge, parse_overrides
+from agentsgym.runs.progress import Progress, Silent, StepReport
+from agentsgym.runs.sources import load_config, load_run, presets
+
+if TYPE_CHECKING:
+    from agentsgym.runs.train import train_run
+
+__all__ = [
+    "EvalConfig",
+    "Progress",
+    "RunConfig",
+    "Silent",
+    "StepReport",
+    "load_config",
+    "load_run",
+    "merge",
+    "parse_config",
+    "parse_overrides",
+    "presets",
+    "train_run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "train_run":
+        raise AttributeError(f"module 'agentsgym.runs' has no attribute {name!r}")
+    from agentsgym.runs.train import train_run
+
+    return train_run

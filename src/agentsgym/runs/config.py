@@ -1,0 +1,111 @@
+"""RunConfig: everything that decides what a training run does."""
+
+import difflib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsgym.envs import ConfigError
+
+
+class EvalConfig(BaseModel):
+    """How the model is evaluated before and after: `episodes` rollouts, each task
+    `rollouts_per_task` times (more often where the tasks do not suffice)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    episodes: int = Field(default=256, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    rollouts_per_task: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, description="draws the tasks and the sampling noise")
+
+
+class RunConfig(BaseModel):
+    """A training run.
+
+    `env` is a registered name or the dotted path of a class. `model` is a model directory or hub
+    name, `builtin:NAME` for a checkpoint that ships with the package, or `tiny` for a small model
+    built from nothing and warm-started with the `warm_start` settings. `train` holds fields of
+    `GRPOEnvConfig`. `max_seconds` ends RL at the next generation boundary after that time;
+    `time_decay_to` then lets the learning rate fall linearly, by the time used, to that share.
+    `threads` is torch's number of threads (None: torch's own choice).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="run", pattern=r"^[\w.-]+$")
+    description: str = ""
+    seed: int = Field(default=0, ge=0)
+    env: str
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    model: str = "tiny"
+    warm_start: dict[str, Any] = Field(default_factory=dict)
+    train: dict[str, Any] = Field(default_factory=dict)
+    eval: EvalConfig = Field(default_factory=EvalConfig)
+    max_seconds: float | None = Field(default=None, gt=0)
+    time_decay_to: float | None = Field(default=None, ge=0, le=1)
+    threads: int | None = Field(default=None, ge=1)
+    output_dir: Path | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the run goes: `output_dir`, else `runs/<name>`."""
+        return self.output_dir or Path("runs") / self.name
+
+    def to_yaml(self) -> str:
+        """The configuration as it can be read back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+# Fields of GRPOEnvConfig that the run sets itself, and what to set instead.
+_OWN_TRAIN_KEYS = {"seed": "seed", "output_dir": "output_dir"}
+
+
+def parse_config(data: Mapping[str, Any]) -> RunConfig:
+    """Check a mapping and make it a RunConfig.
+
+    Raises ConfigError naming the key that is wrong and what is allowed. The contents of
+    `env_config`, `warm_start` and `train` are checked by those who know them.
+    """
+    check_keys(data, RunConfig.model_fields, "")
+    check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
+    for key, instead in _OWN_TRAIN_KEYS.items():
+        if key in (data.get("train") or {}):
+            raise ConfigError(f"train.{key} is set by the run; set {instead} instead")
+    try:
+        config = RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_first_problem(error)) from None
+    if config.time_decay_to is not None and config.max_seconds is None:
+        raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
+    return config
+
+
+def check_keys(given: Any, allowed: Collection[str], prefix: str) -> None:
+    """Raise ConfigError for a key that is not allowed, with the nearest ones that are."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{prefix.rstrip('.') or 'a run'} must be a mapping, got {given!r}")
+    for key in given:
+        if key not in allowed:
+            hint = _hint(str(key), allowed, prefix)
+            raise ConfigError(f"unknown key {prefix + str(key)!r}; {hint}")
+
+
+def _hint(key: str, allowed: Collection[str], prefix: str) -> str:
+    near = difflib.get_close_matches(key, allowed, n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(repr(prefix + name) for name in near)}?"
+    if len(allowed) > 40:
+        return f"none of the {len(allowed)} keys of {prefix.rstrip('.')!r} is like it"
+    return f"allowed are {', '.join(prefix + name for name in sorted(allowed))}"
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    return f"{key}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

@@ -1,0 +1,66 @@
+"""`key=value` arguments: dotted keys, YAML values."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from agentsgym.envs import ConfigError
+
+# YAML 1.1 reads 1e-4 as text, for it wants a point and a sign; people mean the number.
+_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+
+
+def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
+    """Dotted keys and their values. Raises ConfigError for what is no `key=value`."""
+    return dict(map(parse_override, arguments))
+
+
+def parse_override(argument: str) -> tuple[str, Any]:
+    """`train.learning_rate=1e-4` as ("train.learning_rate", 0.0001)."""
+    key, equals, text = argument.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
+        raise ConfigError(f"{argument!r} is not key=value (for instance seed=1)")
+    return key, parse_value(key, text)
+
+
+def parse_value(key: str, text: str) -> Any:
+    """A value as YAML reads it, numbers such as 1e-4 included."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError:
+        raise ConfigError(f"the value of {key} is not YAML: {text!r}") from None
+
+
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with each dotted key set; mappings on the way are made where there are none."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        head, _, rest = key.partition(".")
+        if not rest:
+            merged[head] = value
+            continue
+        inner = merged.get(head) or {}
+        if not isinstance(inner, Mapping):
+            raise ConfigError(f"{key}: {head} is {inner!r}, which has no keys")
+        merged[head] = merge(inner, {rest: value})
+    return merged
+
+
+def load_yaml(text: str, source: str) -> dict[str, Any]:
+    """A YAML mapping in which 1e-4 is a number. Raises ConfigError naming `source`."""
+    try:
+        data = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")
+    return data
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that also knows floats without a point."""
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

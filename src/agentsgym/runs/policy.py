@@ -1,0 +1,119 @@
+"""The model that a run starts from."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import make_env
+
+if TYPE_CHECKING:
+    from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+    from agentsgym.training.warm_start import WarmStartConfig
+
+_FIGURES = "figures.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A causal language model and its tokenizer; `figures` say how it was made."""
+
+    model: Any
+    tokenizer: Any
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def load_policy(config: RunConfig, progress: Progress) -> Policy:
+    """The model that `config.model` names. Raises ConfigError where there is none."""
+    if config.model == "tiny":
+        return _warm_start(config, progress)
+    kind, _, name = config.model.partition(":")
+    if kind == "builtin":
+        return _load_builtin(name)
+    return load_pretrained(config.model)
+
+
+def load_pretrained(path: str | Path) -> Policy:
+    """A model directory or hub name, in single precision."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"model {str(path)!r} cannot be loaded: {reason[:300]}") from error
+    return Policy(model, tokenizer)
+
+
+def builtin_models() -> list[str]:
+    """Names of the checkpoints that ship with the package."""
+    folder = files("agentsgym") / "presets"
+    return sorted(entry.name for entry in folder.iterdir() if (entry / "config.json").is_file())
+
+
+def _load_builtin(name: str) -> Policy:
+    known = builtin_models()
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise ConfigError(f"no model ships as 'builtin:{name}'; there are: {names}")
+    with as_file(files("agentsgym") / "presets" / name) as folder:
+        policy = load_pretrained(folder)
+        notes = folder / _FIGURES
+        figures = json.loads(notes.read_text(encoding="utf-8")) if notes.is_file() else {}
+    return Policy(policy.model, policy.tokenizer, figures)
+
+
+def _warm_start(config: RunConfig, progress: Progress) -> Policy:
+    from agentsgym.training.warm_start import warm_start
+
+    env = make_env(config)
+    settings = warm_start_settings(config.warm_start)
+    seed = config.warm_start.get("seed", 0)
+
+    def report(step: int, steps: int, values: Mapping[str, float]) -> None:
+        progress.warm_start(step, steps, values)
+
+    teacher = scripted_agent(env, "teacher", seed=seed)
+    result = warm_start(env, teacher, settings, seed, progress=report)
+    figures = dict(result.figures) | {"settings": config.warm_start}
+    return Policy(result.model, result.tokenizer, figures)
+
+
+def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
+    """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` holds those of
+    `TinyConfig`), and `seed`. Raises ConfigError naming an unknown key or a bad value."""
+    from agentsgym.training.tiny import TinyConfig
+    from agentsgym.training.warm_start import WarmStartConfig
+
+    check_keys(given, {"seed", *_names(WarmStartConfig)}, "warm_start.")
+    check_keys(given.get("model", {}), _names(TinyConfig), "warm_start.model.")
+    fields = {name: value for name, value in given.items() if name not in ("seed", "model")}
+    try:
+        return WarmStartConfig(**fields, model=TinyConfig(**given.get("model", {})))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"warm_start: {error}") from error
+
+
+def _names(kind: Any) -> set[str]:
+    return {entry.name for entry in dataclasses.fields(kind)}
+
+
+def understanding(policy: Policy, env: MultistepEnv) -> dict[str, float]:
+    """The probability that a model of Twenty Questions puts on words consistent with the answers
+    when it guesses (`consistent_mass`), and what blind guessing has (`chance_mass`). Empty for
+    other environments."""
+    if env.name != "TwentyQuestions":
+        return {}
+    from agentsgym.training.consistency import consistent_mass
+
+    found = consistent_mass(policy.model, policy.tokenizer, cast("TwentyQuestionsEnv", env))
+    return {"consistent_mass": found["mean"], "chance_mass": found["chance"]}

@@ -1,0 +1,65 @@
+"""From a RunConfig to the trainer's settings, its environment and its tasks."""
+
+import dataclasses
+import importlib.metadata
+import platform
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.report import RunDirectory
+from agentsgym.runs.config import RunConfig, check_keys
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvConfig
+
+# With neither steps nor epochs given, time alone limits the run.
+_NO_LIMIT = 1_000_000
+
+_DEFAULTS: dict[str, Any] = {
+    "logging_steps": 1,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "save_total_limit": 2,
+    "save_only_model": False,
+}
+
+
+def trusted_imports(config: RunConfig) -> bool | list[str]:
+    """Which dotted paths dataset rows may name: what `train.allow_imports` says, else the module
+    of the environment that the configuration itself names."""
+    given: bool | list[str] | None = config.train.get("allow_imports")
+    if given is not None:
+        return given
+    module = config.env.rpartition(".")[0]
+    return [module] if module else False
+
+
+def make_env(config: RunConfig) -> MultistepEnv:
+    """The environment, for its tasks. Raises UnknownEnvironment or ConfigError."""
+    return make(config.env, None, config.env_config, allow_imports=trusted_imports(config))
+
+
+def train_settings(config: RunConfig) -> "GRPOEnvConfig":
+    """The trainer's settings. Raises ConfigError naming an unknown key or what is wrong."""
+    from agentsgym.training import GRPOEnvConfig
+
+    names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
+    check_keys(config.train, names, "train.")
+    given = {**_DEFAULTS, **config.train, "seed": config.seed}
+    given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
+    given["allow_imports"] = trusted_imports(config)
+    if "max_steps" not in given and "num_train_epochs" not in given:
+        if config.max_seconds is None:
+            raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
+        given["max_steps"] = _NO_LIMIT
+    try:
+        return GRPOEnvConfig(**given)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"train: {error}") from error
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the result depends on."""
+    packages = ("agentsgym", "torch", "trl", "transformers", "numpy")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **found}

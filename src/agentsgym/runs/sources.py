@@ -1,0 +1,51 @@
+"""Where a run's configuration comes from: a preset, a YAML file, an earlier run."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.report import RunDirectory
+from agentsgym.runs.config import RunConfig, parse_config
+from agentsgym.runs.overrides import load_yaml, merge
+
+
+def presets() -> dict[str, str]:
+    """Name and YAML text of every preset that ships with the package."""
+    folder = files("agentsgym") / "presets"
+    found = {
+        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    }
+    return dict(sorted(found.items()))
+
+
+def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of a preset or YAML file with dotted overrides.
+
+    `name` defaults to the preset's or file's. Raises ConfigError for an unknown source, key or
+    value.
+    """
+    data = {"name": Path(source).stem, **_read(source)}
+    return parse_config(merge(data, overrides or {}))
+
+
+def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of an earlier run, to go on with it in the same directory."""
+    directory = RunDirectory(run_dir)
+    if not directory.is_run():
+        raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
+    data = load_yaml(directory.config.read_text(encoding="utf-8"), str(directory.config))
+    return parse_config(merge({**data, "output_dir": str(run_dir)}, overrides or {}))
+
+
+def _read(source: str) -> dict[str, Any]:
+    known = presets()
+    if source in known:
+        return load_yaml(known[source], f"preset {source!r}")
+    path = Path(source)
+    if path.is_file():
+        return load_yaml(path.read_text(encoding="utf-8"), source)
+    raise ConfigError(f"{source!r} is neither a file nor a preset; presets: {', '.join(known)}")
