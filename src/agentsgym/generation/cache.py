@@ -40,6 +40,11 @@ class SlotMemory:
         """Free the storage; the shape stays."""
         self.storage = None
 
+    def wipe(self, row: int) -> None:
+        """Zero a row."""
+        if self.storage is not None:
+            self.storage[:, row].zero_()
+
     def planes(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, each [rows, kv_heads, length, head_dim]."""
         if self.storage is None:

@@ -61,7 +61,6 @@ class EmbeddedEngine:
         self.capacity = capacity
         self.max_prefill_tokens = max_prefill_tokens
         self.policy_version = 0
-        self.device = next(model.parameters()).device
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
         self._max_positions: int | None = getattr(config, "max_position_embeddings", None)
@@ -88,6 +87,12 @@ class EmbeddedEngine:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
         return cls(model, AutoTokenizer.from_pretrained(path), **options)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are now; a trainer may move them."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Queue requests; an impossible one comes back as an error result from the next `poll`.
 
@@ -103,7 +108,7 @@ class EmbeddedEngine:
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request has finished; all finished ones, in no fixed order."""
         if self._requests and not self._ready:
-            with self._evaluating(), slot_attention_on(self.model.config):
+            with self._in_use():
                 while self._requests and not self._ready:
                     self._admit()
                     self._forward()
@@ -117,8 +122,10 @@ class EmbeddedEngine:
                 self._finish(session_id, "cancelled")
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Forget sessions: an open request gives no result. With none left, memory is freed."""
-        for session_id in session_ids:
+        """Forget sessions, results not yet polled included. With none left, memory is freed."""
+        gone = set(session_ids)
+        self._ready = [result for result in self._ready if result.session_id not in gone]
+        for session_id in gone:
             self._close(session_id)
             self._slots.forget(session_id)
         if not self._requests and not self._slots.sessions:
@@ -258,7 +265,7 @@ class EmbeddedEngine:
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error; its cache is not to be trusted."""
         self._close(session_id)
-        self._slots.forget(session_id)
+        self._slots.forget(session_id, poisoned=True)
         text = f"session {session_id!r}: {reason}"
         self._ready.append(self._result(session_id, finish_reason="error", error=text))
 
@@ -275,6 +282,12 @@ class EmbeddedEngine:
             self._slots.table.active[row] = False
         else:
             self._waiting.remove(session_id)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """The model as the forward passes need it."""
+        with self._evaluating(), slot_attention_on(self.model.config):
+            yield
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

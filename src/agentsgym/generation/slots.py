@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from agentsgym.generation.cache import SlotMemory
+from agentsgym.generation.prompts import PromptLeaders
 from agentsgym.generation.rows import Ints, RowTable, shared_prefix
 from agentsgym.generation.tally import Tally
 from agentsgym.types import GenerationRequest
@@ -44,7 +45,7 @@ class Slots:
         self._row: dict[str, int] = {}
         self._parked: OrderedDict[str, Parked] = OrderedDict()
         self._lost: dict[str, int] = {}
-        self._leaders: dict[int | str, str] = {}
+        self._leaders = PromptLeaders()
         self._clock = 0
 
     @property
@@ -70,10 +71,12 @@ class Slots:
             return None
         if session_id in self._row:
             self._touch(self._row[session_id])
-        if limit > self.memory.length and not self._lengthen(limit):
+        if limit > self.memory.length and not self._reshape(limit):
             return None
         if session_id not in self._row:
             row = self._vacant_row(waiting)
+            if row is None and self._reshape(limit):
+                row = self._vacant_row(waiting)
             if row is None:
                 return None
             self.table.sessions[row] = session_id
@@ -94,11 +97,17 @@ class Slots:
         if len(context) - reused >= max(_LEAST_SHARED, reused):
             self._share_prompt(row, request, context, reused)
 
-    def forget(self, session_id: str) -> None:
-        """Free the session's row or parked cache; unknown sessions are ignored."""
+    def forget(self, session_id: str, *, poisoned: bool = False) -> None:
+        """Free the session's row or parked cache; unknown sessions are ignored.
+
+        `poisoned` says that the row may hold NaN, which masks do not stop: 0 x NaN is NaN.
+        """
         row = self._row.pop(session_id, None)
         if row is not None:
             self.table.free(row)
+            if poisoned:
+                self.memory.wipe(row)
+        self._leaders.forget(session_id)
         self._parked.pop(session_id, None)
         self._lost.pop(session_id, None)
 
@@ -115,8 +124,6 @@ class Slots:
         self._parked.clear()
         self.table.cached[:] = 0
         self.table.source[:] = -1
-        if not self._row:
-            self._leaders.clear()
         self.memory.clear()
 
     def _touch(self, row: int) -> None:
@@ -129,33 +136,33 @@ class Slots:
             return self.capacity
         return min(self.capacity, self.max_cache_tokens // length)
 
-    def _lengthen(self, limit: int) -> bool:
-        """Make all rows hold `limit` tokens, on fewer rows if memory is bounded."""
-        needed = int(self.table.active.sum()) + 1
-        for wanted in (max(limit, 2 * self.memory.length), limit):
-            length = -(-wanted // _ROUND_LENGTH) * _ROUND_LENGTH
-            if self._rows_allowed(length) >= needed:
-                break
-        else:
-            length = limit
-            if self._rows_allowed(length) < needed:
-                return False
-        rows = len(self.table)
-        allowed = self._rows_allowed(length)
-        if allowed >= rows:
-            self._resize(rows, length)
-        else:
-            self._shrink(allowed, length)
+    def _reshape(self, limit: int) -> bool:
+        """Give all rows room for `limit` tokens, and one row to spare; False if memory is short.
+
+        Unbounded memory grows by doubling, so that copying amortises. Bounded memory is cut to
+        what the active rows need, since longer rows are fewer rows.
+        """
+        active = self.table.active
+        if self.max_cache_tokens is None:
+            self._resize(len(self.table), _rounded(max(limit, 2 * self.memory.length)))
+            return True
+        longest = max(limit, int(self.table.limit[active].max(initial=0)))
+        length = min(_rounded(longest), self.max_cache_tokens)
+        rows = self._rows_allowed(length)
+        if rows <= active.sum():
+            return False
+        self._fit(min(rows, len(self.table)), length)
         self._evict_beyond_memory()
         return True
 
-    def _shrink(self, rows: int, length: int) -> None:
-        """Keep the active and then the most recently used rows; park the others."""
-        order = np.lexsort((-self.table.order, ~self.table.active))
-        for row in order[rows:]:
+    def _fit(self, rows: int, length: int) -> None:
+        """Keep the active, then the most recently used rows that fit the shape; park the others."""
+        table = self.table
+        order = np.lexsort((-table.order, ~table.active))
+        fitting = order[table.active[order] | (table.cached[order] <= length)]
+        for row in np.setdiff1d(order, fitting[:rows]):
             self._park(int(row))
-        kept = order[:rows]
-        self._resize(rows, length, np.ascontiguousarray(kept))
+        self._resize(rows, length, fitting[:rows].copy())
 
     def _resize(self, rows: int, length: int, order: Ints | None = None) -> None:
         self.table.resize(rows, length, order)
@@ -220,19 +227,17 @@ class Slots:
     ) -> None:
         """Let the row copy what a resident session with the same prompt reads or has read."""
         table = self.table
-        for key in self._prompt_keys(request, context):
-            leader = self._leaders.setdefault(key, request.session_id)
+        for leader in self._leaders.candidates(request, context):
             source = self._row.get(leader)
             if source is None or table.source[source] >= 0:
-                self._leaders[key] = request.session_id
                 continue
             held = table.known[source] if table.active[source] else table.cached[source]
             shared = min(shared_prefix(table.tokens[source, :held], context), len(context) - 1)
-            if source != row and shared - reused >= _LEAST_SHARED:
+            if shared - reused >= _LEAST_SHARED:
                 table.source[row], table.shared[row] = source, shared
                 return
+        self._leaders.lead(request, context)
 
-    @staticmethod
-    def _prompt_keys(request: GenerationRequest, context: Ints) -> list[int | str]:
-        keys: list[int | str] = [hash(context.tobytes())]
-        return keys if request.group is None else [*keys, f"group {request.group}"]
+
+def _rounded(length: int) -> int:
+    return -(-length // _ROUND_LENGTH) * _ROUND_LENGTH

@@ -23,9 +23,9 @@ def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
 def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
     """Whether the last of `token_ids` completed one of `stops` in the decoded text.
 
-    Called after every token, so only a window at the end is decoded; special tokens count with
-    their text, so that they can be stop strings too.
+    The text is the one that results carry, without special tokens. Called after every token, so
+    decoding a window at the end is enough.
     """
     width = max(map(len, stops)) + _WINDOW
-    text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=False)
+    text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)
     return any(stop in text for stop in stops)

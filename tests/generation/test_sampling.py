@@ -1,0 +1,97 @@
+"""Truncation, inverse CDF and logprobs against brute force."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym.generation.sampling import inverse_cdf, log_softmax, sample, truncate
+
+_ROWS = st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=12)
+
+
+def _brute_truncate(probabilities: list[float], top_k: int, top_p: float) -> set[int]:
+    order = sorted(range(len(probabilities)), key=lambda i: (-probabilities[i], i))
+    order = order[: top_k or len(order)]
+    total = sum(probabilities[i] for i in order)
+    kept, mass = set(), 0.0
+    for i in order:
+        if kept and top_p < 1 and mass >= top_p * total:
+            break
+        kept.add(i)
+        mass += probabilities[i]
+    return kept
+
+
+@given(_ROWS, st.integers(0, 13), st.floats(0.05, 1.0))
+def test_truncation_keeps_the_likeliest(row: list[float], top_k: int, top_p: float) -> None:
+    probabilities = torch.tensor([row]).double().softmax(-1)
+    kept = truncate(probabilities, torch.tensor([top_k]), torch.tensor([top_p]).double())
+    expected = _brute_truncate(probabilities[0].tolist(), top_k, top_p)
+    actual = set(kept[0].nonzero()[:, 0].tolist())
+    if actual != expected:  # only a sum that rounds across the edge may differ, by one token
+        assert len(actual ^ expected) == 1
+        assert sum(probabilities[0, list(expected & actual)]) == pytest.approx(top_p, abs=1e-6)
+    assert torch.equal(kept[kept > 0], probabilities[kept > 0])
+
+
+@given(_ROWS, st.floats(0, 1, exclude_max=True))
+def test_inverse_cdf_is_the_first_token_past_the_uniform(row: list[float], u: float) -> None:
+    probabilities = torch.tensor([row]).softmax(-1)
+    token = int(inverse_cdf(probabilities, torch.tensor([u], dtype=torch.float64)))
+    cdf = probabilities[0].double().cumsum(0)
+    assert token == next((i for i, c in enumerate(cdf) if c > u * cdf[-1]), None)
+
+
+def test_inverse_cdf_never_picks_the_impossible() -> None:
+    probabilities = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.0]]).repeat(3, 1)
+    u = torch.tensor([0.0, 0.5, 1 - 2.0**-53], dtype=torch.float64)
+    assert inverse_cdf(probabilities, u).tolist() == [1, 3, 3]
+
+
+def test_rows_do_not_see_each_other() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(20, 50) * 3
+    u = torch.rand(20, dtype=torch.float64)
+    options = (
+        torch.tensor([0.0, 0.3, 1.0, 2.0] * 5),
+        torch.tensor([0, 1, 5, 49, 50] * 4),
+        torch.tensor([1.0, 0.9, 0.5, 0.1] * 5),
+    )
+    ids, logprobs = sample(logits, u, *options)
+    for i in range(20):
+        one = slice(i, i + 1)
+        alone = sample(logits[one], u[one], *(column[one] for column in options))
+        assert alone[0].item() == ids[i].item()
+        assert alone[1].item() == pytest.approx(logprobs[i].item(), abs=1e-6)
+
+
+def test_logprobs_are_untruncated_at_the_temperature() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]] * 3)
+    temperature = torch.tensor([0.0, 1.0, 0.5])
+    ids, logprobs = sample(
+        logits, torch.full((3,), 0.9).double(), temperature, torch.tensor([1, 1, 1])
+    )
+    assert ids.tolist() == [2, 2, 2]
+    at_one = 2 - math.log(1 + math.e + math.e**2)
+    at_half = 4 - math.log(1 + math.e**2 + math.e**4)
+    assert logprobs.tolist() == pytest.approx([at_one, at_one, at_half], abs=1e-6)
+    assert torch.equal(log_softmax(logits[:1]), log_softmax(logits[:1], torch.tensor([0.0])))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([(1.0, 0, 1.0), (0.6, 0, 1.0), (1.3, 4, 0.8)]))
+def test_frequencies(seed: int, options: tuple[float, int, float]) -> None:
+    temperature, top_k, top_p = options
+    logits = torch.randn(1, 8, generator=torch.Generator().manual_seed(seed))
+    count = 20_000
+    grid = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    columns = [torch.full((count,), v) for v in (temperature, top_k, top_p)]
+    ids, _ = sample(logits.expand(count, -1), grid, *columns)
+    frequencies = torch.bincount(ids, minlength=8) / count
+    expected = (logits[0] / temperature).softmax(-1)
+    kept = _brute_truncate(expected.tolist(), top_k, top_p)
+    expected[[i for i in range(8) if i not in kept]] = 0
+    torch.testing.assert_close(frequencies, expected / expected.sum(), atol=3e-4, rtol=0)
