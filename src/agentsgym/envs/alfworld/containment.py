@@ -1,0 +1,54 @@
+"""The room in which the engine runs: one thread at a time, and nothing of the process is changed.
+
+The engine shares one parser between all games, so it breaks under threads; it overwrites
+`sys.argv` for good and `sys.stdout` while it translates; importing `alfworld` sets
+`ALFWORLD_DATA`. All calls into it go through `contained`, which also puts the speed patch in for
+their duration, so that other users of `textworld` in the process see the stock engine.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from agentsgym.envs.alfworld.speed import SpeedPatch
+
+_LOCK = threading.RLock()
+_DEPTH = 0
+
+
+@cache
+def _patch() -> SpeedPatch:
+    return SpeedPatch()
+
+
+@contextmanager
+def contained(*, fast: bool = True) -> Iterator[None]:
+    """Hold the engine's lock; afterwards `sys.argv`, `sys.stdout` and the environment are back.
+
+    With `fast=False` the engine runs as it is shipped.
+    """
+    global _DEPTH
+    with _LOCK:
+        argv, stdout, data = sys.argv, sys.stdout, os.environ.get("ALFWORLD_DATA")
+        patch = _patch() if fast and _DEPTH == 0 else None
+        if patch:
+            patch.apply()
+        _DEPTH += 1
+        try:
+            yield
+        finally:
+            _DEPTH -= 1
+            if patch:
+                patch.restore()
+            sys.argv, sys.stdout = argv, stdout
+            _restore_data(data)
+
+
+def _restore_data(value: str | None) -> None:
+    if value is None:
+        os.environ.pop("ALFWORLD_DATA", None)
+    else:
+        os.environ["ALFWORLD_DATA"] = value

@@ -1,0 +1,121 @@
+"""Games played in the real engine (`textworld` with `alfworld`'s wrappers)."""
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.envs.alfworld.containment import contained
+from agentsgym.envs.extras import require
+
+NOTHING = "Nothing happens."
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the engine shows after a command.
+
+    `commands` are the admissible ones, sorted; `plan` the planner's commands from here to the
+    win, None unless it was asked for.
+    """
+
+    text: str
+    commands: tuple[str, ...]
+    won: bool
+    plan: tuple[str, ...] | None = None
+
+
+class Engine:
+    """One instance of the engine, which plays one game after another.
+
+    `fast=False` runs it without the speed patch. Raises MissingExtra where it is not installed.
+    """
+
+    def __init__(self, *, fast: bool = True) -> None:
+        self._fast = fast
+        textworld = require("textworld", "alfworld")
+        with contained(fast=fast):
+            wrappers = require("alfworld.agents.environment.alfred_tw_env", "alfworld")
+            self._infos = textworld.EnvInfos(won=True, admissible_commands=True)
+            stock = textworld.envs.PddlEnv(self._infos)
+            self._env = wrappers.AlfredInfos(wrappers.AlfredDemangler(stock))
+
+    def start(self, game_file: str, *, planning: bool = False) -> View:
+        """Load a game and begin it."""
+        with contained(fast=self._fast):
+            self._infos.policy_commands = planning
+            self._env.load(game_file)
+            return self._view(self._env.reset(), planning)
+
+    def step(self, command: str, *, planning: bool = False) -> View:
+        """Give a command."""
+        with contained(fast=self._fast):
+            self._infos.policy_commands = planning
+            state, _, _ = self._env.step(command)
+            return self._view(state, planning)
+
+    def _view(self, state: Any, planning: bool) -> View:
+        return View(
+            text=state["feedback"],
+            commands=tuple(state["admissible_commands"]),
+            won=bool(state["won"]),
+            plan=tuple(state["policy_commands"]) if planning else None,
+        )
+
+
+_IDLE: list[Engine] = []
+"""Engines that no game holds. One costs 34 MB of disk reads and is never unloaded, so they are
+used again."""
+
+
+class Game:
+    """A game under way, with the commands that were given so far."""
+
+    def __init__(self, game_file: str, *, planning: bool = False) -> None:
+        self.game_file = game_file
+        self.planning = planning
+        self.played: list[str] = []
+        self._engine = _take()
+        self.view = self._engine.start(game_file, planning=planning)
+        weakref.finalize(self, _IDLE.append, self._engine).atexit = False
+
+    def step(self, command: str) -> View:
+        """Give a command."""
+        self.view = self._engine.step(command, planning=self.planning)
+        self.played.append(command)
+        return self.view
+
+    def plan(self) -> tuple[str, ...]:
+        """The planner's commands from here to the win; empty where it is won or lost for good."""
+        if self.view.plan is None:
+            replayed = replay(self.game_file, self.played, planning=True)
+            self.view = replayed.view
+        assert self.view.plan is not None
+        return self.view.plan
+
+
+def _take() -> Engine:
+    try:
+        return _IDLE.pop()
+    except IndexError:
+        return Engine()
+
+
+def replay(game_file: str, commands: Sequence[str], *, planning: bool = False) -> Game:
+    """The game after these commands. With `planning` only the last view holds a plan."""
+    game = Game(game_file, planning=planning and not commands)
+    for number, command in enumerate(commands, 1):
+        game.planning = planning and number == len(commands)
+        game.step(command)
+    return game
+
+
+def solve(game_file: str) -> tuple[str, ...] | None:
+    """The planner's commands that win a game, played to the win; None where there are none."""
+    game = Game(game_file, planning=True)
+    plan = game.plan()
+    game.planning = False
+    for command in plan:
+        if game.step(command).text == NOTHING:
+            return None
+    return plan if game.view.won else None

@@ -1,0 +1,251 @@
+"""Valid ALFWorld games of all six task types, from a seed, with nothing downloaded.
+
+A game folder holds what the official data has: `game.tw-pddl`, `traj_data.json` and
+`initial_state.pddl`. The real planner solves every game and its plan is played to the win before
+the folder appears under its name, so a folder that exists is whole.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from agentsgym.envs.alfworld.room import (
+    Room,
+    Thing,
+    clutter,
+    furnish,
+    holds,
+    object_kinds,
+    put,
+    tables,
+)
+from agentsgym.envs.alfworld.tasks import TASK_TYPES
+from agentsgym.envs.extras import require
+
+ATTEMPTS = 200
+GAME_FILE = "game.tw-pddl"
+_NEEDS = {
+    "pick_clean_then_place_in_recep": ("Cleanable", "SinkBasin"),
+    "pick_heat_then_place_in_recep": ("Heatable", "Microwave"),
+    "pick_cool_then_place_in_recep": ("Coolable", "Fridge"),
+}
+
+
+class GenerationFailed(RuntimeError):
+    """No valid game came of a seed in `ATTEMPTS` attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be done: classes of the object, the receptacle and the lamp (or "")."""
+
+    task_type: str
+    target: str
+    parent: str = ""
+    toggle: str = ""
+
+
+def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
+    """Make the game of (task type, split, seed) in `folder` unless it is there; its game file.
+
+    `valid_unseen` takes the floor plans that the official split holds out, the others those that
+    it trains on. Raises MissingExtra, KeyError for an unknown task type, GenerationFailed.
+    """
+    final = folder / GAME_FILE
+    if final.exists():
+        return final
+    rng = Random(f"{task_type}/{split}/{seed}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    try:
+        for _ in range(ATTEMPTS):
+            drawn = _draw(TASK_TYPES[task_type], split, rng)
+            if drawn is not None and _write(scratch, *drawn, f"{task_type}_{seed}", rng):
+                _publish(scratch, folder)
+                return final
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    raise GenerationFailed(f"no valid {task_type} game from seed {seed} in {ATTEMPTS} attempts")
+
+
+def _publish(scratch: Path, folder: Path) -> None:
+    """Rename into place; who comes second finds the same game there."""
+    try:
+        os.rename(scratch, folder)
+    except OSError:
+        if not (folder / GAME_FILE).exists():
+            raise
+
+
+def _draw(number: int, split: str, rng: Random) -> tuple[Room, Goal] | None:
+    """A furnished room and a goal for it, or None where the draw does not work out."""
+    constants = tables()
+    task_type = next(name for name, known in TASK_TYPES.items() if known == number)
+    room_kind = rng.choice(sorted(constants.GOALS_VALID[task_type]))
+    held_out = split == "valid_unseen"
+    plans = constants.TEST_SCENE_NUMBERS if held_out else constants.TRAIN_SCENE_NUMBERS
+    plan = rng.choice([n for n in plans if n in constants.SCENE_TYPE[room_kind]])
+    room = furnish(plan, rng)
+    goals = sorted(_goals(task_type, room), key=repr)
+    if not goals:
+        return None
+    goal = rng.choice(goals)
+    count = rng.randint(2, 3) if task_type == "pick_two_obj_and_place" else rng.randint(1, 2)
+    if not all(put(room, goal.target, rng, avoid=goal.parent) for _ in range(count)):
+        return None
+    if goal.toggle and not put(room, goal.toggle, rng):
+        return None
+    clutter(room, {goal.target, goal.toggle}, rng)
+    return room, goal
+
+
+def _goals(task_type: str, room: Room) -> Iterator[Goal]:
+    constants = tables()
+    present = object_kinds(room.floor_plan)
+    lamps = set(constants.VAL_ACTION_OBJECTS["Toggleable"])
+    if task_type == "look_at_obj_in_light":
+        for lamp in sorted(lamps & present):
+            for kind in sorted(set().union(*map(holds, room.kinds)) & present):
+                yield Goal(task_type, kind, toggle=lamp)
+        return
+    affordance, station = _NEEDS.get(task_type, ("", ""))
+    if station and station not in room.kinds:
+        return
+    able = set(constants.VAL_ACTION_OBJECTS[affordance]) if affordance else None
+    for parent in room.kinds:
+        for kind in sorted(holds(parent) & present):
+            if able is None or kind in able:
+                yield Goal(task_type, kind, parent)
+
+
+def _write(folder: Path, room: Room, goal: Goal, name: str, rng: Random) -> bool:
+    """Write the three files; False where the planner finds no plan that wins."""
+    from agentsgym.envs.alfworld.engine import solve
+
+    problem = problem_text(room, goal, name)
+    data = {
+        "pddl_domain": _shipped("alfred.pddl"),
+        "grammar": _shipped("alfred.twl2").replace("UNKNOWN GOAL", _described(goal, rng)),
+        "pddl_problem": problem,
+        "solvable": True,
+        "walkthrough": None,
+    }
+    game_file = folder / GAME_FILE
+    game_file.write_text(json.dumps(data))
+    plan = solve(str(game_file))
+    if not plan:
+        return False
+    game_file.write_text(json.dumps({**data, "walkthrough": list(plan)}))
+    (folder / "initial_state.pddl").write_text(problem)
+    (folder / "traj_data.json").write_text(json.dumps(_trajectory(room, goal, name)))
+    return True
+
+
+def _shipped(name: str) -> str:
+    return files("alfworld").joinpath(f"data/{name}").read_text()
+
+
+def _library(task_type: str) -> Mapping[str, Any]:
+    library: Mapping[str, Any] = require("alfworld.gen.goal_library", "alfworld").gdict[task_type]
+    return library
+
+
+def _described(goal: Goal, rng: Random) -> str:
+    template: str = rng.choice(_library(goal.task_type)["templates"])
+    return template.format(
+        obj=goal.target.lower(), recep=goal.parent.lower(), toggle=goal.toggle.lower()
+    )
+
+
+def _trajectory(room: Room, goal: Goal, name: str) -> dict[str, Any]:
+    return {
+        "task_id": name,
+        "task_type": goal.task_type,
+        "scene": {"floor_plan": f"FloorPlan{room.floor_plan}", "scene_num": room.floor_plan},
+        "pddl_params": {
+            "object_target": goal.target,
+            "parent_target": goal.parent,
+            "toggle_target": goal.toggle,
+            "mrecep_target": "",
+            "object_sliced": False,
+        },
+    }
+
+
+def problem_text(room: Room, goal: Goal, name: str) -> str:
+    """The PDDL problem. The library's goal text closes the `(define`."""
+    locations = {r: f"loc_bar_{i}_bar_0_bar_0_bar_30" for i, r in enumerate(room.receptacles)}
+    start = f"loc_bar_{len(locations)}_bar_0_bar_0_bar_30"
+    text: str = _library(goal.task_type)["pddl"]
+    names = {"obj": goal.target, "recep": goal.parent, "toggle": goal.toggle, "mrecep": ""}
+    return "\n".join(
+        [
+            f"(define (problem {name})",
+            "(:domain alfred)",
+            "(:objects",
+            *_objects(room, [*locations.values(), start]),
+            ")",
+            "(:init",
+            "(= (total-cost) 0)",
+            f"(atLocation agent1 {start})",
+            *_facts(room, locations),
+            ")",
+            text.format(**names).replace(" # ", " - "),
+        ]
+    )
+
+
+def _objects(room: Room, locations: list[str]) -> Iterator[str]:
+    yield "agent1 - agent"
+    yield from (f"{location} - location" for location in locations)
+    yield from (f"{receptacle.name} - receptacle" for receptacle in room.receptacles)
+    yield from (f"{thing.name} - object" for thing in room.places)
+    yield from (f"{kind}Type - rtype" for kind in _receptacle_kinds())
+    yield from (f"{kind}Type - otype" for kind in _object_kinds())
+
+
+def _receptacle_kinds() -> list[str]:
+    constants = tables()
+    return sorted(set(constants.VAL_RECEPTACLE_OBJECTS) - set(constants.MOVABLE_RECEPTACLES))
+
+
+def _object_kinds() -> list[str]:
+    constants = tables()
+    held = set().union(*constants.VAL_RECEPTACLE_OBJECTS.values())
+    lamps = set(constants.VAL_ACTION_OBJECTS["Toggleable"])
+    return sorted((held | lamps) - set(_receptacle_kinds()))
+
+
+def _facts(room: Room, locations: Mapping[Thing, str]) -> Iterator[str]:
+    constants = tables()
+    for receptacle, location in locations.items():
+        yield f"(receptacleType {receptacle.name} {receptacle.kind}Type)"
+        yield f"(receptacleAtLocation {receptacle.name} {location})"
+        if receptacle.kind in constants.OPENABLE_CLASS_SET:
+            yield f"(openable {receptacle.name})"
+    for kind in room.kinds:
+        for held in sorted(holds(kind) & set(_object_kinds())):
+            yield f"(canContain {kind}Type {held}Type)"
+    for thing, receptacle in room.places.items():
+        yield f"(objectType {thing.name} {thing.kind}Type)"
+        yield f"(inReceptacle {thing.name} {receptacle.name})"
+        yield f"(objectAtLocation {thing.name} {locations[receptacle]})"
+        yield from _abilities(thing)
+
+
+def _abilities(thing: Thing) -> Iterator[str]:
+    constants = tables()
+    for ability, kinds in sorted(constants.VAL_ACTION_OBJECTS.items()):
+        if thing.kind in kinds:
+            yield f"({ability.lower()} {thing.name})"
+    if thing.kind not in constants.VAL_ACTION_OBJECTS["Toggleable"]:
+        yield f"(pickupable {thing.name})"
+    if thing.kind in constants.MOVABLE_RECEPTACLES_SET:
+        yield f"(isReceptacleObject {thing.name})"
