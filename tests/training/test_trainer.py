@@ -53,7 +53,7 @@ def test_one_step_equals_the_gradient_by_hand(make_trainer):
     expected.backward()
     by_hand = gradients(trainer.model)
     trainer.model.zero_grad()
-    assert len(trainer._chunks(rollouts)) > 1
+    assert len(trainer._chunks(trainer.model, rollouts)) > 1
     trainer._step = 0
     loss = trainer.training_step(trainer.model, batch_of(trainer))
     ours = gradients(trainer.model)
@@ -77,7 +77,7 @@ def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     hook = trainer.model.model.register_forward_hook(keep)
     trainer._compute_loss(trainer.model, inputs).backward()
     hook.remove()
-    (chunk,) = trainer._chunks(inputs["rollouts"])
+    (chunk,) = trainer._chunks(trainer.model, inputs["rollouts"])
     (hidden,) = seen
     checked = 0
     for i, row in enumerate(chunk):
@@ -278,7 +278,7 @@ def test_learning_shows(make_trainer, chat_tokenizer):
     ("options", "words"),
     [
         ({"loss_type": "bnpo"}, "micro-batch"),
-        ({"advantage_estimator": "gae"}, "known: grpo"),
+        ({"advantage_estimator": "gae"}, "known: gigpo"),
         ({"advantage_options": {"alpha": 1}}, "alpha"),
         ({"zero_signal_groups": "forget"}, "keep"),
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 3}, "multiple of"),

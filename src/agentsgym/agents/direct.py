@@ -3,7 +3,7 @@
 from typing import Any
 
 from agentsgym.tokens import codec_for
-from agentsgym.types import Engine, GenerationRequest, Message, SamplingParams
+from agentsgym.types import Engine, GenerationRequest, Message, SamplingParams, wait_for
 
 
 class DirectOutputAgent:
@@ -21,7 +21,7 @@ class DirectOutputAgent:
         self._seed = seed
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Sample one action; the state counts the tokens sampled so far, which keeps noise fresh."""
+        """Sample one action. The state counts the sampled tokens, so that noise stays fresh."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
         self.engine.submit(
@@ -36,9 +36,7 @@ class DirectOutputAgent:
                 )
             ]
         )
-        result = next(
-            r for r in iter(self.engine.poll, None) for r in r if r.session_id == session_id
-        )
+        result = wait_for(self.engine, session_id)
         self.engine.release([session_id])
         if result.finish_reason == "error":
             raise RuntimeError(f"the engine could not sample an action: {result.error}")

@@ -9,7 +9,7 @@ Script = Sequence[str] | Callable[[list[Message]], str]
 
 
 class ScriptedAgent:
-    """Says the given lines in order, the last one for ever; or what a function of the messages says.
+    """Says the given lines in order, the last one for ever; or what a function of messages says.
 
     Lines start again with every rollout, not with every episode of it.
     """

@@ -1,55 +1,103 @@
 """From rollouts to one advantage per token: the public entry of credit assignment."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from agentsgym.credit import estimators
+from agentsgym.credit.episodic import grpo, rloo
+from agentsgym.credit.gigpo import gigpo
+from agentsgym.credit.step_return import step_return
 from agentsgym.credit.table import Floats, StepTable, table_of
-from agentsgym.types import Rollout, RolloutBatch, Row
+from agentsgym.credit.trial import trial
+from agentsgym.types import (
+    AllowImports,
+    ImportRefused,
+    Rollout,
+    RolloutBatch,
+    Row,
+    import_path,
+)
 
 Estimator = Callable[..., Floats]
 
-ESTIMATORS: Mapping[str, Estimator] = {"grpo": estimators.grpo}
+ESTIMATORS: Mapping[str, Estimator] = {
+    "grpo": grpo,
+    "rloo": rloo,
+    "step_return": step_return,
+    "gigpo": gigpo,
+    "trial": trial,
+}
 """Estimators of steps, by name. "reward" is none: it takes the placed per-token rewards."""
 
 
-def advantages(batch: RolloutBatch, estimator: str = "grpo", **options: Any) -> list[Floats]:
+def advantages(
+    batch: RolloutBatch,
+    estimator: str = "grpo",
+    *,
+    allow_imports: AllowImports = False,
+    **options: Any,
+) -> list[Floats]:
     """Advantages of every row of `batch.rows`: float64, as long as the row, 0 off agent tokens.
 
-    Raises ValueError for an unknown estimator or an option it does not take.
+    `estimator` is a name in `ESTIMATORS`, "reward", or the dotted path of a function from a
+    `StepTable` to one float per step, which is imported only where `allow_imports` allows it.
+    Raises ValueError for an unknown estimator, an option it does not take, a reward that is not
+    finite, or a custom estimator's result of the wrong shape.
     """
-    check_estimator(estimator, options)
+    check_estimator(estimator, options, allow_imports)
     if estimator == "reward":
         return [placed_rewards(row) for row in batch.rows]
     table = table_of(batch.rollouts)
-    per_step = step_advantages(table, estimator, **options)
+    per_step = step_advantages(table, estimator, allow_imports=allow_imports, **options)
     return spread(batch.rollouts, per_step)
 
 
-def step_advantages(table: StepTable, estimator: str, **options: Any) -> Floats:
+def step_advantages(
+    table: StepTable, estimator: str, *, allow_imports: AllowImports = False, **options: Any
+) -> Floats:
     """One number per step of the table, shape (N,), for any estimator but "reward"."""
-    return ESTIMATORS[estimator](table, **options)
+    result = np.asarray(find_estimator(estimator, allow_imports)(table, **options), np.float64)
+    if result.shape != table.reward.shape or not np.isfinite(result).all():
+        raise ValueError(
+            f"estimator {estimator!r} must give {len(table.reward)} finite numbers, one per "
+            f"step; it gave shape {result.shape}"
+        )
+    return result
 
 
-def check_estimator(name: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown estimator or an option that it does not take."""
-    if name not in ESTIMATORS and name != "reward":
-        known = ", ".join(sorted([*ESTIMATORS, "reward"]))
+def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
+    """The estimator of that name or dotted path. Raises ValueError where there is none."""
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    known = ", ".join(sorted([*ESTIMATORS, "reward"]))
+    if "." not in name:
         raise ValueError(f"unknown advantage estimator {name!r}; known: {known}")
-    allowed = () if name == "reward" else estimator_options(name)
+    try:
+        found = import_path(name, allow_imports)
+    except ImportRefused as error:
+        raise ValueError(f"advantage estimator {name!r}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"advantage estimator {name!r} is no function")
+    estimator: Estimator = found
+    return estimator
+
+
+def check_estimator(
+    name: str, options: Mapping[str, Any], allow_imports: AllowImports = False
+) -> None:
+    """Raise ValueError for an unknown estimator or an option that it does not take."""
+    allowed: tuple[str, ...] = ()
+    if name != "reward":
+        parameters = inspect.signature(find_estimator(name, allow_imports)).parameters
+        allowed = tuple(p.name for p in parameters.values() if p.kind == p.KEYWORD_ONLY)
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise ValueError(
             f"estimator {name!r} takes no option {unknown[0]!r}; "
             f"it takes {', '.join(allowed) or 'none'}"
         )
-
-
-def estimator_options(name: str) -> tuple[str, ...]:
-    """Names of the options of an estimator."""
-    return tuple(ESTIMATORS[name].__kwdefaults__ or ())
 
 
 def spread(rollouts: Sequence[Rollout], per_step: Floats) -> list[Floats]:

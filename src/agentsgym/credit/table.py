@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentsgym.types import Rollout
+from agentsgym.types import Rollout, Step
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,7 +21,8 @@ class StepTable:
     (False where the rollout failed), `final_reward` float64 (NaN where it failed), `env` object
     (which environment it played). Per step, shape (N,): `rollout` int64 (index into the former),
     `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
-    `tokens` int64 (agent tokens), `anchor` object (str or None).
+    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that the step was taken in, as
+    the environment names it, else its normalised observation).
     """
 
     group: Ints
@@ -34,6 +35,7 @@ class StepTable:
     reward: Floats
     score_weight: Floats
     tokens: Ints
+    reflection: NDArray[np.bool_]
     anchor: NDArray[np.object_]
 
     def __post_init__(self) -> None:
@@ -69,7 +71,8 @@ def table_of(rollouts: Sequence[Rollout]) -> StepTable:
         reward=np.array([s.reward for _, _, s, _ in steps], dtype=np.float64),
         score_weight=np.array([e.score_weight for _, e, _, _ in steps], dtype=np.float64),
         tokens=np.array([count for _, _, _, count in steps], dtype=np.int64),
-        anchor=np.array([s.anchor for _, _, s, _ in steps], dtype=np.object_),
+        reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
+        anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
     )
 
 
@@ -87,6 +90,26 @@ def concatenate(tables: Sequence[StepTable]) -> StepTable:
     )
 
 
+def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
+    """Divide the rewards of each environment by the standard deviation of its final rewards.
+
+    Returns the scaled table and each rollout's factor, shape (R,); 1.0 where an environment's
+    rewards do not differ. For mixed environments whose rewards have different scales; done per
+    step, before anything is spread over tokens.
+    """
+    factors = np.ones(len(table.group))
+    for env in set(table.env[table.live]):
+        members = (table.env == env) & table.live
+        deviation = float(table.final_reward[members].std(ddof=1)) if members.sum() > 1 else 0.0
+        factors[table.env == env] = 1.0 / deviation if deviation > 0 else 1.0
+    scaled = replace(
+        table,
+        final_reward=table.final_reward * factors,
+        reward=table.reward * factors[table.rollout],
+    )
+    return scaled, factors
+
+
 def _final_reward(rollout: Rollout) -> float:
     if rollout.failed:
         return math.nan
@@ -100,3 +123,8 @@ def _final_reward(rollout: Rollout) -> float:
 
 def _tokens_by_step(rollout: Rollout) -> dict[tuple[int, int], int]:
     return {(span.episode, span.step): span.length for row in rollout.rows for span in row.spans}
+
+
+def _anchor(step: Step) -> str:
+    """Equal for steps taken in the same state; observations agree up to case and white space."""
+    return step.anchor if step.anchor is not None else " ".join(step.observation.lower().split())

@@ -3,7 +3,6 @@
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.registry import (
-    AllowImports,
     UnknownEnvironment,
     find,
     make,
@@ -11,6 +10,7 @@ from agentsgym.envs.registry import (
     registered,
 )
 from agentsgym.envs.rows import EnvPool, TaskRow, check_row, task_dataset
+from agentsgym.types import AllowImports
 
 __all__ = [
     "AllowImports",

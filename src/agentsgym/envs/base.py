@@ -63,7 +63,7 @@ class MultistepEnv:
         """Answer an action with (next state, step reward, done, info).
 
         Keys of `info` with a meaning: `malformed` (bool), `win` (bool, on the last step),
-        `stop_reason` (str, on the last step), `anchor` (str, equal where states are equal),
+        `stop_reason` (str, on the last step), `anchor` (str, equal where next states are equal),
         `token_rewards` (one float per agent token), `metrics` (name to float, averaged in logs).
         """
         raise NotImplementedError(f"{self.name} must define _step_episode")
@@ -73,6 +73,22 @@ class MultistepEnv:
     ) -> float:
         """The episode's reward; what it exceeds the sum of the steps by goes to the last step."""
         return sum(step_rewards)
+
+    def _format_result(self, state: Any, reward: float) -> str:
+        """What the agent reads about a finished episode before the next one's first prompt
+        (`carry="full"`)."""
+        return f"The episode is over. Reward: {reward:g}."
+
+    def _format_reflection(self, state: Any, reward: float) -> str:
+        """What asks the agent to reflect on a finished episode (`carry="summary"`)."""
+        return (
+            f"{self._format_result(state, reward)} Write down briefly what helps you to do better "
+            "in the next episode on the same task."
+        )
+
+    def _format_memory(self, reflection: str) -> str:
+        """How the agent's own reflection stands before the next episode's first prompt."""
+        return f"Your notes from the last episode: {reflection}"
 
     def get_train_dataset(self) -> Any:
         """Training tasks: a `datasets.Dataset` with the columns of `task_rows`."""

@@ -69,7 +69,14 @@ COMMON_KEYS: dict[str, Key] = {
         choices=("last_step", "repeat", "spread"),
     ),
     "carry": Key(
-        str, "none", "what an episode sees of the trial's earlier ones", choices=("none",)
+        str,
+        "none",
+        "what an episode sees of the trial's earlier ones",
+        choices=("none", "full", "summary"),
+    ),
+    "reflection_tokens": Key(int, 128, "token cap of a reflection (carry='summary')", minimum=1),
+    "malformed_penalty": Key(
+        float, 0.0, "taken off the reward of a malformed action", minimum=0
     ),
 }
 

@@ -27,7 +27,7 @@ def play_episode(env: "MultistepEnv", session: Session) -> EpisodeGenerator:
             f"{session.where(env.name)}: no state; set env.active_states[session_id] = "
             "env._initialize_episode(session_id, task_data) before the episode"
         )
-    if env.config["system_prompt"] is not None:
+    if env.config["system_prompt"] is not None and not session.messages:
         session.messages.append({"role": "system", "content": env.config["system_prompt"]})
     _observe(env, session)
     mistakes = 0
@@ -43,12 +43,36 @@ def play_episode(env: "MultistepEnv", session: Session) -> EpisodeGenerator:
     return finish(env, session, stop_reason)
 
 
+def reflect(env: "MultistepEnv", session: Session) -> Generator[ActionRequest, Action, Step]:
+    """Let the agent write down what it learned, after an episode whose state still stands in
+    `env.active_states`. The reflection is an action like any other, but no step of the game: it
+    earns nothing itself."""
+    sid = session.session_id
+    prompt = env._format_reflection(env.active_states[sid], sum(s.reward for s in session.steps))
+    session.observe({"role": "user", "content": prompt})
+    action = yield session.request("reflection", env.config["reflection_tokens"])
+    session.act(action)
+    step = Step(
+        index=len(session.steps),
+        observation=prompt,
+        action=action.text,
+        reward=0.0,
+        done=False,
+        truncated=action.truncated,
+        kind="reflection",
+    )
+    session.steps.append(step)
+    return step
+
+
 def _observe(env: "MultistepEnv", session: Session) -> None:
     text = env._format_prompt(env.active_states[session.session_id], len(session.steps))
     if not isinstance(text, str):
         raise SessionError(
             f"{session.where(env.name)}: _format_prompt must return str, got {type(text).__name__}"
         )
+    if session.carried and not session.steps:
+        text = f"{session.carried}\n\n{text}"
     session.observe({"role": "user", "content": text})
 
 
@@ -59,16 +83,18 @@ def _take_step(env: "MultistepEnv", session: Session, action: Action) -> Step:
     answer = env._step_episode(sid, env.active_states[sid], action.text)
     state, reward, done, info = answer
     env.active_states[sid] = state
+    malformed = bool(info.get("malformed", False))
+    penalty = env.config["malformed_penalty"] if malformed else 0.0
     step = Step(
         index=len(session.steps),
         observation=observation,
         action=action.text,
-        reward=_checked_reward(env, session, reward),
+        reward=_checked_reward(env, session, reward) - penalty,
         done=bool(done),
         info=dict(info),
-        malformed=bool(info.get("malformed", False)),
+        malformed=malformed,
         truncated=action.truncated,
-        anchor=info.get("anchor"),
+        anchor=session.steps[-1].info.get("anchor") if session.steps else None,
         token_rewards=_token_rewards(env, session, info, tokens),
     )
     session.steps.append(step)

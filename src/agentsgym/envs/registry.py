@@ -1,20 +1,15 @@
 """Names for environments, and the rule that a dataset must not be able to run code."""
 
-import importlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types import Tokenizer
+from agentsgym.envs.shipped import SHIPPED
+from agentsgym.types import AllowImports, ImportRefused, Tokenizer, import_path
 
-_PATHS: dict[str, str] = {
-    "TwentyQuestions": "agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv"
-}
+_PATHS: dict[str, str] = {name: shipped.path for name, shipped in SHIPPED.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
-
-AllowImports = bool | Collection[str]
-"""Which dotted paths outside the package may be imported: all, none, or these module prefixes."""
 
 
 class UnknownEnvironment(LookupError):
@@ -68,13 +63,7 @@ def find(name_or_path: str, allow_imports: AllowImports = False) -> type[Multist
         raise UnknownEnvironment(
             f"no environment is registered as {name_or_path!r}; known: {', '.join(registered())}"
         )
-    if not (name_or_path.startswith("agentsgym.") or _allowed(name_or_path, allow_imports)):
-        raise UnknownEnvironment(
-            f"{name_or_path!r} is not registered and importing it is not allowed: call "
-            "agentsgym.register(name, cls) first, or pass allow_imports=True "
-            "(or the module names you trust)"
-        )
-    return _load(name_or_path)
+    return _load(name_or_path, allow_imports)
 
 
 def make(
@@ -84,7 +73,7 @@ def make(
     *,
     allow_imports: AllowImports = False,
 ) -> MultistepEnv:
-    """Make an environment by its registered name or dotted path (see `find` for what is allowed)."""
+    """Make an environment by its registered name or dotted path (`find` says what is allowed)."""
     return find(name_or_path, allow_imports)(tokenizer, env_config)
 
 
@@ -103,19 +92,13 @@ def _registered_by_path(path: str) -> type[MultistepEnv] | None:
     return None
 
 
-def _allowed(path: str, allow_imports: AllowImports) -> bool:
-    if isinstance(allow_imports, bool):
-        return allow_imports
-    module = path.rpartition(".")[0]
-    return any(module == name or module.startswith(f"{name}.") for name in allow_imports)
-
-
-def _load(path: str) -> type[MultistepEnv]:
-    module_name, _, class_name = path.rpartition(".")
+def _load(path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise UnknownEnvironment(f"cannot load {path!r}: {error}") from error
+        found = import_path(path, allow_imports)
+    except ImportRefused as error:
+        raise UnknownEnvironment(
+            f"{error}; or call agentsgym.register(name, cls) before"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, MultistepEnv)):
         raise UnknownEnvironment(f"{path!r} is not a subclass of MultistepEnv")
     return found

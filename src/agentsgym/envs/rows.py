@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.registry import AllowImports, make
-from agentsgym.types import Tokenizer
+from agentsgym.envs.registry import make
+from agentsgym.types import AllowImports, Tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsgym.tokens import Transcript
-from agentsgym.types import Action, ActionRequest, Message, Step
+from agentsgym.types import Action, ActionKind, ActionRequest, Message, Step
 
 
 class SessionError(RuntimeError):
@@ -17,7 +17,7 @@ class Session:
     """A running rollout.
 
     `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
-    which `sampled` tokens are used up. `max_rollout_tokens` bounds the context (None: no bound).
+    which `sampled` tokens are used up. `carried` is what earlier episodes leave for the first prompt. `max_rollout_tokens` bounds the context (None: no bound).
     """
 
     session_id: str
@@ -29,15 +29,19 @@ class Session:
     agent_state: Any = None
     sampled: int = 0
     policy_version: int = 0
+    carried: str = ""
     messages: list[Message] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
-    def begin_episode(self, episode: int) -> None:
-        """Start the next episode with an empty conversation and a new row."""
+    def begin_episode(self, episode: int, *, carried: str = "", go_on: bool = False) -> None:
+        """Start an episode: with an empty conversation and a new row, or, with `go_on`, in the
+        conversation and row of the one before. `carried` comes before its first prompt."""
         self.episode = episode
-        self.messages = []
+        self.carried = carried
         self.steps = []
-        self.transcript.restart()
+        if not go_on:
+            self.messages = []
+            self.transcript.restart()
 
     def observe(self, *messages: Message) -> None:
         """Add what the environment says."""
@@ -50,9 +54,13 @@ class Session:
             return None
         return self.max_rollout_tokens - len(self.transcript.context)
 
-    def request(self) -> ActionRequest:
+    def request(
+        self, kind: ActionKind = "action", token_cap: int | None = None
+    ) -> ActionRequest:
         """Ask the agent for the next action."""
         return ActionRequest(
+            kind=kind,
+            token_cap=token_cap,
             session_id=self.session_id,
             messages=self.messages,
             context=self.transcript.context,

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs.episode import finish, play_episode
+from agentsgym.envs.episode import finish, play_episode, reflect
 from agentsgym.envs.placement import place
 from agentsgym.envs.session import Session
 from agentsgym.tokens import DraftRow, Transcript
@@ -57,6 +57,8 @@ class Trial:
             for episode in range(self._env.config["episodes_per_trial"]):
                 self.begin_episode(episode)
                 self.keep((yield from play_episode(self._env, self.session)))
+                if self.reflects_after(episode):
+                    self.keep_reflection((yield from reflect(self._env, self.session)))
         except GeneratorExit:
             raise
         except Exception:
@@ -64,11 +66,31 @@ class Trial:
         return self.close()
 
     def begin_episode(self, episode: int) -> None:
-        """Initialise the environment's state for the next episode."""
+        """Initialise the environment's state for the next episode; what it sees of the earlier
+        ones is the config's `carry`."""
         env, session = self._env, self.session
-        session.begin_episode(episode)
+        carry = env.config["carry"] if episode else "none"
+        carried = ""
+        if carry == "full":
+            state = env.active_states[session.session_id]
+            carried = env._format_result(state, self._episodes[-1].reward)
+        elif carry == "summary":
+            carried = env._format_memory(session.steps[-1].action)
+        session.begin_episode(episode, carried=carried, go_on=carry == "full")
         env.active_states[session.session_id] = env._initialize_episode(
             session.session_id, dict(session.task_data)
+        )
+
+    def reflects_after(self, episode: int) -> bool:
+        """Whether a reflection follows this episode."""
+        config = self._env.config
+        return config["carry"] == "summary" and episode + 1 < config["episodes_per_trial"]
+
+    def keep_reflection(self, step: Step) -> None:
+        """Add the reflection to the episode that it looks back on."""
+        last = self._episodes[-1]
+        self._episodes[-1] = replace(
+            last, steps=(*last.steps, step), messages=tuple(self.session.messages)
         )
 
     def keep(self, episode: Episode) -> None:
@@ -133,7 +155,11 @@ class Trial:
     def _placed(self, draft: DraftRow) -> list[float]:
         rewards = [0.0] * len(draft.token_ids)
         for episode in self._episodes:
-            spans = [span for span in draft.spans if span.episode == episode.index]
+            spans = [
+                span
+                for span in draft.spans
+                if span.episode == episode.index and episode.steps[span.step].kind == "action"
+            ]
             if not spans or not episode.score_weight:
                 continue
             placed = place(

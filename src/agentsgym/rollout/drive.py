@@ -1,6 +1,7 @@
 """Driving one episode generator by one agent, alone."""
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
 from agentsgym.envs.session import Session
@@ -8,11 +9,11 @@ from agentsgym.types import (
     Action,
     ActionRequest,
     Agent,
-    Engine,
     EngineAgent,
     GenerationRequest,
     GenerationResult,
     SamplingParams,
+    wait_for,
 )
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def drive(generator: Generator[ActionRequest, Action, T], agent: Agent, session:
 def _ask(agent: Agent, request: ActionRequest, session: Session) -> Action:
     if is_engine_agent(agent):
         agent.engine.submit([to_generation(request, agent.sampling, None)])
-        return to_action(_wait(agent.engine, request.session_id))
+        return to_action(wait_for(agent.engine, request.session_id))
     answer = agent.get_action([*request.messages], session.agent_state)
     try:
         text, session.agent_state = answer
@@ -50,25 +51,15 @@ def _ask(agent: Agent, request: ActionRequest, session: Session) -> Action:
     return Action(text)
 
 
-def _wait(engine: Engine, session_id: str) -> GenerationResult:
-    while True:
-        for result in engine.poll():
-            if result.session_id == session_id:
-                return result
-
-
 def to_generation(
     request: ActionRequest, sampling: SamplingParams, group: int | None
 ) -> GenerationRequest:
     """The engine's view of a request; the rollout's budget may shorten the action."""
-    if request.max_tokens is not None and request.max_tokens < sampling.max_tokens:
-        sampling = SamplingParams(
-            request.max_tokens,
-            sampling.temperature,
-            sampling.top_p,
-            sampling.top_k,
-            sampling.stop,
-        )
+    cap = request.token_cap or sampling.max_tokens
+    if request.max_tokens is not None:
+        cap = min(cap, request.max_tokens)
+    if cap != sampling.max_tokens:
+        sampling = replace(sampling, max_tokens=cap)
     return GenerationRequest(
         session_id=request.session_id,
         token_ids=request.context,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.registry import AllowImports
+from agentsgym.envs.episode import reflect
 from agentsgym.envs.rows import EnvPool, check_row
 from agentsgym.envs.trial import Trial, TrialSpec, session_seed
-from agentsgym.rollout.drive import is_engine_agent
+from agentsgym.rollout.drive import drive, is_engine_agent
 from agentsgym.rollout.scheduler import Job, Scheduler
-from agentsgym.types import Agent, Rollout, RolloutBatch, pad_id
+from agentsgym.types import Agent, AllowImports, Rollout, RolloutBatch, pad_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,8 @@ def _play_alone(env: MultistepEnv, spec: TrialSpec, agent: Agent) -> Rollout:
         for episode in range(env.config["episodes_per_trial"]):
             trial.begin_episode(episode)
             trial.keep_record(env._run_complete_episode(spec.session_id, agent))
+            if trial.reflects_after(episode):
+                trial.keep_reflection(drive(reflect(env, trial.session), agent, trial.session))
     except Exception:
         trial.fail(traceback.format_exc())
     finally:

@@ -7,8 +7,9 @@ import torch
 from trl import GRPOConfig
 
 from agentsgym.credit import check_estimator
+from agentsgym.training.weights import NORMALISERS
 
-LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
+SCOPES = ("token", "step", "rollout")
 
 # Settings of TRL that our loss does not have. Set to anything else than this, they would be
 # ignored in silence.
@@ -36,10 +37,43 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     """
 
     advantage_estimator: str = field(
-        default="grpo", metadata={"help": "How credit is assigned: 'grpo' or 'reward'."}
+        default="grpo",
+        metadata={
+            "help": "How credit is assigned: 'grpo', 'rloo', 'step_return', 'gigpo', 'trial', "
+            "'reward', or the dotted path of a function."
+        },
     )
     advantage_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "Options of the estimator."}
+    )
+    scale_step_rewards: str = field(
+        default="none",
+        metadata={
+            "help": "'batch' divides each environment's step rewards by the standard deviation of "
+            "its final rewards in the batch, before credit is assigned."
+        },
+    )
+    train_on: str = field(
+        default="rollout",
+        metadata={
+            "help": "'rollout': one row where the context only grows; 'steps': a row per step."
+        },
+    )
+    ratio_scope: str = field(
+        default="token",
+        metadata={"help": "Scope of the importance ratio: 'token', 'step' or 'rollout'."},
+    )
+    sampler_correction: str = field(
+        default="truncate",
+        metadata={
+            "help": "Correct for an engine whose probabilities differ from the trainer's: "
+            "'truncate' the token's ratio at `sampler_cap`, or 'none'."
+        },
+    )
+    sampler_cap: float = field(default=2.0, metadata={"help": "See sampler_correction."})
+    train_truncated_actions: bool = field(
+        default=True,
+        metadata={"help": "Whether actions that the token cap cut off carry loss."},
     )
     zero_signal_groups: str = field(
         default="keep",
@@ -89,8 +123,8 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     )
 
     def __post_init__(self) -> None:
-        if self.bf16 is None and not self.fp16:
-            self.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        if getattr(self, "bf16", None) is None and not self.fp16:
+            self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         if self.remove_unused_columns:
             raise ValueError("remove_unused_columns must be False: rows carry the task")
         # Our evaluation plays tasks itself; TRL's divisibility rule must not apply to it.
@@ -100,16 +134,12 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._check_unsupported()
 
     def _check_choices(self) -> None:
-        if self.loss_type not in LOSS_TYPES:
-            raise ValueError(
-                f"loss_type must be one of {', '.join(LOSS_TYPES)}, got {self.loss_type!r}"
-                + (" (it is normalised per micro-batch)" if self.loss_type == "bnpo" else "")
-            )
-        if self.zero_signal_groups not in ("keep", "drop", "resample"):
-            raise ValueError(
-                "zero_signal_groups must be 'keep', 'drop' or 'resample', "
-                f"got {self.zero_signal_groups!r}"
-            )
+        self._check_one_of("loss_type", tuple(NORMALISERS))
+        self._check_one_of("zero_signal_groups", ("keep", "drop", "resample"))
+        self._check_one_of("train_on", ("rollout", "steps"))
+        self._check_one_of("ratio_scope", SCOPES)
+        self._check_one_of("sampler_correction", ("truncate", "none"))
+        self._check_one_of("scale_step_rewards", ("none", "batch"))
         if self.steps_per_generation % self.gradient_accumulation_steps:
             raise ValueError(
                 f"steps_per_generation ({self.steps_per_generation}) must be a multiple of "
@@ -125,7 +155,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError("loss_type 'dr_grpo' needs loss_norm_tokens or max_rollout_tokens")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be positive in training, got {self.temperature}")
-        check_estimator(self.advantage_estimator, self.estimator_options)
+        check_estimator(self.advantage_estimator, self.estimator_options, self.allow_imports)
+
+    def _check_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            why = " (it is normalised per micro-batch)" if value == "bnpo" else ""
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{why}")
 
     def _check_unsupported(self) -> None:
         for name, allowed in _UNSUPPORTED.items():

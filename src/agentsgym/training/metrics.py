@@ -31,7 +31,7 @@ def record(rollout: Rollout) -> RolloutRecord:
     """Summarise a rollout. Wins and stop reasons are those of its scored episodes."""
     scored = [episode for episode in rollout.episodes if episode.score_weight > 0]
     steps = [step for episode in rollout.episodes for step in episode.steps]
-    wins = [float(e.win) for e in scored if e.win is not None]
+    wins = [1.0 if e.win else 0.0 for e in scored if e.win is not None]
     return RolloutRecord(
         failed=rollout.failed,
         final_reward=rollout.final_reward,
@@ -52,11 +52,11 @@ def _stop_reasons(scored: Sequence[Episode], failed: bool) -> tuple[str, ...]:
 
 
 def _sum_metrics(steps: Iterable[Step]) -> dict[str, float]:
-    sums: Counter[str] = Counter()
+    sums: dict[str, float] = {}
     for step in steps:
         for name, value in step.info.get("metrics", {}).items():
-            sums[name] += float(value)
-    return dict(sums)
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
 
 
 def summarise(records: Sequence[RolloutRecord]) -> dict[str, float]:

@@ -5,50 +5,43 @@ replace generation (`_generate_and_score_completions`), the loss (`_compute_loss
 and call none of their base methods. The unit that TRL shuffles and splits is a rollout.
 """
 
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType
 from torch import nn
 from trl import GRPOTrainer
 
-from agentsgym.agents import DirectOutputAgent
-from agentsgym.credit import concatenate, placed_rewards, spread, step_advantages, table_of
-from agentsgym.credit.table import Floats, StepTable
+from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, check_row
-from agentsgym.envs.trial import session_seed
 from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.rollout import Place, play
+from agentsgym.rollout import Place
+from agentsgym.training.assigner import Assignment
+from agentsgym.training.chunks import Chunk, collate, pack
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.losses import (
-    LossSettings,
-    clip_shares,
-    clipped_policy_loss,
-    kl_to_reference,
-)
-from agentsgym.training.metrics import RolloutRecord, record, summarise
+from agentsgym.training.metrics import record, summarise
+from agentsgym.training.objective import ObjectiveSettings, chunk_loss
+from agentsgym.training.player import Player
+from agentsgym.training.ranks import Ranks
 from agentsgym.training.sampler import TaskSampler
-from agentsgym.training.samples import (
-    Chunk,
-    TrainRollout,
-    TrainRow,
-    WindowCounts,
-    assign_weights,
-    collate,
-    count,
-    make_rollouts,
-    pack,
-)
+from agentsgym.training.samples import TrainRollout, TrainRow, weightless
 from agentsgym.training.signal import SignalWatch
-from agentsgym.types import Engine, Rollout, SamplingParams
+from agentsgym.training.weights import assign_weights, count, total
+from agentsgym.types import Engine, Rollout
+
+logger = logging.getLogger(__name__)
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
-"""Receives the rollouts of each generation and evaluation on the main process, with
-`{"phase": "train" | "eval", "step": global step, "advantages": per row or None}`."""
+"""Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |
+"eval", "step": global step, "advantages": per row of the rollouts, or None}`."""
+
+# Share of rows in which a cap bites from which on a warning is due.
+_MANY_CAPPED = 0.1
 
 
 class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -92,25 +85,22 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=processing_class,
             **trl,
         )
-        self.envs = EnvPool(self._tokenizer, args.allow_imports)
-        self.envs.get(check_row(train_dataset[0], 0))
+        envs = EnvPool(self._tokenizer, args.allow_imports)
+        envs.get(check_row(train_dataset[0], 0))
         self.rollout_sink = rollout_sink
-        self.engine = engine or EmbeddedEngine(
-            self.accelerator.unwrap_model(self.model),
-            self._tokenizer,
-            capacity=args.engine_capacity,
-            stop_token_ids=self.eos_token_ids,
-        )
-        self.loss_settings = LossSettings(
-            self.epsilon_low,
-            self.epsilon_high,
-            args.delta,
-            args.beta,
-            args.entropy_coef,
-            args.use_bias_correction_kl,
-        )
+        self.ranks = Ranks(self.accelerator)
+        self.player = Player(engine or self._embedded_engine(), envs, args, self.ranks)
+        self.objective = _objective(args, self.epsilon_low, self.epsilon_high)
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
+
+    def _embedded_engine(self) -> EmbeddedEngine:
+        return EmbeddedEngine(
+            self.accelerator.unwrap_model(self.model),
+            self._tokenizer,
+            capacity=self.args.engine_capacity,
+            stop_token_ids=self.eos_token_ids,
+        )
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -148,143 +138,45 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         `TrainRollout`s; TRL shuffles and splits both together.
         """
         started = time.perf_counter()
-        places = self._places(inputs)
-        rollouts = self._play(places, self._train_sampling())
-        table, signal = self._credit_table(rollouts)
+        step = self.state.global_step
+        places = self.player.train_places(inputs, step)
+        rollouts = self.player.train(places, step)
+        assignment = Assignment(rollouts, self.args, self.ranks)
         for round_ in range(self._resample_rounds()):
-            if signal.all():
+            if assignment.share_with_signal == 1.0:
                 break
-            rollouts = self._resample(places, rollouts, signal, round_)
-            table, signal = self._credit_table(rollouts)
+            rollouts = self._resample(places, rollouts, assignment.signal, round_)
+            assignment = Assignment(rollouts, self.args, self.ranks)
         played = time.perf_counter() - started
-        trained = self._make_train_rollouts(rollouts, table, signal)
+        trained = assignment.train_rollouts()
         self._fill_logps(trained)
-        self._log_generation(rollouts, signal, played)
-        self._report(rollouts, "train", [row.advantages for r in trained for row in r.rows])
+        self._log_generation(rollouts, assignment.share_with_signal, played)
+        self._report(rollouts, "train", assignment.of_rows())
         index = torch.arange(len(trained), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": trained}
 
-    def _places(self, inputs: Sequence[Mapping[str, Any]]) -> list[Place]:
-        """Global group and number of each local row: TRL repeats a task `num_generations` times
-        over the ranks' slices, so a group may straddle ranks."""
-        first = self.accelerator.process_index * len(inputs)
-        places = []
-        for offset, row in enumerate(inputs):
-            group, index = divmod(first + offset, self.num_generations)
-            seed = session_seed(self.args.seed, "train", self.state.global_step, group, index)
-            places.append(Place(row, group, index, seed))
-        return places
-
-    def _play(self, places: Sequence[Place], sampling: SamplingParams) -> list[Rollout]:
-        reset = getattr(self.engine, "reset", None)
-        if reset is not None:
-            reset()
-        if hasattr(self.engine, "policy_version"):
-            self.engine.policy_version = self.state.global_step
-        return play(
-            places,
-            DirectOutputAgent(self.engine, sampling),
-            self.envs,
-            max_rollout_tokens=self.args.max_rollout_tokens,
-        )
-
-    def _train_sampling(self) -> SamplingParams:
-        return SamplingParams(
-            self.args.max_action_tokens,
-            self.temperature,
-            self.top_p,
-            self.top_k,
-            tuple(self.args.stop_strings),
-        )
-
-    # -- credit ---------------------------------------------------------------------------------
-
-    def _credit_table(self, rollouts: Sequence[Rollout]) -> tuple[StepTable, Any]:
-        """The step table of all ranks, and for each of its rollouts whether its group has signal."""
-        local = table_of(rollouts)
-        table = concatenate(self._gather([local]))
-        return table, self._rollouts_with_signal(rollouts, table)
-
-    def _rollouts_with_signal(self, rollouts: Sequence[Rollout], table: StepTable) -> Any:
-        """Bool per rollout of the table: whether any advantage in its group differs from zero."""
-        has = torch.zeros(len(table.group), dtype=torch.bool).numpy()
-        if self.args.advantage_estimator == "reward":
-            local = [any(any(row.per_token_rewards) for row in r.rows) for r in rollouts]
-            has |= self._gather(local)
-        else:
-            per_step = self._step_advantages(table)
-            has[table.rollout[abs(per_step) > 1e-12]] = True
-        groups = set(table.group[has].tolist())
-        return torch.tensor([group in groups for group in table.group.tolist()]).numpy()
-
-    def _step_advantages(self, table: StepTable) -> Floats:
-        return step_advantages(table, self.args.advantage_estimator, **self.args.estimator_options)
-
-    def _make_train_rollouts(
-        self, rollouts: Sequence[Rollout], table: StepTable, signal: Any
-    ) -> list[TrainRollout]:
-        rows = [row for rollout in rollouts for row in rollout.rows]
-        if self.args.advantage_estimator == "reward":
-            advantages = [placed_rewards(row) for row in rows]
-        else:
-            mine = self._local_steps(rollouts, table)
-            advantages = spread(rollouts, self._step_advantages(table)[mine])
-        drop = self.args.zero_signal_groups != "keep"
-        here = signal[self._local_slice(len(rollouts))]
-        live = [
-            not rollout.failed and (bool(has) or not drop)
-            for rollout, has in zip(rollouts, here, strict=True)
-        ]
-        return make_rollouts(rollouts, advantages, live)
-
-    def _local_slice(self, size: int) -> slice:
-        start = self.accelerator.process_index * size
-        return slice(start, start + size)
-
-    def _local_steps(self, rollouts: Sequence[Rollout], table: StepTable) -> Any:
-        here = self._local_slice(len(rollouts))
-        return (table.rollout >= here.start) & (table.rollout < here.stop)
-
     def _resample_rounds(self) -> int:
-        return self.args.max_resample_rounds if self.args.zero_signal_groups == "resample" else 0
+        rounds: int = self.args.max_resample_rounds
+        return rounds if self.args.zero_signal_groups == "resample" else 0
 
     def _resample(
         self, places: list[Place], rollouts: list[Rollout], signal: Any, round_: int
     ) -> list[Rollout]:
-        """Play another task in each group without signal. Every rank draws the same tasks."""
-        here = signal[self._local_slice(len(rollouts))]
-        again = [i for i in range(len(places)) if not here[i]]
+        """Play another task in each group without signal."""
+        step = self.state.global_step
+        again = [i for i in range(len(places)) if not signal[i]]
         for i in again:
-            place = places[i]
-            parts = (self.args.seed, "again", self.state.global_step, round_, place.group)
-            row = self.train_dataset[session_seed(*parts) % len(self.train_dataset)]
-            places[i] = Place(row, place.group, place.index, session_seed(*parts, place.index))
-        fresh = iter(self._play([places[i] for i in again], self._train_sampling()))
-        chosen = set(again)
-        return [next(fresh) if i in chosen else old for i, old in enumerate(rollouts)]
-
-    # -- loss weights ---------------------------------------------------------------------------
+            places[i] = self.player.other_task(places[i], self.train_dataset, step, round_)
+        fresh = dict(zip(again, self.player.train([places[i] for i in again], step), strict=True))
+        return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
     def _weigh(self, micro_batches: Sequence[Mapping[str, Any]]) -> None:
         """Fix the loss weights of each optimiser window, counted over all ranks."""
         size = self.args.gradient_accumulation_steps
         for start in range(0, len(micro_batches), size):
             window = [r for b in micro_batches[start : start + size] for r in b["rollouts"]]
-            counts = self._sum_counts(count(window))
+            counts = total(self.ranks.gather([count(window)]))
             assign_weights(window, counts, self.args.loss_type, self.args.norm_tokens)
-
-    def _sum_counts(self, local: WindowCounts) -> WindowCounts:
-        parts = self._gather([local])
-        return WindowCounts(
-            sum(part.live_rollouts for part in parts), sum(part.agent_tokens for part in parts)
-        )
-
-    def _gather(self, values: list[Any]) -> list[Any]:
-        """The lists of all ranks, joined in the order of ranks."""
-        if self.accelerator.num_processes == 1:
-            return values
-        gathered: list[Any] = gather_object(values)
-        return gathered
 
     # -- log-probabilities ----------------------------------------------------------------------
 
@@ -303,12 +195,10 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     def _logps_of(
         self, rows: Sequence[TrainRow], model: nn.Module
     ) -> list[tuple[TrainRow, torch.Tensor]]:
-        """Each row with its log-probabilities, float tensors of shape (T,), 0 at position 0."""
-        results = []
-        chunks = self._even_chunks(pack(rows, self.args.max_tokens_per_forward), rows)
-        for part in chunks:
-            chunk = self._collate(part)
-            logps, _ = self._forward(model, chunk)
+        """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
+        results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
+        for part in self._even_chunks(pack(rows, self.args.max_tokens_per_forward), rows):
+            logps, _ = self._forward(model, self._collate(part))
             padded = nn.functional.pad(logps, (1, 0))
             results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
         return results
@@ -342,45 +232,61 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> torch.Tensor:
         """One micro-batch: a backward pass per chunk, so that memory is bounded by the largest.
 
-        Our weights are final, so nothing is divided by the accumulation steps; data-parallel
+        Our weights are final, so nothing is divided by the accumulation steps, and data-parallel
         averaging over ranks is undone.
         """
         started = time.perf_counter()
         model.train()
         inputs = self._prepare_inputs(inputs)
-        chunks = self._chunks(inputs["rollouts"])
-        total = torch.zeros((), device=self.accelerator.device)
+        chunks = self._chunks(model, inputs["rollouts"])
+        loss = torch.zeros((), device=self.accelerator.device)
         for number, rows in enumerate(chunks):
             with self._sync_context(model, last=number == len(chunks) - 1):
-                loss = self._chunk_loss(model, rows)
-                self._backward(loss * self.accelerator.num_processes)
-            total += loss.detach()
+                part = self._chunk_loss(model, rows)
+                self._backward(part * self.ranks.number)
+            loss += part.detach()
         self._step += 1
         self._metrics["train"]["time/update"].append(time.perf_counter() - started)
-        return total
+        return loss
 
     def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch, Σ weight·ℓ over its chunks, on one graph."""
-        losses = [self._chunk_loss(model, rows) for rows in self._chunks(inputs["rollouts"])]
-        return torch.stack(losses).sum()
+        chunks = self._chunks(model, inputs["rollouts"])
+        return torch.stack([self._chunk_loss(model, rows) for rows in chunks]).sum()
 
-    def _chunks(self, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
+    def _chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
         """Rows of the rollouts in forward chunks, as many on every rank."""
         rows = [row for rollout in rollouts if rollout.live for row in rollout.rows]
-        chunks = pack(rows, self.args.max_tokens_per_forward)
-        filler = [row for rollout in rollouts for row in rollout.rows]
-        return self._even_chunks(chunks, filler)
+        if self.objective.needs_rollout_ratio and self.args.steps_per_window > 1:
+            self._fill_rollout_ratios(model, rollouts)
+        fillers = [row for rollout in rollouts for row in rollout.rows]
+        return self._even_chunks(pack(rows, self.args.max_tokens_per_forward), fillers)
+
+    def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
+        """The log-ratio of whole rollouts, whose rows may lie in several chunks."""
+        rows = [row for rollout in rollouts for row in rollout.rows]
+        now = {id(row): logps for row, logps in self._logps_of(rows, model)}
+        for rollout in rollouts:
+            summed = 0.0
+            for row in rollout.rows:
+                assert row.old_logps is not None
+                mask = torch.tensor(row.row.agent_token_mask, device=now[id(row)].device)
+                summed += float(((now[id(row)] - row.old_logps) * mask).sum())
+            for row in rollout.rows:
+                row.rollout_log_ratio = (summed, rollout.agent_tokens)
 
     def _even_chunks(
         self, chunks: list[list[TrainRow]], fillers: Sequence[TrainRow]
     ) -> list[list[TrainRow]]:
         """At least one chunk, and as many as the rank with most: a rank that runs fewer forwards
         would leave the others waiting. Fillers weigh nothing."""
-        wanted = max([1, *self._gather([len(chunks)])])
+        wanted = max([1, *self.ranks.gather([len(chunks)])])
         if len(chunks) == wanted:
             return chunks
         shortest = min(fillers, key=lambda row: row.length, default=None)
-        filler = _weightless(shortest, self._tokenizer.pad_token_id)
+        filler = weightless(shortest, self._tokenizer.pad_token_id)
+        if chunks and chunks[0][0].old_logps is not None:
+            filler.old_logps = torch.zeros(2)
         return chunks + [[filler]] * (wanted - len(chunks))
 
     def _sync_context(self, model: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
@@ -396,30 +302,12 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _chunk_loss(self, model: nn.Module, rows: Sequence[TrainRow]) -> torch.Tensor:
         chunk = self._collate(rows)
-        settings = self.loss_settings
         logps, entropy = self._forward(model, chunk)
-        old = logps.detach() if chunk.old_logps is None else chunk.old_logps
-        loss = clipped_policy_loss(logps, old, chunk.advantages, settings)
-        if chunk.ref_logps is not None:
-            kl = kl_to_reference(logps, chunk.ref_logps)
-            if settings.correct_kl:
-                kl = kl * torch.exp(logps - old)
-            loss = loss + settings.beta * kl
-            self._log_masked("kl", kl, chunk.mask)
-        # Where the weight is zero the loss must be too, whatever the padding computed.
-        total = torch.where(chunk.mask > 0, loss, 0.0).mul(chunk.weight).sum()
-        if entropy is not None:
-            total = total - settings.entropy_coef * (entropy * chunk.entropy_weight).sum()
-            self._log_masked("entropy", entropy, chunk.mask)
-        clipped = clip_shares(logps, old, chunk.advantages, settings)
-        self._log_masked("clipped", clipped, chunk.mask)
-        return total
-
-    def _log_masked(self, name: str, values: torch.Tensor, mask: torch.Tensor) -> None:
-        tokens = mask.sum()
-        if tokens > 0:
-            mean = (values.detach() * mask).sum() / tokens
-            self._metrics["train"][name].append(float(mean))
+        result = chunk_loss(logps, entropy, chunk, self.objective)
+        if chunk.mask.any():
+            for name, value in result.metrics.items():
+                self._metrics["train"][name].append(value)
+        return result.loss
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -439,44 +327,46 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
-        sampling = SamplingParams(
-            self.args.max_action_tokens,
-            self.args.eval_temperature,
-            stop=tuple(self.args.stop_strings),
-        )
-        rollouts = self._play(self._eval_places(data), sampling)
-        values = summarise(self._gather([record(rollout) for rollout in rollouts]))
+        rollouts = self.player.evaluate(self.player.eval_places(data), self.state.global_step)
+        values = summarise(self.ranks.gather([record(rollout) for rollout in rollouts]))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - started
         self._report(rollouts, "eval", None)
         self.log(dict(metrics))
         self.model.train(training)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
+        self.control = self.callback_handler.on_evaluate(  # type: ignore[has-type]
+            self.args,
+            self.state,
+            self.control,
+            metrics,
         )
         return metrics
 
-    def _eval_places(self, data: Any) -> list[Place]:
-        rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
-        return [
-            Place(data[task], task, index, session_seed(self.args.seed, "eval", task, index))
-            for task in range(rank, len(data), ranks)
-            for index in range(self.args.eval_rollouts)
-        ]
-
     # -- logs and checkpoints -------------------------------------------------------------------
 
-    def _log_generation(self, rollouts: Sequence[Rollout], signal: Any, seconds: float) -> None:
-        records: list[RolloutRecord] = self._gather([record(rollout) for rollout in rollouts])
+    def _log_generation(self, rollouts: Sequence[Rollout], signal: float, seconds: float) -> None:
+        records = self.ranks.gather([record(rollout) for rollout in rollouts])
         values = summarise(records) | {
-            "groups_without_signal": 1.0 - float(signal.mean()),
+            "groups_without_signal": 1.0 - signal,
             "time/rollouts": seconds,
-            "occupancy": self.engine.stats.occupancy,
+            "occupancy": self.player.engine.stats.occupancy,
         }
         for name, value in values.items():
             if not math.isnan(value):
                 self._metrics["train"][name].append(value)
-        self.signal.update(float(signal.mean()))
+        self.signal.update(signal)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and warn where the cap on the sampler's ratio bites often."""
+        capped = self._metrics["train"].get("sampler/capped_rows", [])
+        if capped and sum(capped) / len(capped) > _MANY_CAPPED:
+            logger.warning(
+                "the engine's probabilities differ from the trainer's: sampler_cap=%s bites in "
+                "%.0f %% of the rows",
+                self.args.sampler_cap,
+                100 * sum(capped) / len(capped),
+            )
+        super().log(logs, start_time)
 
     def _report(
         self, rollouts: Sequence[Rollout], phase: str, advantages: Sequence[Floats] | None
@@ -491,9 +381,26 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.state.global_step % self.args.steps_per_window == 0:
             super()._save_checkpoint(model, trial)
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> Iterator[Any]:
-        """Evaluation plays tasks itself; nothing iterates a data loader."""
-        raise NotImplementedError("GRPOEnvTrainer.evaluate plays the tasks of the dataset")
+
+def _objective(args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float) -> ObjectiveSettings:
+    return ObjectiveSettings(
+        loss_type=args.loss_type,
+        epsilon_low=epsilon_low,
+        epsilon_high=epsilon_high,
+        delta=args.delta,
+        beta=args.beta,
+        correct_kl=args.use_bias_correction_kl,
+        entropy_coef=args.entropy_coef,
+        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
+        vespo=(
+            args.vespo_k_pos,
+            args.vespo_lambda_pos,
+            args.vespo_k_neg,
+            args.vespo_lambda_neg,
+        ),
+        ratio_scope=args.ratio_scope,
+        sampler_cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
+    )
 
 
 def _check_dataset(dataset: Any, args: GRPOEnvConfig) -> None:
@@ -512,17 +419,6 @@ def _check_dataset(dataset: Any, args: GRPOEnvConfig) -> None:
             f"{args.generation_batch_size} / num_generations {args.num_generations}), "
             f"train_dataset has {len(dataset)}"
         )
-
-
-def _weightless(row: TrainRow | None, pad_token_id: int) -> TrainRow:
-    """A row that costs one forward pass and carries no loss."""
-    from agentsgym.types import Row
-
-    ids = row.row.token_ids[:2] if row is not None and row.length > 1 else (pad_token_id,) * 2
-    blank = Row("", 0, 0, ids, (0,) * 2, (0.0,) * 2, (0.0,) * 2, ())
-    import numpy as np
-
-    return TrainRow(blank, np.zeros(2))
 
 
 def _rewards_come_from_environments(**_: Any) -> list[float]:

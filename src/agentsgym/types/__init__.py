@@ -2,6 +2,7 @@
 
 from agentsgym.types.actions import (
     Action,
+    ActionKind,
     ActionRequest,
     EngineStats,
     FinishReason,
@@ -11,13 +12,16 @@ from agentsgym.types.actions import (
     SamplingParams,
 )
 from agentsgym.types.batch import RolloutBatch, pad_id
-from agentsgym.types.protocols import Agent, Engine, EngineAgent, Tokenizer
+from agentsgym.types.imports import AllowImports, ImportRefused, import_path
+from agentsgym.types.protocols import Agent, Engine, EngineAgent, Tokenizer, wait_for
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
 
 __all__ = [
     "Action",
+    "ActionKind",
     "ActionRequest",
     "Agent",
+    "AllowImports",
     "Engine",
     "EngineAgent",
     "EngineStats",
@@ -25,6 +29,7 @@ __all__ = [
     "FinishReason",
     "GenerationRequest",
     "GenerationResult",
+    "ImportRefused",
     "Message",
     "Rollout",
     "RolloutBatch",
@@ -34,5 +39,7 @@ __all__ = [
     "StepSpan",
     "Tokenizer",
     "count_steps",
+    "import_path",
     "pad_id",
+    "wait_for",
 ]

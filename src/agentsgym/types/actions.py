@@ -84,7 +84,8 @@ class ActionRequest:
 
     `messages` is the conversation so far. `context` holds the same as token ids (empty without a
     tokenizer); it is a live view that only grows while the request is open. `max_tokens` is what
-    the rollout's token budget leaves (None: no budget).
+    the rollout's token budget leaves (None: no budget); `token_cap` replaces the agent's own cap on
+    an action where the request has one (reflections).
     """
 
     session_id: str
@@ -92,6 +93,7 @@ class ActionRequest:
     context: Sequence[int] = ()
     kind: ActionKind = "action"
     max_tokens: int | None = None
+    token_cap: int | None = None
     seed: int = 0
     sampled_before: int = 0
 
@@ -116,7 +118,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The answer to a GenerationRequest; `error` holds the reason where `finish_reason` is error."""
+    """The answer to a GenerationRequest; `error` says why where `finish_reason` is "error"."""
 
     session_id: str
     token_ids: tuple[int, ...] = ()

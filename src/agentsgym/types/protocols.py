@@ -66,3 +66,11 @@ class EngineAgent(Agent, Protocol):
 
     engine: Engine
     sampling: SamplingParams
+
+
+def wait_for(engine: Engine, session_id: str) -> GenerationResult:
+    """Poll until the session's only open request is answered; for callers that play alone."""
+    while True:
+        for result in engine.poll():
+            if result.session_id == session_id:
+                return result

@@ -29,7 +29,8 @@ class Step:
 
     `index` counts from 0 within the episode and `kind` "reflection" marks an action between
     episodes. `reward` includes, on an episode's last step, what `_calculate_reward` gave beyond
-    the sum of the steps. `token_rewards` are the environment's own per-token rewards, if any.
+    the sum of the steps. `anchor` is the environment's key for the state the step was taken in, if
+    it gives one. `token_rewards` are the environment's own per-token rewards, if any.
     """
 
     index: int
@@ -63,11 +64,16 @@ class Episode:
 
     @property
     def win(self) -> bool | None:
-        """What the environment put into `info["win"]` of the last step; None if it says nothing."""
-        if not self.steps:
+        """What the environment put into `info["win"]` of the last action; None if it says nothing."""
+        if not self.actions:
             return None
-        value = self.steps[-1].info.get("win")
+        value = self.actions[-1].info.get("win")
         return None if value is None else bool(value)
+
+    @property
+    def actions(self) -> tuple[Step, ...]:
+        """The steps without the reflection that may follow them."""
+        return tuple(step for step in self.steps if step.kind == "action")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled trial: `group` numbers the task in the batch, `index` the rollout in the group."""
+    """One sampled trial: `group` is the task's number, `index` the rollout's number in the group."""
 
     session_id: str
     group: int

@@ -1,0 +1,71 @@
+"""Leave-one-out means and returns, shared by the estimators."""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from agentsgym.credit.table import Floats, Ints, StepTable
+
+
+def leave_one_out(
+    values: Floats, owners: Ints, keys: Sequence[Hashable], fallback: Floats
+) -> Floats:
+    """Mean of `values` over the *other* owners with the same key, shape (N,).
+
+    An owner (a rollout) with several values under a key counts once, with their mean. `fallback`
+    (shape (N,)) stands where no other owner has the key.
+    """
+    means: dict[Hashable, dict[int, list[float]]] = {}
+    for value, owner, key in zip(values, owners, keys, strict=True):
+        means.setdefault(key, {}).setdefault(int(owner), []).append(float(value))
+    owner_mean = {
+        key: {owner: sum(vs) / len(vs) for owner, vs in owned.items()}
+        for key, owned in means.items()
+    }
+    totals = {key: (sum(owned.values()), len(owned)) for key, owned in owner_mean.items()}
+    result = fallback.copy()
+    for i, (owner, key) in enumerate(zip(owners, keys, strict=True)):
+        total, number = totals[key]
+        if number > 1:
+            result[i] = (total - owner_mean[key][int(owner)]) / (number - 1)
+    return result
+
+
+def returns_to_go(table: StepTable, gamma: float = 1.0) -> Floats:
+    """Score weight · discounted sum of the rewards from each step to its episode's end, (N,).
+
+    G_t = w · Σ_{k ≥ t} gamma^(k−t) · r_k within the episode.
+    """
+    result = np.zeros(len(table.reward))
+    after = 0.0
+    for i in range(len(table.reward) - 1, -1, -1):
+        last = i + 1 == len(table.reward) or _starts_episode(table, i + 1)
+        after = table.reward[i] + (0.0 if last else gamma * after)
+        result[i] = after * table.score_weight[i]
+    return result
+
+
+def _starts_episode(table: StepTable, i: int) -> bool:
+    return bool(
+        i == 0
+        or table.rollout[i] != table.rollout[i - 1]
+        or table.episode[i] != table.episode[i - 1]
+    )
+
+
+def episode_starts(table: StepTable) -> Ints:
+    """Indices of the first step of each episode."""
+    return np.array(
+        [i for i in range(len(table.reward)) if _starts_episode(table, i)], dtype=np.int64
+    )
+
+
+def comparable(table: StepTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Bool per rollout, (R,): live, and not the only live one of its group.
+
+    A rollout that has nobody to be compared with gets advantage 0 from every estimator.
+    """
+    groups, numbers = np.unique(table.group[table.live], return_counts=True)
+    several = np.isin(table.group, groups[numbers > 1])
+    result: np.ndarray[tuple[int], np.dtype[np.bool_]] = table.live & several
+    return result

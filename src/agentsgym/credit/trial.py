@@ -1,0 +1,52 @@
+"""Credit across the episodes of a trial: exploration is paid by what it makes possible."""
+
+import numpy as np
+
+from agentsgym.credit.baselines import comparable, episode_starts, leave_one_out, returns_to_go
+from agentsgym.credit.table import Floats, StepTable
+
+
+def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> Floats:
+    """Return-to-go over the rest of the trial minus its leave-one-out mean, shape (N,).
+
+    Q_t = G_t + Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'}: the step's discounted
+    return-to-go in its episode e (times the episode's score weight w) plus what the later
+    episodes earn. A_t = Q_t − mean_{j≠i} Q^j at the start of the same episode e. A step in a free
+    shot (w = 0) is so paid by what later episodes gain, and by nothing else.
+
+    Bias: none for gamma = trial_gamma = 1 with respect to the summed score of the trial, since
+    the baseline looks at other rollouts only. Its variance is below that of plain "grpo" on the
+    trial's return, because rewards of earlier episodes do not enter. trial_gamma < 1 favours
+    early episodes (trial_gamma = 0 is credit per episode).
+    Source: meta-RL's trial return (Duan et al. 2016, RL², arXiv 1611.02779) with a cross-episode
+    discount as in LaMer, arXiv 2512.16848, and a leave-one-out baseline.
+    """
+    to_go = returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
+    live = comparable(table)[table.rollout]
+    groups = table.group[table.rollout]
+    starts = episode_starts(table)
+    keys = [(int(groups[i]), int(table.episode[i]), bool(live[i])) for i in starts]
+    at_start = leave_one_out(to_go[starts], table.rollout[starts], keys, np.zeros(len(starts)))
+    lengths = np.diff([*starts, len(to_go)])
+    return np.where(live, to_go - np.repeat(at_start, lengths), 0.0)
+
+
+def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:
+    """Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'} for each step, shape (N,)."""
+    starts = episode_starts(table)
+    ends = [*starts[1:], len(table.reward)]
+    scores = [
+        float(table.score_weight[a] * table.reward[a:b].sum())
+        for a, b in zip(starts, ends, strict=True)
+    ]
+    later = np.zeros(len(table.reward))
+    after = 0.0
+    for k in range(len(starts) - 1, -1, -1):
+        last = k + 1 == len(starts) or table.rollout[starts[k + 1]] != table.rollout[starts[k]]
+        if last:
+            after = 0.0
+        else:
+            gap = int(table.episode[starts[k + 1]] - table.episode[starts[k]])
+            after = trial_gamma**gap * (scores[k + 1] + after)
+        later[starts[k] : ends[k]] = after
+    return later
