@@ -1,0 +1,6 @@
+"""Question–answer reasoning sets as an environment: files, shipped questions, reasoning-gym."""
+
+from agentsgym.envs.classical_reasoning.env import ClassicalReasoningEnv
+from agentsgym.envs.classical_reasoning.questions import BadQuestions, Question, load_questions
+
+__all__ = ["BadQuestions", "ClassicalReasoningEnv", "Question", "load_questions"]

@@ -1,0 +1,47 @@
+"""Finding the final answer in what an agent says."""
+
+import re
+
+MAX_ACTION_CHARACTERS = 20_000
+MAX_ANSWER_CHARACTERS = 500
+_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_PHRASE = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*:?\s*(.+)", re.IGNORECASE)
+
+
+def final_answer(action: str) -> str:
+    """The answer that an action gives, "" where it gives none.
+
+    Thoughts before `</think>` are left out. Then counts, in this order: the last `\\boxed{…}`, the
+    last `<answer>…</answer>`, what follows the last "answer is" or "answer:", the last line.
+    """
+    if len(action) > MAX_ACTION_CHARACTERS:
+        return ""
+    said = action.rpartition("</think>")[2].strip()
+    found = _boxed(said)
+    if found is None:
+        found = _last(_TAG.findall(said))
+    if found is None:
+        found = _last(_PHRASE.findall(said))
+    if found is None:
+        found = said.splitlines()[-1] if said else ""
+    answer = found.strip().strip("*").strip()
+    usable = len(answer) <= MAX_ANSWER_CHARACTERS and "\x00" not in answer
+    return answer if usable else ""
+
+
+def _last(found: list[str]) -> str | None:
+    return found[-1] if found else None
+
+
+def _boxed(text: str) -> str | None:
+    """The inside of the last `\\boxed{…}`, its braces balanced."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    begin = start + len("\\boxed{")
+    depth = 1
+    for position in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[begin:position]
+    return None

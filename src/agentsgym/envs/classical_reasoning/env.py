@@ -1,0 +1,188 @@
+"""The environment: questions are asked one after another, answers graded."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.classical_reasoning.answer import final_answer
+from agentsgym.envs.classical_reasoning.gym_source import gym_questions
+from agentsgym.envs.classical_reasoning.judge import Judge
+from agentsgym.envs.classical_reasoning.questions import (
+    Question,
+    load_questions,
+    shipped_questions,
+)
+from agentsgym.envs.classical_reasoning.splits import split_questions
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.rows import task_dataset
+from agentsgym.types import Tokenizer
+
+INSTRUCTIONS = "Think first if you like, then give only your final answer as \\boxed{answer}."
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An episode: its questions, which one is open, wrong answers to it, how many were right."""
+
+    questions: tuple[Question, ...]
+    current: int = 0
+    wrong: int = 0
+    right: int = 0
+    feedback: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether no question is open any more."""
+        return self.current >= len(self.questions)
+
+
+def _share(value: float) -> str | None:
+    return None if 0.0 < value < 1.0 else f"must be between 0 and 1, got {value!r}"
+
+
+class ClassicalReasoningEnv(MultistepEnv):
+    """Answer questions whose answers are known.
+
+    `task_data` is `{"questions": [{"question": str, "answer": [str, …]}, …], "seed": int}`, so a
+    row needs no file. Each right answer earns 1 / (number of questions), times
+    `retry_discount` for every wrong attempt before it. An episode is won where all are right.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "source": Key(str, "file", "where questions come from", choices=("file", "reasoning_gym")),
+        "questions_file": Key(str, None, "JSON lines {question, answer}; None: the shipped ones"),
+        "eval_file": Key(str, None, "JSON lines to evaluate on; None: a share of the questions"),
+        "eval_share": Key(float, 0.2, "share of the questions that is held out", check=_share),
+        "gym_tasks": Key(list, ["chain_sum"], "names of reasoning-gym tasks"),
+        "gym_questions": Key(int, 200, "questions of each reasoning-gym task", minimum=2),
+        "gym_seed": Key(int, 42, "seed of the reasoning-gym tasks", minimum=0),
+        "questions_per_episode": Key(int, 1, "questions of an episode", minimum=1),
+        "attempts": Key(int, 1, "answers allowed to a question", minimum=1),
+        "retry_discount": Key(float, 0.5, "what a wrong attempt leaves of the reward", minimum=0),
+        "grading": Key(
+            str,
+            "auto",
+            "how answers are compared; 'auto' goes by the right answer",
+            choices=("auto", "exact", "choice", "number", "math"),
+        ),
+        "tolerance": Key(float, 1e-4, "relative tolerance of numbers", minimum=0),
+        "grader_timeout": Key(float, 5.0, "seconds until a grader counts as hung", minimum=0.01),
+        "instructions": Key(str, INSTRUCTIONS, "what stands under the first question"),
+        "shuffle_seed": Key(int, 0, "order of the tasks, and which questions share an episode"),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        if self.config["retry_discount"] > 1:
+            raise ConfigError(f"{self.name}: env_config['retry_discount'] must be at most 1")
+        if "max_steps_per_episode" not in self.env_config:
+            self.config = MappingProxyType({**self.config, "max_steps_per_episode": self._steps()})
+        self._judge = Judge(self.config["tolerance"], self.config["grader_timeout"])
+        self._split: tuple[list[Question], list[Question]] | None = None
+
+    def _steps(self) -> int:
+        """Enough for every attempt, and for as many malformed answers as are forgiven."""
+        each: int = self.config["attempts"] + self.config["error_allowance"]
+        return each * int(self.config["questions_per_episode"])
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        rows = task_data.get("questions")
+        if not isinstance(rows, list | tuple) or not rows:
+            raise ValueError(f"task_data needs 'questions' (a list of rows), got {task_data!r}")
+        return State(tuple(map(Question.from_task, rows)))
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        question = state.questions[min(state.current, len(state.questions) - 1)].question
+        count = len(state.questions)
+        title = f"Question {state.current + 1} of {count}:\n" if count > 1 else ""
+        if step == 0:
+            return f"{title}{question}\n\n{self.config['instructions']}".rstrip()
+        if state.wrong or not state.feedback:
+            return state.feedback
+        return f"{state.feedback}\n\n{title}{question}"
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        if state.done:
+            return state, 0.0, True, {"win": state.right == len(state.questions)}
+        given = final_answer(action)
+        if not given:
+            said = "I found no answer in what you said. Please answer."
+            return replace(state, feedback=said), 0.0, False, {"malformed": True, "win": False}
+        question = state.questions[state.current]
+        right = self._judge.is_right(question, given, self.config["grading"])
+        after = self._after(state, right)
+        win = after.done and after.right == len(after.questions)
+        info: dict[str, Any] = {"win": win, "answer": given, "right": right}
+        if after.done:
+            info["stop_reason"] = "win" if win else "answered"
+        return after, self._reward(state) if right else 0.0, after.done, info
+
+    def _after(self, state: State, right: bool) -> State:
+        left = self.config["attempts"] - state.wrong - 1
+        if right:
+            return replace(
+                state,
+                current=state.current + 1,
+                wrong=0,
+                right=state.right + 1,
+                feedback="That is right.",
+            )
+        if left > 0:
+            again = f"{left} more attempt{'s' if left > 1 else ''}"
+            feedback = f"That is wrong. You have {again}."
+            return replace(state, wrong=state.wrong + 1, feedback=feedback)
+        return replace(state, current=state.current + 1, wrong=0, feedback="That is wrong.")
+
+    def _reward(self, state: State) -> float:
+        discount: float = self.config["retry_discount"] ** state.wrong
+        return discount / len(state.questions)
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def get_train_dataset(self) -> Any:
+        """The questions that are not held out, `questions_per_episode` to a task."""
+        return task_dataset(self, self._tasks(0))
+
+    def get_eval_dataset(self) -> Any:
+        """The held-out questions, or those of `eval_file`."""
+        return task_dataset(self, self._tasks(1))
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """1.0: every question has its answer."""
+        return 1.0
+
+    def _tasks(self, part: int) -> list[dict[str, Any]]:
+        self._split = self._split or self._load()
+        questions = list(self._split[part])
+        random.Random(f"{self.config['shuffle_seed']}").shuffle(questions)
+        size = self.config["questions_per_episode"]
+        groups = [questions[k : k + size] for k in range(0, len(questions), size)]
+        return [
+            {"questions": [question.as_task() for question in group], "seed": number}
+            for number, group in enumerate(groups)
+        ]
+
+    def _load(self) -> tuple[list[Question], list[Question]]:
+        questions = self._questions()
+        if self.config["eval_file"] is None:
+            return split_questions(questions, self.config["eval_share"])
+        held_out = load_questions(self.config["eval_file"])
+        both = {q.question for q in questions} & {q.question for q in held_out}
+        return [q for q in questions if q.question not in both], held_out
+
+    def _questions(self) -> list[Question]:
+        if self.config["source"] == "reasoning_gym":
+            tasks, count = self.config["gym_tasks"], self.config["gym_questions"]
+            return gym_questions(tasks, count, self.config["gym_seed"])
+        path = self.config["questions_file"]
+        return shipped_questions() if path is None else load_questions(path)

@@ -1,0 +1,50 @@
+"""Grading an answer by the question's kind, in this process or in the grader's."""
+
+from agentsgym.envs.classical_reasoning.grader import ProcessGrader
+from agentsgym.envs.classical_reasoning.grading import is_right, kind_of
+from agentsgym.envs.classical_reasoning.questions import Question
+from agentsgym.envs.extras import ensure
+
+
+class Judge:
+    """Decides whether answers are right.
+
+    Texts, choices and numbers are compared here. Mathematics and reasoning-gym's scorers run in
+    a process that may hang or crash: after `timeout` seconds the answer counts as wrong.
+    """
+
+    def __init__(self, tolerance: float, timeout: float) -> None:
+        self._tolerance = tolerance
+        self._timeout = timeout
+        self._math: ProcessGrader | None = None
+        self._gym: ProcessGrader | None = None
+
+    def is_right(self, question: Question, given: str, grading: str) -> bool:
+        """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
+
+        Raises MissingExtra where mathematics or reasoning-gym needs a package that is absent.
+        """
+        if question.kind == "reasoning_gym":
+            return self._gym_right(question, given)
+        return any(self._matches(question, right, given, grading) for right in question.answers)
+
+    def _matches(self, question: Question, right: str, given: str, grading: str) -> bool:
+        kind = grading if grading != "auto" else question.kind
+        if kind == "auto":
+            kind = kind_of(question.question, right)
+        if kind != "math":
+            return is_right(kind, right, given, self._tolerance)
+        if is_right("exact", right, given, self._tolerance):
+            return True
+        if self._math is None:
+            ensure("math_verify", "reasoning")
+            self._math = ProcessGrader(self._timeout, ["math_verify"])
+        return self._math.ask({"kind": "math", "right": right, "given": given})
+
+    def _gym_right(self, question: Question, given: str) -> bool:
+        if self._gym is None:
+            ensure("reasoning_gym", "reasoning")
+            self._gym = ProcessGrader(self._timeout, ["reasoning_gym"])
+        request = {"kind": "reasoning_gym", "task": question.task, "given": given}
+        entry = {"seed": question.seed, "index": question.index, "size": question.size}
+        return self._gym.ask(request | entry)

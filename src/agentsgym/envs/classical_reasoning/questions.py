@@ -1,0 +1,151 @@
+"""Questions and the files they come from."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+KINDS = ("exact", "choice", "number", "math")
+_KEYS = {"question", "answer", "kind"}
+_MOST_REPORTED = 20
+
+
+class BadQuestions(ValueError):
+    """A file of questions has bad rows; the message names each by its number, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the answers that count as right, and how they are compared.
+
+    `kind` is one of `KINDS`, "auto" (decided by the answer), or "reasoning_gym", whose own scorer
+    decides; `task`, `seed` and `size` then name the task and `index` the entry.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    kind: str = "auto"
+    task: str | None = None
+    index: int = 0
+    seed: int = 0
+    size: int = 0
+
+    def as_task(self) -> dict[str, Any]:
+        """The question as it stands in `task_data`."""
+        row: dict[str, Any] = {"question": self.question, "answer": list(self.answers)}
+        if self.kind != "auto":
+            row["kind"] = self.kind
+        if self.task is not None:
+            place = {"index": self.index, "seed": self.seed, "size": self.size}
+            row |= {"task": self.task, **place}
+        return row
+
+    @staticmethod
+    def from_task(row: Mapping[str, Any]) -> "Question":
+        """The inverse of `as_task`. Raises ValueError saying what is wrong with the row."""
+        if row.get("kind") == "reasoning_gym":
+            return Question(
+                str(row["question"]),
+                tuple(map(str, row["answer"])),
+                "reasoning_gym",
+                str(row["task"]),
+                int(row["index"]),
+                int(row["seed"]),
+                int(row["size"]),
+            )
+        return read_row(row)
+
+
+def read_row(row: Any) -> Question:
+    """A question from a row `{question, answer}`, optionally with `kind`.
+
+    `answer` is a text, a number, or a list of these, any of which counts as right. Raises
+    ValueError saying what is wrong with the row.
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError(f"is no object with question and answer but {type(row).__name__}")
+    unknown = sorted(set(row) - _KEYS)
+    if unknown:
+        raise ValueError(f"has the unknown key {unknown[0]!r}; allowed are {sorted(_KEYS)}")
+    question = row.get("question")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError(f"needs a question (a text), got {question!r}")
+    kind = row.get("kind", "auto")
+    if kind not in (*KINDS, "auto"):
+        raise ValueError(f"has the kind {kind!r}; allowed are {', '.join(KINDS)}")
+    return Question(question.strip(), _answers(row.get("answer")), kind)
+
+
+def _answers(value: Any) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    texts = [_answer_text(item) for item in given]
+    if not texts:
+        raise ValueError("needs an answer (a text or a number), got an empty list")
+    return tuple(texts)
+
+
+def _answer_text(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+        return repr(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise ValueError(f"needs an answer (a text or a number), got {value!r}")
+
+
+def load_questions(path: str | Path) -> list[Question]:
+    """The questions of a JSON-lines file, blank lines left out.
+
+    Raises BadQuestions with the numbers of all rows that are not JSON, lack something, or repeat
+    an earlier question, and where there is no question at all; FileNotFoundError where there is
+    no such file.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    return parse_questions(text.splitlines(), str(path))
+
+
+def shipped_questions() -> list[Question]:
+    """The small set that comes with the package."""
+    folder = resources.files("agentsgym.envs.classical_reasoning") / "data"
+    text = (folder / "questions.jsonl").read_text(encoding="utf-8")
+    return parse_questions(text.splitlines(), "questions.jsonl")
+
+
+def parse_questions(lines: Iterable[str], source: str) -> list[Question]:
+    """The questions of JSON lines; see `load_questions`."""
+    questions: list[Question] = []
+    problems: list[str] = []
+    first_seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            question = read_row(json.loads(line))
+            _refuse_repetition(question, number, first_seen)
+        except ValueError as error:
+            problems.append(f"row {number} {_plain(error)}")
+        else:
+            questions.append(question)
+    if problems:
+        raise BadQuestions(_report(source, problems))
+    if not questions:
+        raise BadQuestions(f"{source} holds no questions")
+    return questions
+
+
+def _refuse_repetition(question: Question, number: int, first_seen: dict[str, int]) -> None:
+    key = " ".join(question.question.casefold().split())
+    if first_seen.setdefault(key, number) != number:
+        raise ValueError(f"repeats the question of row {first_seen[key]}")
+
+
+def _plain(error: ValueError) -> str:
+    return f"is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _report(source: str, problems: list[str]) -> str:
+    shown = problems[:_MOST_REPORTED]
+    more = len(problems) - len(shown)
+    rest = [f"and {more} more"] if more else []
+    return f"{source} has {len(problems)} bad rows:\n  " + "\n  ".join([*shown, *rest])

@@ -1,0 +1,204 @@
+"""The adapter, and one environment class per game."""
+
+import importlib
+import inspect
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.extras import require
+from agentsgym.envs.rows import task_dataset
+from agentsgym.envs.textarena.action import last_move
+from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
+from agentsgym.envs.textarena.play import Fresh, Play, UnplayableSeed, begin, deal
+from agentsgym.envs.textarena.repairs import playable
+from agentsgym.types import Tokenizer
+
+KEPT_PUZZLES = 256
+"""How many puzzles of a game with slow resets are kept to be copied."""
+
+EVAL_SEEDS_BEGIN = 1_000_000
+_TURN_OPTIONS = ("max_turns", "num_turns", "N")
+
+
+class TextArenaEnv(MultistepEnv):
+    """One of TextArena's games; `game` is set by the subclass.
+
+    `task_data` is `{"seed": int}`. An action's last `[...]` is its move. The game pays at its
+    end; where `max_steps_per_episode` cuts it short, its own measure of progress counts. What
+    the game calls an invalid move counts as malformed.
+    """
+
+    game: ClassVar[Game]
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "game_options": Key(dict, {}, "arguments of the game's constructor, as TextArena has them"),
+        "train_tasks": Key(int, 512, "number of training seeds", minimum=1),
+        "eval_tasks": Key(int, 64, "number of evaluation seeds", minimum=1),
+    }
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        package = require("textarena", "textarena")
+        self._draws = self.game.draws or _version() != TESTED_VERSION
+        self._env_id, defaults = self._variant(package)
+        self._options = self._checked_options(package)
+        if "max_steps_per_episode" not in self.env_config:
+            self._use_own_limit({**defaults, **self._options})
+        elif "max_turns" in self._accepted and "max_turns" not in self._options:
+            self._options["max_turns"] = self.config["max_steps_per_episode"]
+        self._kept: OrderedDict[int, Fresh] = OrderedDict()
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Play:
+        seed = task_data.get("seed")
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
+        allowance = self.config["error_allowance"]
+        return begin(self.game, self._deal(seed), error_allowance=allowance, draws=self._draws)
+
+    def _format_prompt(self, state: Play, step: int) -> str:
+        return state.text or "Your move."
+
+    def _step_episode(
+        self, session_id: str, state: Play, action: str
+    ) -> tuple[Play, float, bool, dict[str, Any]]:
+        before = state.done
+        state.step(last_move(action))
+        reward = 0.0 if before or state.reward is None else state.reward
+        info: dict[str, Any] = {"malformed": state.malformed, "move": state.move}
+        if self.game.wins:
+            info["win"] = state.reward == 1.0
+        if state.done:
+            info |= {"stop_reason": _stop_reason(state, self.game), "message": state.reason}
+        return state, reward, state.done, info
+
+    def _calculate_reward(
+        self, state: Play, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
+    ) -> float:
+        """What the game paid, or its progress where a limit cut it short."""
+        return state.final_reward()
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def get_train_dataset(self) -> Any:
+        """Distinct seeds; a single task where every seed gives the same puzzle."""
+        return task_dataset(self, self._tasks(0, self.config["train_tasks"]))
+
+    def get_eval_dataset(self) -> Any:
+        """Other seeds; the same single task where every seed gives the same puzzle."""
+        return task_dataset(self, self._tasks(EVAL_SEEDS_BEGIN, self.config["eval_tasks"]))
+
+    @property
+    def one_puzzle(self) -> bool:
+        """Whether every seed gives the same puzzle, so that there is one task."""
+        given = self.config["variant"] or self.config["game_options"]
+        return self.game.one_puzzle and not (self.game.name == "Countdown" and given)
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """The reward of perfect play where every task of the game can be solved."""
+        return self.game.best
+
+    def _tasks(self, first_seed: int, count: int) -> list[dict[str, int]]:
+        if self.one_puzzle:
+            return [{"seed": 0}]
+        seeds = self._playable_seeds(first_seed)
+        return [{"seed": next(seeds)} for _ in range(count)]
+
+    def _playable_seeds(self, first: int) -> Iterator[int]:
+        """Seeds from `first` on whose puzzle can be solved; only two games deal others."""
+        seed = first
+        while True:
+            if self.game.name not in ("FifteenPuzzle", "LightsOut") or self._playable(seed):
+                yield seed
+            seed += 1
+
+    def _playable(self, seed: int) -> bool:
+        try:
+            return playable(self.game.name, self._deal(seed).raw)
+        except UnplayableSeed:
+            return False
+
+    def _deal(self, seed: int) -> Fresh:
+        if not self.game.slow:
+            return deal(self.game, self._env_id, self._options, seed)
+        if seed not in self._kept:
+            self._kept[seed] = deal(self.game, self._env_id, self._options, seed)
+            if len(self._kept) > KEPT_PUZZLES:
+                self._kept.popitem(last=False)
+        return self._kept[seed].copy()
+
+    # -- configuration --------------------------------------------------------------------------
+
+    def _variant(self, package: Any) -> tuple[str, dict[str, Any]]:
+        """TextArena's raw id of the variant, and the constructor's arguments that it stands for."""
+        variant = "" if self._is_random_countdown() else self.config["variant"]
+        env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
+        spec = package.envs.registration.ENV_REGISTRY[env_id]
+        return env_id, dict(spec.kwargs)
+
+    def _is_random_countdown(self) -> bool:
+        return bool(self.game.name == "Countdown" and self.config["variant"] == "random")
+
+    def _checked_options(self, package: Any) -> dict[str, Any]:
+        spec = package.envs.registration.ENV_REGISTRY[self._env_id]
+        module, _, name = spec.entry_point.partition(":")
+        raw_class = getattr(importlib.import_module(module), name)
+        self._accepted = set(inspect.signature(raw_class.__init__).parameters) - {"self"}
+        options = dict(self.config["game_options"])
+        unknown = sorted(set(options) - self._accepted)
+        if unknown:
+            allowed = ", ".join(sorted(self._accepted)) or "none"
+            raise ConfigError(
+                f"{self.name}: env_config['game_options'] has the unknown option {unknown[0]!r}; "
+                f"allowed are {allowed}"
+            )
+        if self._is_random_countdown():
+            options = {"numbers": None, "target": None, **options}
+        return options
+
+    def _use_own_limit(self, options: Mapping[str, Any]) -> None:
+        turns = next((options[key] for key in _TURN_OPTIONS if options.get(key)), None)
+        steps = self.game.steps if turns is None else turns + self.game.spare_steps
+        self.config = MappingProxyType({**self.config, "max_steps_per_episode": steps})
+
+
+def _stop_reason(state: Play, game: Game) -> str:
+    if game.wins and state.reward == 1.0:
+        return "win"
+    return "malformed" if state.malformed else "done"
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("textarena")
+
+
+def game_class(name: str) -> type[TextArenaEnv]:
+    """The environment class of a game. Raises KeyError for a game that is not in the table."""
+    found: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
+    return found
+
+
+def _define(game: Game) -> type[TextArenaEnv]:
+    keys = {
+        "max_steps_per_episode": Key(int, game.steps, "actions per episode", minimum=1),
+        "variant": Key(str, "", "TextArena's variant of the game", choices=game.variants),
+    }
+    attributes = {
+        "__module__": __name__,
+        "__doc__": f"TextArena's {game.name}; see TextArenaEnv.",
+        "game": game,
+        "config_keys": keys,
+        "reward_range": (game.low, game.high),
+    }
+    return type(f"TextArena{game.name}Env", (TextArenaEnv,), attributes)
+
+
+globals().update({f"TextArena{game.name}Env": _define(game) for game in GAMES.values()})
