@@ -1,0 +1,17 @@
+"""Gymnasium environments with discrete actions, played in words; presets `Gymnasium/<Name>`."""
+
+from agentsgym.envs.gymnasium.adapter import GymnasiumEnv
+from agentsgym.envs.gymnasium.presets import (
+    GymnasiumBlackjackEnv,
+    GymnasiumCliffWalkingEnv,
+    GymnasiumFrozenLakeEnv,
+    GymnasiumTaxiEnv,
+)
+
+__all__ = [
+    "GymnasiumBlackjackEnv",
+    "GymnasiumCliffWalkingEnv",
+    "GymnasiumEnv",
+    "GymnasiumFrozenLakeEnv",
+    "GymnasiumTaxiEnv",
+]

@@ -1,0 +1,222 @@
+"""The adapter: a Gymnasium environment with discrete actions as an environment in words."""
+
+import hashlib
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import Key
+from agentsgym.envs.extras import require
+from agentsgym.envs.gymnasium.values import BestPlay
+from agentsgym.envs.gymnasium.words import action_word
+from agentsgym.envs.rows import task_dataset
+from agentsgym.types import Tokenizer
+
+EVAL_SHARE = 5
+"""One in this many different tasks is held out for evaluation."""
+
+_FRUITLESS_SEEDS = 2000
+
+Split = tuple[list[dict[str, int]], list[dict[str, int]]]
+
+
+@dataclass(slots=True)
+class Running:
+    """An episode: the raw environment, its last observation, and how many steps it took."""
+
+    raw: Any
+    observation: Any
+    steps: int = 0
+    malformed: bool = False
+    terminated: bool = False
+    text: str = ""
+
+
+class GymnasiumEnv(MultistepEnv):
+    """A Gymnasium environment whose actions have names and whose observations can be described.
+
+    A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
+    `raw_options` (arguments of `gymnasium.make` for a task) and `identity` (equal for tasks that
+    are the same puzzle). `task_data` is `{"seed": int}`, which seeds the raw environment's own
+    generator. Rewards are Gymnasium's; where the model `P` is exposed, best play is exact.
+    """
+
+    env_id: ClassVar[str] = ""
+    actions: ClassVar[Mapping[str, int]] = {}
+    rules: ClassVar[str] = ""
+    wasted_step: ClassVar[float] = 0.0
+    """What a step without a move pays, and each step that is left when an episode is given up:
+    where time costs, talking nonsense must not be a way to save it."""
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "train_tasks": Key(int, 256, "most training tasks", minimum=1),
+        "eval_tasks": Key(int, 64, "most evaluation tasks", minimum=1),
+    }
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        self._gymnasium = require("gymnasium", "gymnasium")
+        self._best_plays: dict[Hashable, BestPlay] = {}
+        self._split: Split | None = None
+
+    # -- what a subclass overrides --------------------------------------------------------------
+
+    def describe(self, raw: Any, observation: Any) -> str:
+        """The observation in words; `raw` is the unwrapped Gymnasium environment."""
+        return f"Observation: {observation}"
+
+    def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of `gymnasium.make` beyond the id."""
+        return {}
+
+    def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
+        """Equal for seeds that give the same task. Every seed is a task of its own by default."""
+        return seed
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def begin(self, task_data: Mapping[str, Any]) -> Running:
+        """Make and reset the raw environment of a task. Raises ValueError without a seed."""
+        seed = task_data.get("seed")
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise ValueError(f"task_data needs a 'seed' (an int from 0), got {task_data!r}")
+        raw = self._make(self.raw_options(task_data))
+        observation, _ = raw.reset(seed=seed)
+        return Running(raw, observation, text=self.describe(raw, observation))
+
+    def _make(self, options: Mapping[str, Any]) -> Any:
+        made = self._gymnasium.make(self.env_id, disable_env_checker=True, **options)
+        return made.unwrapped
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
+        return self.begin(task_data)
+
+    def _format_prompt(self, state: Running, step: int) -> str:
+        words = ", ".join(self.actions)
+        if step == 0:
+            return f"{self.rules}\nAnswer with one of: {words}.\n\n{state.text}"
+        if state.malformed:
+            return f"That named no single action. Answer with one of: {words}.\n\n{state.text}"
+        return state.text
+
+    def _step_episode(
+        self, session_id: str, state: Running, action: str
+    ) -> tuple[Running, float, bool, dict[str, Any]]:
+        if state.terminated:
+            return state, 0.0, True, {}
+        state.steps += 1
+        word = action_word(action, self.actions)
+        state.malformed = word is None
+        if word is None:
+            anchor = self._anchor(state)
+            return state, self.wasted_step, False, {"malformed": True, "anchor": anchor}
+        after = state.raw.step(self.actions[word])
+        state.observation, reward, state.terminated = after[0], float(after[1]), bool(after[2])
+        state.text = self.describe(state.raw, state.observation)
+        info: dict[str, Any] = {"action": word, "anchor": self._anchor(state)}
+        if state.terminated:
+            info |= self.ending(state, reward)
+        return state, reward, state.terminated, info
+
+    def ending(self, state: Running, reward: float) -> dict[str, Any]:
+        """What the last step's info says: an episode is won where its last reward is positive."""
+        return {"win": reward > 0}
+
+    def _anchor(self, state: Running) -> str:
+        return f"{state.observation} after {state.steps}"
+
+    def _calculate_reward(
+        self,
+        state: Running,
+        actions: Sequence[str],
+        final_action: str,
+        step_rewards: Sequence[float],
+    ) -> float:
+        """The sum; an episode that was given up also pays for the steps it had left."""
+        left = 0 if state.terminated else self.config["max_steps_per_episode"] - len(actions)
+        return sum(step_rewards) + self.wasted_step * left
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def get_train_dataset(self) -> Any:
+        """Tasks that differ from each other; one where every seed gives the same task."""
+        return task_dataset(self, self._tasks()[0])
+
+    def get_eval_dataset(self) -> Any:
+        """Other tasks than the training ones; the same one where there is only one."""
+        return task_dataset(self, self._tasks()[1])
+
+    def _tasks(self) -> Split:
+        """Seeds of training and evaluation tasks, chosen by what the tasks are."""
+        self._split = self._split or self._searched()
+        return self._split
+
+    def _searched(self) -> Split:
+        train: list[dict[str, int]] = []
+        held_out: list[dict[str, int]] = []
+        seen: set[Hashable] = set()
+        wanted = self.config["train_tasks"], self.config["eval_tasks"]
+        fruitless = 0
+        for seed, identity in self._identities():
+            side, most = (held_out, wanted[1]) if _held_out(identity) else (train, wanted[0])
+            fresh = identity not in seen and len(side) < most
+            seen.add(identity)
+            if fresh:
+                side.append({"seed": seed})
+            fruitless = 0 if fresh else fruitless + 1
+            if fruitless == _FRUITLESS_SEEDS or (len(train), len(held_out)) == wanted:
+                break
+        only = (train or held_out) if len(seen) == 1 else None
+        return (only, only) if only else (train, held_out)
+
+    def _identities(self) -> Iterator[tuple[int, Hashable]]:
+        """Seeds from 0 on and what their tasks are; a raw environment is made again only where
+        its options change."""
+        made_with: dict[str, Any] | None = None
+        raw = None
+        for seed in itertools.count():
+            options = self.raw_options({"seed": seed})
+            if raw is None or options != made_with:
+                raw, made_with = self._make(options), options
+            observation, _ = raw.reset(seed=seed)
+            yield seed, self.identity(raw, observation, seed)
+
+    # -- best play ------------------------------------------------------------------------------
+
+    def best_play(self, running: Running) -> BestPlay | None:
+        """Best play in this raw environment's model within the step limit; None without a `P`."""
+        model = getattr(running.raw, "P", None)
+        if model is None:
+            return None
+        key = self.model_key(running.raw)
+        if key not in self._best_plays:
+            self._best_plays[key] = BestPlay(model, self.config["max_steps_per_episode"])
+        return self._best_plays[key]
+
+    def model_key(self, raw: Any) -> Hashable:
+        """Equal for raw environments with the same model `P`."""
+        return None
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """Expected reward of best play, by value iteration; None without a model."""
+        running = self.begin(task_data)
+        best = self.best_play(running)
+        return None if best is None else best.value(int(running.observation))
+
+    def best_word(self, running: Running) -> str:
+        """The word of a best action now. Raises ValueError without a model."""
+        best = self.best_play(running)
+        if best is None:
+            raise ValueError(f"{self.env_id} exposes no model, so its best play is not known")
+        left = self.config["max_steps_per_episode"] - running.steps
+        number = best.action(int(running.observation), left)
+        return next(word for word, index in self.actions.items() if index == number)
+
+
+def _held_out(identity: Hashable) -> bool:
+    digest = hashlib.blake2b(repr(identity).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % EVAL_SHARE == 0
