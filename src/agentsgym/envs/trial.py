@@ -84,7 +84,7 @@ class Trial:
     def reflects_after(self, episode: int) -> bool:
         """Whether a reflection follows this episode."""
         config = self._env.config
-        return config["carry"] == "summary" and episode + 1 < config["episodes_per_trial"]
+        return bool(config["carry"] == "summary" and episode + 1 < config["episodes_per_trial"])
 
     def keep_reflection(self, step: Step) -> None:
         """Add the reflection to the episode that it looks back on."""

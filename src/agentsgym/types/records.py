@@ -116,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled trial: `group` is the task's number, `index` the rollout's number in the group."""
+    """One sampled trial: `group` is the number of its task, `index` its number in the group."""
 
     session_id: str
     group: int
