@@ -1,0 +1,233 @@
+"""The knowledge table: which secret has which attribute, and what kind of thing it is.
+
+Invariant: `values[i, j]` is the answer to `attributes[j].question` about `secrets[i]`: 1 yes, 0 no,
+-1 unknown. Everything is bundled; nothing is downloaded and nothing is random.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .normalise import normalise
+from .predicate import Predicate
+from .taxonomy import Taxonomy
+
+TABLES: Final = ("default", "hardcore", "quickstart")
+Values = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A yes/no property. "Yes, {phrase}." and "No, not {phrase}." read as answers."""
+
+    key: str
+    question: str
+    phrase: str
+
+
+@dataclass(frozen=True, eq=False)
+class KnowledgeTable:
+    """Secrets, attributes and their values; immutable (the array is read-only).
+
+    `sizes` are effective sizes in centimetres, None where a size makes no sense; `synonyms` the
+    declared other names of a secret; `wordings` what else the parser reads as an attribute's
+    question, as `form:phrase`; `references` sizes of anything a question may compare with.
+    """
+
+    name: str
+    secrets: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    values: Values
+    sizes: tuple[float | None, ...]
+    synonyms: Mapping[str, tuple[str, ...]]
+    wordings: Mapping[str, tuple[str, ...]]
+    references: Mapping[str, float]
+    taxonomy: Taxonomy
+
+    @cached_property
+    def secret_index(self) -> Mapping[str, int]:
+        return {secret: i for i, secret in enumerate(self.secrets)}
+
+    @cached_property
+    def attribute_index(self) -> Mapping[str, int]:
+        return {attribute.key: j for j, attribute in enumerate(self.attributes)}
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        names = {normalise(s): secret for secret in self.secrets for s in self.names(secret)}
+        return {**names, **{normalise(secret): secret for secret in self.secrets}}
+
+    def names(self, secret: str) -> tuple[str, ...]:
+        """The secret and its declared synonyms."""
+        return (secret, *self.synonyms.get(secret, ()))
+
+    def canonical(self, text: str) -> str | None:
+        """The secret that the whole text names, by itself or by a declared synonym; else None."""
+        return self._names.get(normalise(text)) if text else None
+
+    def row(self, secret: str) -> Values:
+        """One secret's values, int8 of shape [n_attributes]. KeyError for an unknown secret."""
+        row: Values = self.values[self.secret_index[secret]]
+        return row
+
+    def hierarchy(self, secret: str) -> tuple[str, ...]:
+        """What kinds of thing the secret is, nearest category first."""
+        return self.taxonomy.hierarchy(secret)
+
+    def answer(self, secret: str, predicate: Predicate) -> bool | None:
+        """Yes (True), no (False) or unknown (None). A secret outside the table is unknown."""
+        if predicate.kind == "not":
+            inner = self.answer(secret, predicate.parts[0])
+            return None if inner is None else not inner
+        if predicate.kind in ("and", "or"):
+            return self._combine(secret, predicate)
+        if secret not in self.secret_index:
+            return None
+        return self._look_up(secret, predicate)
+
+    def _combine(self, secret: str, predicate: Predicate) -> bool | None:
+        answers = [self.answer(secret, part) for part in predicate.parts]
+        decisive = predicate.kind == "or"
+        if decisive in answers:
+            return decisive
+        return None if None in answers else not decisive
+
+    def _look_up(self, secret: str, predicate: Predicate) -> bool | None:
+        letters = "".join(c for c in secret if c.isalpha())
+        match predicate.kind:
+            case "attribute":
+                value = int(self.row(secret)[self.attribute_index[predicate.key]])
+                return None if value < 0 else bool(value)
+            case "secret":
+                return secret == predicate.key or self.taxonomy.is_a(secret, predicate.key)
+            case "is_a":
+                return self.taxonomy.is_a(secret, predicate.key)
+            case "bigger" | "smaller":
+                size = self.sizes[self.secret_index[secret]]
+                if size is None:
+                    return None
+                bigger = predicate.kind == "bigger"
+                return size > 1.1 * predicate.number if bigger else size < 0.9 * predicate.number
+            case "starts_with":
+                return secret.startswith(predicate.key)
+            case "has_letter":
+                return predicate.key in letters
+            case "letters":
+                return len(letters) == int(predicate.number)
+            case "words":
+                return len(secret.replace("-", " ").split()) == int(predicate.number)
+        return None
+
+    def subset(self, secrets: Sequence[str], attributes: Sequence[str]) -> KnowledgeTable:
+        """The same table with these secrets and attribute keys only, in the given order.
+
+        KeyError names a secret or an attribute that is not there.
+        """
+        rows = [self.secret_index[secret] for secret in secrets]
+        columns = [self.attribute_index[key] for key in attributes]
+        return KnowledgeTable(
+            name=self.name,
+            secrets=tuple(secrets),
+            attributes=tuple(self.attributes[j] for j in columns),
+            values=_frozen(self.values[np.ix_(rows, columns)]),
+            sizes=tuple(self.sizes[i] for i in rows),
+            synonyms={s: self.synonyms[s] for s in secrets if s in self.synonyms},
+            wordings={key: self.wordings[key] for key in attributes},
+            references=self.references,
+            taxonomy=self.taxonomy,
+        )
+
+
+def _frozen(values: Values) -> Values:
+    frozen = np.ascontiguousarray(values, dtype=np.int8)
+    frozen.setflags(write=False)
+    return frozen
+
+
+def _data(name: str) -> Any:
+    text = resources.files(__package__).joinpath("data", f"{name}.json").read_text("utf-8")
+    return json.loads(text)
+
+
+def pack(row: Sequence[int]) -> str:
+    """Two bits a value (yes, unknown), as base64: how the data files store a row."""
+    values = np.asarray(row, dtype=np.int8)
+    bits = np.concatenate([values == 1, values == -1])
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+
+
+def unpack(text: str, length: int) -> Values:
+    """The inverse of `pack`: int8 of shape [length]."""
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8))
+    values = bits[:length].astype(np.int8) - bits[length : 2 * length].astype(np.int8)
+    return values.astype(np.int8)
+
+
+@cache
+def _taxonomy() -> Taxonomy:
+    raw = _data("wordnet")
+    return Taxonomy(
+        words=tuple(tuple(words.split("|")) if words else () for words in raw["words"]),
+        parents=tuple(tuple(parents) for parents in raw["parents"]),
+        secrets=raw["secrets"],
+        nouns=frozenset(raw["nouns"].split()),
+        narrower={word: tuple(secrets) for word, secrets in raw["narrower"].items()},
+    )
+
+
+@cache
+def _references() -> Mapping[str, float]:
+    sizes: dict[str, float] = dict(_data("references"))
+    for name in ("hardcore", "default"):
+        for secret, entry in _data(name)["secrets"].items():
+            for word in (*entry.get("synonyms", ()), secret):
+                if entry["size"] is not None:
+                    sizes[word] = float(entry["size"])
+    return sizes
+
+
+@cache
+def _full(name: str) -> KnowledgeTable:
+    raw, described = _data(name), _data("attributes")
+    entries = raw["secrets"]
+    n = len(described)
+    return KnowledgeTable(
+        name=name,
+        secrets=tuple(entries),
+        attributes=tuple(Attribute(a["key"], a["question"], a["phrase"]) for a in described),
+        values=_frozen(np.stack([unpack(entry["values"], n) for entry in entries.values()])),
+        sizes=tuple(entry["size"] for entry in entries.values()),
+        synonyms={s: tuple(e["synonyms"]) for s, e in entries.items() if "synonyms" in e},
+        wordings={a["key"]: tuple(a["wordings"]) for a in described},
+        references=_references(),
+        taxonomy=_taxonomy(),
+    )
+
+
+@cache
+def load_table(name: str = "default") -> KnowledgeTable:
+    """The bundled table of that name, cached.
+
+    "default": everyday things, places and people's roles. "hardcore": rarer ones. "quickstart": 64
+    secrets of the default table and 32 attributes that tell all of them apart; what the default
+    table leaves unknown is settled there by what is typical. ValueError for another name.
+    """
+    if name not in TABLES:
+        raise ValueError(f"unknown table {name!r}; there are {', '.join(TABLES)}")
+    if name != "quickstart":
+        return _full(name)
+    chosen = _data("quickstart")
+    table = _full("default").subset(chosen["secrets"], chosen["attributes"])
+    values = np.where(table.values < 0, 0, table.values).astype(np.int8)
+    for secret, key in chosen["yes"]:
+        values[table.secret_index[secret], table.attribute_index[key]] = 1
+    return replace(table, name=name, values=_frozen(values))

@@ -1,0 +1,165 @@
+"""The tables: their sizes, their truthfulness against labels written beforehand, and guessing."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentsgym.envs.twenty_questions.answerer import CallableAnswerer, TableAnswerer
+from agentsgym.envs.twenty_questions.knowledge import load_table, pack, unpack
+from agentsgym.envs.twenty_questions.normalise import matches, normalise
+from agentsgym.envs.twenty_questions.predicate import Predicate
+
+DATA = Path(__file__).parent
+TRIPLES = list(csv.DictReader((DATA / "triples.tsv").open(), delimiter="\t"))
+
+
+def test_default_table_is_large_and_has_the_everyday_words() -> None:
+    table = load_table()
+    assert len(table.secrets) >= 400
+    assert len(set(table.secrets)) == len(table.secrets)
+    assert {"apple", "banana", "chair", "clock"} <= set(table.secrets)
+    assert len(table.attributes) >= 40
+    assert table.values.shape == (len(table.secrets), len(table.attributes))
+    assert set(np.unique(table.values)) <= {-1, 0, 1}
+    assert (table.values < 0).mean() < 0.05
+
+
+def test_hardcore_table_has_other_secrets() -> None:
+    hard = load_table("hardcore")
+    assert len(hard.secrets) >= 100
+    assert not set(hard.secrets) & set(load_table().secrets)
+
+
+def test_quickstart_rows_are_distinct_and_known() -> None:
+    table = load_table("quickstart")
+    assert table.values.shape == (64, 32)
+    assert len({row.tobytes() for row in table.values}) == 64
+    assert (table.values >= 0).all()
+    assert set(table.secrets) <= set(load_table().secrets)
+    share = table.values.mean(axis=0)
+    assert ((share > 0) & (share < 1)).all(), "an attribute that tells nothing"
+
+
+@pytest.mark.parametrize("name", ["default", "hardcore", "quickstart"])
+def test_values_are_read_only_and_the_table_is_cached(name: str) -> None:
+    table = load_table(name)
+    assert load_table(name) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table.values[0, 0] = 1
+
+
+def test_unknown_table_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'easy'.*default"):
+        load_table("easy")
+
+
+def test_triples_agree() -> None:
+    """Answers labelled from common sense before the table was written."""
+    answerer = TableAnswerer(load_table())
+    wrong, unparsed = [], 0
+    for triple in TRIPLES:
+        answer = answerer.answer(triple["secret"], triple["question"])
+        unparsed += not answer.parsed
+        if answer.text != triple["answer"]:
+            wrong.append(f"{triple['secret']}: {triple['question']} {answer.text}")
+    agreement = 1 - len(wrong) / len(TRIPLES)
+    report = f"agreement {agreement:.1%}, unparsed {unparsed / len(TRIPLES):.1%}: {wrong}"
+    assert len(TRIPLES) >= 300 and len({t["secret"] for t in TRIPLES}) >= 80
+    assert 0.4 < np.mean([t["answer"] == "Yes" for t in TRIPLES]) < 0.6
+    assert agreement >= 0.97, report
+
+
+def test_logic_of_the_table() -> None:
+    """What must hold for every secret, whatever the secret is."""
+    for name in ("default", "hardcore"):
+        table = load_table(name)
+        column = {a.key: table.values[:, j] == 1 for j, a in enumerate(table.attributes)}
+        for cause, effect in [
+            ("mammal", "animal"), ("bird", "animal"), ("fruit", "food"), ("animal", "natural"),
+            ("electronic", "electric"), ("bigger_than_car", "bigger_than_person"),
+            ("job", "person"), ("worn_head", "worn"), ("two_wheels", "has_wheels"),
+        ]:  # fmt: skip
+            bad = [s for i, s in enumerate(table.secrets) if column[cause][i] > column[effect][i]]
+            assert not bad, f"{cause} without {effect}: {bad}"
+        for one, other in [
+            ("animal", "person"), ("animal", "plant"), ("person", "place"), ("alive", "man_made"),
+            ("person", "vehicle"), ("food", "furniture"), ("pocket_sized", "bigger_than_person"),
+            ("hard", "soft"), ("heavy", "handheld"), ("male", "female"), ("young", "adult"),
+        ]:  # fmt: skip
+            both = [s for i, s in enumerate(table.secrets) if column[one][i] and column[other][i]]
+            assert not both, f"{one} and {other}: {both}"
+
+
+def test_every_secret_has_a_hierarchy() -> None:
+    for name in ("default", "hardcore"):
+        table = load_table(name)
+        assert not [s for s in table.secrets if not table.hierarchy(s)]
+    assert "mammal" in load_table().hierarchy("dog")
+
+
+def test_secret_outside_the_table_is_playable() -> None:
+    table = load_table()
+    assert table.answer("zeppelin", Predicate("attribute", "alive")) is None
+    assert TableAnswerer(table).answer("zeppelin", "Is it alive?").text == "I don't know"
+    assert TableAnswerer(table).answer("zeppelin", "Is it an apple?").text == "I don't know"
+    assert matches("Zeppelin", "zeppelin")
+
+
+def test_subset_keeps_order_and_refuses_strangers() -> None:
+    small = load_table().subset(["chair", "apple"], ["food", "electric"])
+    assert small.secrets == ("chair", "apple")
+    assert small.values.tolist() == [[0, 0], [1, 0]]
+    assert small.canonical("banana") is None
+    with pytest.raises(KeyError):
+        load_table().subset(["zeppelin"], ["food"])
+
+
+def test_guesses_match_in_full_only() -> None:
+    table = load_table()
+    assert table.canonical("The Ice-Cream") == "ice cream"
+    assert table.canonical(" a  COUCH ") == "sofa"
+    assert matches("an apple", "apple") and matches("Fridge", "refrigerator", ["fridge"])
+    exploits = [
+        "", " ", "pineapple apple", "apple banana", "apple, banana, chair", "apple or banana",
+        "apple;chair", "apple/chair", "app", "applesauce", "it is an apple", "a" * 10_000,
+        "apple\nbanana", "apple|banana", "*", ".*", "apple " * 50, "the", "an",
+    ]  # fmt: skip
+    for guess in exploits:
+        assert not matches(guess, "apple"), guess
+        assert table.canonical(guess) is None, guess
+    assert not matches("apple", "pineapple") and not matches("pineapple", "apple")
+
+
+def test_synonyms_name_one_secret() -> None:
+    for name in ("default", "hardcore"):
+        table = load_table(name)
+        owners: dict[str, str] = {}
+        for secret in table.secrets:
+            for other in table.names(secret):
+                assert owners.setdefault(normalise(other), secret) == secret, other
+
+
+def test_callable_answers_are_one_of_three() -> None:
+    texts = {
+        "Yes.": "Yes", "yes, it is an apple": "Yes", "NO!": "No", "No, it is the clock": "No",
+        "I don't know": "I don't know", "": "I don't know", "The secret is apple": "I don't know",
+        "Nothing": "I don't know", "yesterday": "I don't know",
+    }  # fmt: skip
+    for raw, expected in texts.items():
+        answer = CallableAnswerer(lambda s, q, h, raw=raw: raw).answer("apple", "Is it red?", [])
+        assert answer.text == expected and "apple" not in answer.text
+
+
+def test_pack_round_trips() -> None:
+    row = [1, 0, -1, -1, 1, 0, 0, 1, 1, -1, 0]
+    assert unpack(pack(row), len(row)).tolist() == row
+
+
+def test_data_is_small_and_its_notice_is_there() -> None:
+    import agentsgym.envs.twenty_questions.knowledge as module
+
+    folder = Path(module.__file__).parent / "data"
+    assert sum(f.stat().st_size for f in folder.glob("*.json")) < 400_000
+    assert "Princeton University" in (folder / "WORDNET-LICENSE").read_text()
