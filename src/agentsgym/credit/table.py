@@ -21,8 +21,8 @@ class StepTable:
     (False where the rollout failed), `final_reward` float64 (NaN where it failed), `env` object
     (which environment it played). Per step, shape (N,): `rollout` int64 (index into the former),
     `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
-    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that the step was taken in, as
-    the environment names it, else its normalised observation).
+    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that the
+    step was taken in, as the environment names it, else its normalised observation).
     """
 
     group: Ints

@@ -34,7 +34,7 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
 def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:
     """Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'} for each step, shape (N,)."""
     starts = episode_starts(table)
-    ends = [*starts[1:], len(table.reward)]
+    ends = [*starts[1:], len(table.reward)][: len(starts)]
     scores = [
         float(table.score_weight[a] * table.reward[a:b].sum())
         for a, b in zip(starts, ends, strict=True)

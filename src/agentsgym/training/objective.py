@@ -111,7 +111,7 @@ def _vespo_weight(chunk: Chunk, constants: tuple[float, float, float, float]) ->
 
 
 def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
-    """Schulman's k3 estimate of the KL to the reference per token: exp(d) − d − 1, d = ref − logp."""
+    """Schulman's k3 estimate of KL to the reference per token: exp(d) − d − 1, d = ref − logp."""
     delta = ref_logps - logps
     return torch.exp(delta) - delta - 1
 

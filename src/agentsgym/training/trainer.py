@@ -334,12 +334,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self._report(rollouts, "eval", None)
         self.log(dict(metrics))
         self.model.train(training)
-        self.control = self.callback_handler.on_evaluate(  # type: ignore[has-type]
-            self.args,
-            self.state,
-            self.control,
-            metrics,
-        )
+        control = getattr(self, "control", None)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
         return metrics
 
     # -- logs and checkpoints -------------------------------------------------------------------

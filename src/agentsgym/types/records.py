@@ -64,7 +64,7 @@ class Episode:
 
     @property
     def win(self) -> bool | None:
-        """What the environment put into `info["win"]` of the last action; None if it says nothing."""
+        """What the environment put into `info["win"]` of the last action; None without it."""
         if not self.actions:
             return None
         value = self.actions[-1].info.get("win")

@@ -1,0 +1,131 @@
+"""Trials: what an episode sees of the earlier ones, and what the rows look like."""
+
+import numpy as np
+import pytest
+from helpers import CountdownEnv, DigitEnv
+
+from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
+from agentsgym.generation.embedded import EmbeddedEngine
+
+TASK = {"rewards": [0.5, 1.0]}
+
+
+def contents(messages):
+    return [message["content"] for message in messages]
+
+
+def test_full_carry_is_one_conversation_in_one_row(plain_tokenizer):
+    env = CountdownEnv(plain_tokenizer, {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"})
+    batch = env.run_trial([TASK], ScriptedAgent(["a", "b", "c", "d"]), return_all_steps=True)
+    (row,) = batch.rows
+    assert [(s.episode, s.step) for s in row.spans] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    first, second = batch.rollouts[0].episodes
+    assert contents(first.messages) == ["Is it an animal?", "a", "The number is 1", "b"]
+    assert contents(second.messages) == [
+        *contents(first.messages),
+        "The episode is over. Reward: 1.5.\n\nIs it an animal?",
+        "c",
+        "The number is 1",
+        "d",
+    ]
+    text = plain_tokenizer.decode(row.token_ids)
+    assert text == "".join(contents(second.messages))
+    # The free shot shows no reward; its steps keep theirs.
+    placed = [sum(row.per_token_rewards[s.start : s.stop]) for s in row.spans]
+    assert placed == pytest.approx([0.0, 0.0, 0.5, 1.0])
+    assert batch["step_rewards"] == [[0.5, 1.0, 0.5, 1.0]]
+    assert [contents(m)[-1] for m in batch["messages"][0]] == ["a", "b", "c", "d"]
+
+
+def test_summary_carry_lets_the_agent_write_its_own_context(plain_tokenizer):
+    env = CountdownEnv(plain_tokenizer, {"episodes_per_trial": 2, "carry": "summary"})
+    lines = ["a", "b", "Can it fly?", "c", "d"]
+    batch = env.run_trial([TASK], ScriptedAgent(lines))
+    first, second = batch.rollouts[0].episodes
+    assert [s.kind for s in first.steps] == ["action", "action", "reflection"]
+    assert first.reward == 1.5 and first.steps[2].reward == 0.0
+    assert first.win and len(first.actions) == 2
+    assert "Write down briefly" in first.steps[2].observation
+    assert contents(second.messages)[0] == (
+        "Your notes from the last episode: Can it fly?\n\nIs it an animal?"
+    )
+    assert [[(s.episode, s.step) for s in row.spans] for row in batch.rows] == [
+        [(0, 0), (0, 1), (0, 2)],
+        [(1, 0), (1, 1)],
+    ]
+    reflection = batch.rows[0].spans[2]
+    tokens = batch.rows[0].token_ids[reflection.start : reflection.stop]
+    assert plain_tokenizer.decode(tokens) == "Can it fly?"
+    assert all(batch.rows[0].agent_token_mask[reflection.start : reflection.stop])
+    assert not any(batch.rows[0].per_token_rewards[reflection.start : reflection.stop])
+
+
+def test_a_reflection_earns_what_later_episodes_earn(plain_tokenizer):
+    class Second(CountdownEnv):
+        """The second episode earns 1 where the notes say "fly"."""
+
+        def _format_memory(self, reflection):
+            return reflection
+
+        def _step_episode(self, session_id, state, action):
+            good = action == "fly"
+            return state, float(good), True, {"win": good}
+
+    config = {"episodes_per_trial": 2, "carry": "summary", "free_shots": 1}
+    env = Second(plain_tokenizer, config)
+    lines = iter(["a", "note", "fly", "a", "note", "no"])
+    batch = env.run_trial([TASK], ScriptedAgent(lambda messages: next(lines)), num_rollouts=2)
+    values = [
+        [float(a[s.start]) for s in row.spans]
+        for row, a in zip(batch.rows, credit.advantages(batch, "trial"), strict=True)
+    ]
+    # Rollout 0 scores 1, rollout 1 scores 0: leave-one-out gives +1 and -1 on every step.
+    assert values == [[1.0, 1.0], [1.0], [-1.0, -1.0], [-1.0]]
+    own = credit.advantages(batch, "trial", trial_gamma=0.0)
+    assert not own[0].any() and not own[2].any() and own[1].any()
+
+
+def test_engine_and_text_paths_build_the_same_trials(tiny_llama, chat_tokenizer):
+    register("Digit", DigitEnv)
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=3))
+    for carry in ("none", "full", "summary"):
+        config = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry, "reflection_tokens": 9}
+        batch = DigitEnv(chat_tokenizer, config).run_trial([{"seed": 1}], agent, num_rollouts=3)
+        assert not any(r.failed for r in batch.rollouts)
+        for rollout in batch.rollouts:
+            reflections = [s for e in rollout.episodes for s in e.steps if s.kind == "reflection"]
+            assert len(reflections) == (2 if carry == "summary" else 0)
+            assert len(rollout.rows) == (1 if carry == "full" else 3)
+            spans = [s for row in rollout.rows for s in row.spans]
+            assert len(spans) == sum(len(e.steps) for e in rollout.episodes)
+        lengths = [
+            span.length
+            for rollout in batch.rollouts
+            for row in rollout.rows
+            for span in row.spans
+            if rollout.episodes[span.episode].steps[span.step].kind == "reflection"
+        ]
+        assert all(length <= 9 for length in lengths)
+        assert carry != "summary" or max(lengths) > 3
+
+
+def test_rollout_without_any_step_is_defined(plain_tokenizer):
+    """The budget is used up by the prompt: no action, reward 0, advantages all zero."""
+    from agentsgym import EnvPool
+    from agentsgym.rollout import run
+
+    register("Countdown", CountdownEnv)
+    rows = [{"env_class_path": "Countdown", "env_config": {}, "task_data": TASK}]
+    batch = run(rows, ScriptedAgent(["a"]), 2, envs=EnvPool(plain_tokenizer), max_rollout_tokens=3)
+    assert [len(r.episodes[0].steps) for r in batch.rollouts] == [0, 0]
+    assert batch["final_rewards"] == [0.0, 0.0]
+    for name in ("grpo", "rloo", "step_return", "gigpo", "trial", "reward"):
+        assert all(not np.any(a) for a in credit.advantages(batch, name))
+
+
+def test_malformed_penalty_is_a_setting():
+    env = CountdownEnv(None, {"malformed_penalty": 0.25})
+    batch = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["bad", "ok"]))
+    assert batch["step_rewards"] == [[-0.25, 1.0]]
+    assert batch["final_rewards"] == [0.75]
