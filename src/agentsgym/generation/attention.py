@@ -117,6 +117,8 @@ def slot_attention(
 
     Returns [1, N, heads, dim]. Dropout is ignored: this runs in evaluation mode only.
     """
+    if not slot_groups:
+        raise RuntimeError("the model does not hand its keyword arguments on to its attention")
     packed = query[0].transpose(0, 1)
     outputs = [group.attend(packed[group.tokens], key, value, scaling) for group in slot_groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
