@@ -75,8 +75,10 @@ COMMON_KEYS: dict[str, Key] = {
         choices=("none", "full", "summary"),
     ),
     "reflection_tokens": Key(int, 128, "token cap of a reflection (carry='summary')", minimum=1),
-    "malformed_penalty": Key(
-        float, 0.0, "taken off the reward of a malformed action", minimum=0
+    "malformed_penalty": Key(float, 0.0, "taken off the reward of a malformed action", minimum=0),
+    "workers": Key(int, 0, "processes that play the episodes (0: this process)", minimum=0),
+    "worker_timeout": Key(
+        float, 120.0, "seconds for one answer of a worker, before it is replaced", minimum=0.001
     ),
 }
 

@@ -53,6 +53,8 @@ SHIPPED: dict[str, Shipped] = {
     "Bandit": Shipped("agentsgym.envs.bandit.env.BanditEnv"),
     "Mastermind": Shipped("agentsgym.envs.mastermind.env.MastermindEnv"),
     "ClassicalReasoning": Shipped("agentsgym.envs.classical_reasoning.env.ClassicalReasoningEnv"),
+    "ALFWorld": Shipped("agentsgym.envs.alfworld.env.ALFWorldEnv", "alfworld", "alfworld"),
+    "TextWorld": Shipped("agentsgym.envs.textworld.env.TextWorldEnv", "textworld", "textworld"),
     **{f"TextArena/{game}": _textarena(game) for game in TEXTARENA_GAMES},
     **{f"Gymnasium/{preset}": _gymnasium(preset) for preset in GYMNASIUM_PRESETS},
 }

@@ -10,6 +10,7 @@ from agentsgym.envs.episode import reflect
 from agentsgym.envs.rows import EnvPool, check_row
 from agentsgym.envs.trial import Trial, TrialSpec, session_seed
 from agentsgym.rollout.drive import drive, is_engine_agent
+from agentsgym.rollout.remote import hosted
 from agentsgym.rollout.scheduler import Job, Scheduler
 from agentsgym.types import Agent, AllowImports, Rollout, RolloutBatch, pad_id
 
@@ -98,6 +99,8 @@ def _spec(place: Place, task: Mapping[str, Any], max_rollout_tokens: int | None)
 
 
 def _play_trials(trials: Sequence[tuple[MultistepEnv, TrialSpec]], agent: Agent) -> list[Rollout]:
+    hosts = {id(env): hosted(env) for env, _ in trials}
+    trials = [(hosts[id(env)], spec) for env, spec in trials]
     if not is_engine_agent(agent):
         return [_play_alone(env, spec, agent) for env, spec in trials]
     jobs = [

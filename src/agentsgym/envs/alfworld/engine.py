@@ -1,8 +1,10 @@
 """Games played in the real engine (`textworld` with `alfworld`'s wrappers)."""
 
+import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agentsgym.envs.alfworld.containment import contained
@@ -15,13 +17,14 @@ NOTHING = "Nothing happens."
 class View:
     """What the engine shows after a command.
 
-    `commands` are the admissible ones, sorted; `plan` the planner's commands from here to the
-    win, None unless it was asked for.
+    `commands` are the admissible ones, sorted; `anchor` is equal where the world is; `plan` holds
+    the planner's commands from here to the win, None unless it was asked for.
     """
 
     text: str
     commands: tuple[str, ...]
     won: bool
+    anchor: str = ""
     plan: tuple[str, ...] | None = None
 
 
@@ -59,8 +62,26 @@ class Engine:
             text=state["feedback"],
             commands=tuple(state["admissible_commands"]),
             won=bool(state["won"]),
+            anchor=_anchor(state["_facts"]),
             plan=tuple(state["policy_commands"]) if planning else None,
         )
+
+
+_LOOKED = frozenset({"checked", "examined"})
+"""Facts that record what was looked at; they change nothing."""
+
+
+def _anchor(facts: Iterable[Any]) -> str:
+    digest = 0
+    for fact in facts:
+        if fact.name not in _LOOKED:
+            digest ^= _fact_digest(fact)
+    return f"{digest:016x}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _fact_digest(fact: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(str(fact).encode(), digest_size=8).digest(), "big")
 
 
 _IDLE: list[Engine] = []
@@ -76,8 +97,8 @@ class Game:
         self.planning = planning
         self.played: list[str] = []
         self._engine = _take()
-        self.view = self._engine.start(game_file, planning=planning)
         weakref.finalize(self, _IDLE.append, self._engine).atexit = False
+        self.view = self._engine.start(game_file, planning=planning)
 
     def step(self, command: str) -> View:
         """Give a command."""

@@ -5,7 +5,7 @@ Everything comes from the tables and floor plans that the `alfworld` package shi
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -77,7 +77,7 @@ def furnish(floor_plan: int, rng: Random) -> Room:
     for object_id in sorted(_layout(floor_plan, "openable")):
         kind = object_id.split("|")[-1] if object_id.count("|") > 3 else object_id.split("|")[0]
         known.setdefault(kind, []).append(object_id)
-    receptacles = []
+    receptacles: list[Thing] = []
     for kind in sorted(static & object_kinds(floor_plan) & set(constants.VAL_RECEPTACLE_OBJECTS)):
         ids = known.get(kind) or _drawn_ids(kind, rng)
         chosen = sorted(rng.sample(ids, min(len(ids), MAX_PER_CLASS)))
@@ -129,7 +129,7 @@ def put(room: Room, kind: str, rng: Random, *, avoid: str = "") -> bool:
     return True
 
 
-def clutter(room: Room, without: Mapping[str, Any] | set[str], rng: Random) -> None:
+def clutter(room: Room, without: set[str], rng: Random) -> None:
     """Add up to MAX_DISTRACTORS objects of other classes than `without`."""
     kinds = sorted(k for k in _portable(room) if k not in without)
     for kind in rng.sample(kinds, min(len(kinds), rng.randint(5, 8))):

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from agentsgym.envs.extras import require
+
 KNOWN_VERSIONS = {"textworld": {"1.7.0"}, "fast-downward-textworld": {"20.6.4"}}
 TRANSLATIONS = 64
 STRINGS = 4096
@@ -80,9 +82,9 @@ class SpeedPatch:
             setattr(module, name, stock)
 
     def _prepare(self) -> None:
-        import fast_downward
-        from textworld.envs.pddl import logic, textgen
-
+        fast_downward = require("fast_downward", "alfworld")
+        logic = require("textworld.envs.pddl.logic", "alfworld")
+        textgen = require("textworld.envs.pddl.textgen", "alfworld")
         self._swap(fast_downward, "pddl2sas", Memo(fast_downward.pddl2sas, TRANSLATIONS))
         self._swap(logic, "_parse_and_convert", Memo(logic._parse_and_convert, TRANSLATIONS))
         parse = Memo(textgen._parse_and_convert, STRINGS)

@@ -1,0 +1,275 @@
+"""ALFWorld: household tasks in text, played by the real engine."""
+
+import json
+import re
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agentsgym.envs.alfworld.games import data_root, generated_tasks, official_tasks
+from agentsgym.envs.alfworld.generator import generate
+from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.cache_folder import cache_folder
+from agentsgym.envs.config import Key
+from agentsgym.envs.extras import ensure
+from agentsgym.envs.rows import task_dataset
+from agentsgym.types import Tokenizer
+
+if TYPE_CHECKING:
+    from agentsgym.envs.alfworld.engine import Game, View
+
+GENERATED_TRAIN = 36
+GENERATED_EVAL = 12
+_NOTHING = "Nothing happens."
+_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+_RULES = "You are in a household. Do the task by giving one command per turn."
+_TAGGED = " Write it as <action>command</action>."
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An episode after `actions`, the commands that the engine took; the rest changed nothing.
+
+    `game` is the live engine game, None once it is won. `text` is what the agent reads next and
+    `plan_length` the planner's remaining commands (None unless `dense_reward` asks for them).
+    """
+
+    game_file: str
+    actions: tuple[str, ...]
+    text: str
+    commands: tuple[str, ...]
+    anchor: str
+    won: bool
+    plan_length: int | None
+    game: "Game | None"
+
+
+class ALFWorldEnv(MultistepEnv):
+    """Find, clean, heat, cool and place things in a household, by text commands.
+
+    `task_data` is `{"game_file": path}` of any `game.tw-pddl`. A win earns 1.0 on its step;
+    `dense_reward` adds its value for each command by which the planner's remaining plan gets
+    shorter (and takes it where the plan gets longer). A command that the engine does not admit is
+    answered with "Nothing happens." and counts as malformed.
+
+    Raises MissingExtra where the extra `alfworld` is not installed.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "max_steps_per_episode": Key(int, 50, "actions per episode", minimum=1),
+        "workers": Key(int, 1, "processes that play the games (0: this process)", minimum=0),
+        "data": Key(str, None, "folder of the official data; None: ALFWORLD_DATA if it has games"),
+        "cache_dir": Key(str, None, "folder for generated games; None: ~/.cache/agentsgym"),
+        "task_types": Key(
+            list,
+            None,
+            "names or numbers (1 to 6) of task types; None: all",
+            check=lambda given: _bad_task_types(given),
+        ),
+        "eval_split": Key(
+            str,
+            "valid_unseen",
+            "which held-out games evaluate: of rooms that training knows, or of others",
+            choices=("valid_seen", "valid_unseen"),
+        ),
+        "train_tasks": Key(
+            int, None, f"training games; None: all official ones or {GENERATED_TRAIN}", minimum=1
+        ),
+        "eval_tasks": Key(
+            int, None, f"evaluation games; None: all official ones or {GENERATED_EVAL}", minimum=1
+        ),
+        "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
+        "action_tags": Key(bool, False, "read the command from <action>…</action>"),
+        "dense_reward": Key(
+            float, 0.0, "reward per command by which the planner's plan gets shorter", minimum=0.0
+        ),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        ensure("alfworld", "alfworld")
+        ensure("fast_downward", "alfworld")
+        if self.config["dense_reward"]:
+            self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
+        _LIVE.add(self)
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        from agentsgym.envs.alfworld.engine import Game
+
+        game_file = self.game_file(task_data)
+        game = Game(game_file, planning=self._dense)
+        return self._seen(game, game_file, (), game.view.text)
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        parts = [state.text]
+        if step == 0:
+            parts.insert(0, _RULES + (_TAGGED if self.config["action_tags"] else ""))
+        if self.config["admissible_commands"]:
+            parts.append(f"Admissible commands: {', '.join(state.commands)}.")
+        return "\n\n".join(parts)
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        command = self.command(action)
+        if state.won or command not in state.commands:
+            return self._refused(state)
+        game = self._game(state)
+        view = game.step(command)
+        after = self._seen(game, state.game_file, (*state.actions, command), view.text)
+        reward = float(after.won) + self._progress(state, after)
+        info = {**self._info(after), "malformed": False, "win": after.won}
+        if after.won:
+            info["stop_reason"] = "win"
+        return after, reward, after.won, info
+
+    def command(self, action: str) -> str:
+        """The command in an action, what was thought aloud before it left out; "" for none."""
+        said = action.rpartition("</think>")[2]
+        if not self.config["action_tags"]:
+            return said.strip()
+        tagged = _TAG.findall(said)
+        return tagged[0].strip() if len(tagged) == 1 else ""
+
+    def _refused(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
+        """What the engine answers, without asking it, to a command that it does not admit."""
+        info = {**self._info(state), "malformed": True, "win": state.won}
+        return replace(state, text=_NOTHING), 0.0, state.won, info
+
+    def _info(self, state: State) -> dict[str, Any]:
+        info: dict[str, Any] = {"anchor": state.anchor}
+        if state.plan_length is not None:
+            info["plan_length"] = state.plan_length
+        return info
+
+    def _game(self, state: State) -> "Game":
+        """The live game of a state; replayed where it has gone on without the state."""
+        from agentsgym.envs.alfworld.engine import replay
+
+        if state.game is not None and tuple(state.game.played) == state.actions:
+            return state.game
+        game = replay(state.game_file, state.actions)
+        game.planning = self._dense
+        return game
+
+    def _seen(self, game: "Game", game_file: str, actions: tuple[str, ...], text: str) -> State:
+        view: View = game.view
+        return State(
+            game_file=game_file,
+            actions=actions,
+            text=text,
+            commands=view.commands,
+            anchor=view.anchor,
+            won=view.won,
+            plan_length=None if view.plan is None else len(view.plan),
+            game=None if view.won else game,
+        )
+
+    @property
+    def _dense(self) -> bool:
+        return bool(self.config["dense_reward"])
+
+    def _progress(self, before: State, after: State) -> float:
+        if before.plan_length is None or after.plan_length is None:
+            return 0.0
+        return float(self.config["dense_reward"] * (before.plan_length - after.plan_length))
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def game_file(self, task_data: Mapping[str, Any]) -> str:
+        """The path of a task's game. A generated one that is gone is made again.
+
+        Raises ValueError without `game_file`, FileNotFoundError where there is none.
+        """
+        given = task_data.get("game_file")
+        if not isinstance(given, str):
+            raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
+        root = data_root(self.config["data"])
+        for path in (Path(given), *([root / given] if root else [])):
+            if path.is_file():
+                return str(path)
+        if all(key in task_data for key in ("seed", "task_type", "split")):
+            task = (task_data["task_type"], task_data["split"], task_data["seed"])
+            return str(generate(Path(given).parent, *task))
+        raise FileNotFoundError(f"there is no game {given}")
+
+    def get_train_dataset(self) -> Any:
+        """Games of the split `train`: the official ones where they are there, else generated."""
+        return task_dataset(self, self._tasks("train", "train_tasks", GENERATED_TRAIN))
+
+    def get_eval_dataset(self) -> Any:
+        """Games of `eval_split`; none of them is a training game."""
+        split = self.config["eval_split"]
+        return task_dataset(self, self._tasks(split, "eval_tasks", GENERATED_EVAL))
+
+    def _tasks(self, split: str, key: str, otherwise: int) -> Iterable[Task]:
+        kinds = task_type_names(self.config["task_types"])
+        root = data_root(self.config["data"])
+        if root is not None:
+            return official_tasks(root, split, kinds, self.config[key])
+        folder = cache_folder("alfworld", self.config["cache_dir"])
+        return generated_tasks(folder, split, kinds, self.config[key] or otherwise)
+
+    # -- the expert -----------------------------------------------------------------------------
+
+    def expert_plan(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
+        """The planner's commands that win a task; empty where it finds none."""
+        return _plan(self.game_file(task_data), "seed" in task_data)
+
+    def reference_steps(self, task_data: Mapping[str, Any]) -> int:
+        """Number of commands of the expert's play, for regret in steps."""
+        return len(self.expert_plan(task_data))
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """The expert's reward: 1.0 where its plan fits into the step limit, plus dense rewards."""
+        steps = self.reference_steps(task_data)
+        if not steps:
+            return None
+        limit = self.config["max_steps_per_episode"]
+        dense: float = self.config["dense_reward"]
+        return float(steps <= limit) + dense * float(min(steps, limit))
+
+
+_LIVE: "weakref.WeakSet[ALFWorldEnv]" = weakref.WeakSet()
+
+
+def live_environments() -> list[ALFWorldEnv]:
+    """All ALFWorld environments of this process; the expert looks for its game in them."""
+    return list(_LIVE)
+
+
+def task_type_names(given: Sequence[str | int] | None) -> list[str]:
+    """Names of task types that are given by name or number; None gives all."""
+    numbers = {number: name for name, number in TASK_TYPES.items()}
+    if given is None:
+        return list(TASK_TYPES)
+    return [numbers[kind] if isinstance(kind, int) else kind for kind in given]
+
+
+def _bad_task_types(given: Sequence[Any]) -> str | None:
+    unknown = [kind for kind in given if kind not in TASK_TYPES and kind not in TASK_TYPES.values()]
+    if unknown or not given:
+        allowed = ", ".join(f"{name} ({number})" for name, number in TASK_TYPES.items())
+        return f"must list task types out of {allowed}; got {list(given)!r}"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _plan(game_file: str, generated: bool) -> tuple[str, ...]:
+    """A generated game carries the planner's plan; for others the planner is asked."""
+    from agentsgym.envs.alfworld.engine import solve
+
+    if generated:
+        walkthrough = json.loads(Path(game_file).read_text()).get("walkthrough")
+        if walkthrough:
+            return tuple(walkthrough)
+    return solve(game_file) or ()

@@ -1,0 +1,117 @@
+"""Where games come from: the official data where it is there, else generated ones in a cache."""
+
+import json
+import logging
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from agentsgym.envs.alfworld.generator import GAME_FILE, GenerationFailed
+from agentsgym.envs.alfworld.tasks import SPLITS, TASK_TYPES, Task
+from agentsgym.envs.extras import ensure
+from agentsgym.envs.python_process import python_command, python_environment
+
+GENERATOR_VERSION = "v1"
+"""Part of the cache's path; raised whenever the generator's games change."""
+
+_log = logging.getLogger(__name__)
+
+
+class NoGames(LookupError):
+    """No game was found where the configuration says that there are some."""
+
+
+def data_root(given: str | None) -> Path | None:
+    """The folder with the official splits: `given`, else ALFWORLD_DATA; None without games.
+
+    Raises NoGames where `given` holds no split.
+    """
+    named = given or os.environ.get("ALFWORLD_DATA")
+    if not named:
+        return None
+    root = Path(os.path.expandvars(named)).expanduser()
+    for candidate in (root, root / "json_2.1.1"):
+        if any((candidate / split).is_dir() for split in SPLITS):
+            return candidate
+    if given:
+        raise NoGames(f"{root} has none of the folders {', '.join(SPLITS)} (nor json_2.1.1/)")
+    return None
+
+
+def official_tasks(
+    root: Path, split: str, task_types: Sequence[str], limit: int | None
+) -> list[Task]:
+    """Solvable games of a split in the order of their paths; slicing and moving ones are out."""
+    known = _solvable(str(root / split))
+    tasks = [
+        Task(game_file=path, task_type=kind, split=split)
+        for path, kind in known
+        if kind in task_types
+    ]
+    if not tasks:
+        raise NoGames(f"no solvable game of {', '.join(task_types)} in {root / split}")
+    return tasks[:limit]
+
+
+@lru_cache(maxsize=8)
+def _solvable(folder: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_walk(Path(folder)))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, str]]:
+    for game_file in sorted(folder.rglob(GAME_FILE)):
+        path = str(game_file)
+        if "movable" in path or "Sliced" in path:
+            continue
+        kind = _task_type(game_file)
+        if kind in TASK_TYPES and json.loads(game_file.read_text()).get("solvable"):
+            yield path, kind
+
+
+def _task_type(game_file: Path) -> str:
+    """From the official folder's name where it tells, else from `traj_data.json`."""
+    named = game_file.parent.parent.name.partition("-")[0]
+    if named in TASK_TYPES:
+        return named
+    trajectory = game_file.with_name("traj_data.json")
+    return str(json.loads(trajectory.read_text())["task_type"]) if trajectory.exists() else ""
+
+
+def generated_tasks(root: Path, split: str, task_types: Sequence[str], count: int) -> list[Task]:
+    """`count` generated games, the task types in turn. Makes the ones that are not there yet.
+
+    Raises MissingExtra, GenerationFailed.
+    """
+    tasks = []
+    for number in range(count):
+        seed, position = divmod(number, len(task_types))
+        kind = task_types[position]
+        path = game_folder(root, split, kind, seed) / GAME_FILE
+        tasks.append(Task(game_file=str(path), task_type=kind, split=split, seed=seed))
+    _make([task for task in tasks if not os.path.exists(task["game_file"])])
+    return tasks
+
+
+def game_folder(root: Path, split: str, task_type: str, seed: int) -> Path:
+    """The folder of a generated game."""
+    return root / GENERATOR_VERSION / split / task_type / f"{seed:06d}"
+
+
+def _make(tasks: Sequence[Task]) -> None:
+    """Generate games in a child process, so that this one never loads the engine."""
+    if not tasks:
+        return
+    ensure("alfworld", "alfworld")
+    _log.info("generating %d ALFWorld games, about 0.5 s each", len(tasks))
+    done = subprocess.run(
+        python_command("agentsgym.envs.alfworld.generate"),
+        input=json.dumps(tasks),
+        env=python_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise GenerationFailed(f"the generator failed:\n{done.stderr[-2000:]}")

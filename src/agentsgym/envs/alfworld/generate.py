@@ -1,0 +1,21 @@
+"""Generates the games whose tasks it reads from standard input: `python -m` this module.
+
+Input: a JSON list of tasks with `game_file`, `task_type`, `split` and `seed`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from agentsgym.envs.alfworld.generator import generate
+
+
+def main() -> None:
+    """Make every game that is not there yet."""
+    for task in json.load(sys.stdin):
+        folder = Path(task["game_file"]).parent
+        generate(folder, task["task_type"], task["split"], task["seed"])
+
+
+if __name__ == "__main__":
+    main()
