@@ -32,16 +32,6 @@ def usage_errors() -> Iterator[None]:
         raise fail(str(error), BAD_USAGE) from None
 
 
-@contextmanager
-def value_errors() -> Iterator[None]:
-    """Within, a ValueError counts as bad usage too: settings that do not fit each other."""
-    with usage_errors():
-        try:
-            yield
-        except (ValueError, NotImplementedError) as error:
-            raise fail(str(error), BAD_USAGE) from None
-
-
 def import_from_here() -> None:
     """Let dotted paths name modules in the working directory, as `python -m` does."""
     if "" not in sys.path:

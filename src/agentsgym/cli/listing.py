@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -20,8 +21,8 @@ def envs() -> None:
     table.add_column("installed", no_wrap=True)
     table.add_column("description", overflow="fold")
     for name in registered():
-        installed, description = _describe(name)
-        table.add_row(name, "yes" if installed else "no", escape(description))
+        missing, description = _missing_extra(name), _description(name)
+        table.add_row(name, "no" if missing else "yes", escape(missing or description))
     out.print(table)
     out.print(
         "\nPlay one with [bold]agentsgym play NAME[/]; "
@@ -29,14 +30,23 @@ def envs() -> None:
     )
 
 
-def _describe(name: str) -> tuple[bool, str]:
+def _missing_extra(name: str) -> str | None:
+    """How to install what a shipped environment lacks; None where it lacks nothing."""
+    from agentsgym.envs.shipped import SHIPPED
+
+    shipped = SHIPPED.get(name)
+    if shipped is None or shipped.module is None or find_spec(shipped.module) is not None:
+        return None
+    return f"pip install 'agentsgym[{shipped.extra}]'"
+
+
+def _description(name: str) -> str:
     from agentsgym.envs import UnknownEnvironment, find
 
     try:
-        env_class = find(name)
+        return (inspect.getdoc(find(name)) or "").partition("\n")[0]
     except (UnknownEnvironment, ImportError) as error:
-        return False, " ".join(str(error).split())
-    return True, (inspect.getdoc(env_class) or "").partition("\n")[0]
+        return " ".join(str(error).split())
 
 
 def presets(

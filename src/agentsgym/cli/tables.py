@@ -64,11 +64,13 @@ def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
 
 def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
     names = sorted({name for figures in found for name in figures.metrics})
-    return [
-        (f"{name}, of steps", [share(figures.metrics.get(name)) for figures in found])
-        for name in names
-        if any(figures.metrics.get(name) for figures in found)
-    ]
+    lines = []
+    for name in names:
+        values = [figures.metrics.get(name) for figures in found]
+        if any(values):
+            form = share if max(value or 0.0 for value in values) <= 1.0 else number
+            lines.append((f"{name}, per step", [form(value) for value in values]))
+    return lines
 
 
 def _total(counts: Mapping[str, int]) -> int:

@@ -93,17 +93,16 @@ def _config(
 
 def _run_dir(sources: list[str], output: Path | None) -> Path:
     """Where the run to resume lies: --output, a run directory, or that of a preset or file."""
-    from agentsgym.report import RunDirectory
-    from agentsgym.runs import load_config
+    from agentsgym.runs import load_config, presets
 
     if output is not None:
         return output
     if not sources:
         raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    path = Path(sources[0])
-    if path.is_dir() or RunDirectory(path).is_run():
-        return path
-    return load_config(sources[0]).directory
+    source, path = sources[0], Path(sources[0])
+    if not path.is_dir() and (path.is_file() or source in presets()):
+        return load_config(source).directory
+    return path
 
 
 def _move_aside(directory: Path) -> None:

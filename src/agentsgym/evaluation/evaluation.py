@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsgym.envs import EnvPool
-from agentsgym.evaluation.intervals import cluster_bootstrap
+from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
 from agentsgym.evaluation.tasks import Cluster, default_cluster, places
 from agentsgym.rollout import is_engine_agent, play
 from agentsgym.types import Agent, AllowImports, Episode, Rollout, count_steps
@@ -20,11 +20,11 @@ class Evaluation:
     """The figures of some rollouts. Rates are over the `episodes` − `failures` that ended well.
 
     `win_rate` and its `ci95` are None where the environment does not tell wins; the intervals
-    come from a bootstrap over the `clusters` (tasks with the same solution). `mean_steps` counts
-    actions per rollout. `reference` is the mean score of the best known play on the same tasks
-    and `regret` what the reward falls short of it; both None where any task's is unknown.
-    `metrics` are the environment's own figures, `truncated` and `malformed`, as shares of steps.
-    `stop_reasons` counts scored episodes.
+    come from a bootstrap over the `clusters` (tasks with the same solution; see `rate_interval`).
+    `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play
+    on the same tasks and `regret` what the reward falls short of it; both None where any task's
+    is unknown. `metrics` are the environment's own figures, `truncated` and `malformed`, each the
+    mean per step. `stop_reasons` counts scored episodes.
     """
 
     episodes: int
@@ -102,7 +102,7 @@ def assess(
         clusters=len({(r.env_class_path, cluster(r.task_data)) for r in rollouts}),
         failures=len(rollouts) - len(live),
         win_rate=None if wins is None else _mean(wins),
-        ci95=None if wins is None else cluster_bootstrap(wins, keys, seed=seed),
+        ci95=None if wins is None else rate_interval(wins, keys, seed=seed),
         reward=_mean(rewards),
         reward_ci95=cluster_bootstrap(rewards, keys, seed=seed),
         mean_steps=_mean([count_steps(rollout.episodes) for rollout in live]),

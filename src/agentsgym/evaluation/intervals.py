@@ -38,6 +38,20 @@ def cluster_bootstrap(
     return float(low), float(high)
 
 
+def rate_interval(
+    shares: Sequence[float], clusters: Sequence[Hashable], *, seed: int = 0
+) -> tuple[float, float]:
+    """`cluster_bootstrap` of shares between 0 and 1.
+
+    Where all are 0 or all are 1 drawing again shows no spread, though there may be some: the
+    interval is then Wilson's, with each cluster counted once.
+    """
+    if shares and min(shares) == max(shares) and shares[0] in (0.0, 1.0):
+        number = len(set(clusters))
+        return wilson(number if shares[0] else 0, number)
+    return cluster_bootstrap(shares, clusters, seed=seed)
+
+
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a proportion of independent trials.
 

@@ -8,7 +8,7 @@ from agentsgym.report.metrics import read_metrics
 from agentsgym.report.summary import Figures, Summary
 
 _BLUE, _ORANGE, _GREEN, _GREY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
-_SMOOTHING = 0.9
+_WINDOWS = 20  # smoothing windows in a run
 
 Points = tuple[list[int], list[float]]
 
@@ -80,7 +80,7 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
         (step, high),
         xytext=(0, 6),
         textcoords="offset points",
-        ha="center",
+        ha="left" if labelled else "right",
         color=_ORANGE,
         fontweight="bold",
         annotation_clip=False,
@@ -111,9 +111,13 @@ def _finish_score(axes: Any, summary: Summary, name: str) -> None:
     if name == "win_rate":
         axes.set_ylim(0.0, max(0.1, min(1.05, axes.get_ylim()[1] * 1.05)))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_xlim(0, max(summary.steps, 1))
+    margin = 0.03 * max(summary.steps, 1)
+    axes.set_xlim(-margin, max(summary.steps, 1) + margin)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(0.03, 0.90), frameon=False, fontsize=9)
+        # On the title's line, where no curve can be.
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9
+        )
     _style(axes)
 
 
@@ -146,12 +150,12 @@ def points(lines: Sequence[Mapping[str, Any]], name: str, phase: str) -> Points:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def smooth(values: Sequence[float], weight: float = _SMOOTHING) -> list[float]:
-    """Exponential moving average without a bias towards the first value."""
-    total = norm = 0.0
+def smooth(values: Sequence[float]) -> list[float]:
+    """Centred moving average over a twentieth of the run; narrower towards both ends."""
+    half = max(1, len(values) // (2 * _WINDOWS))
     result = []
-    for value in values:
-        total = weight * total + (1 - weight) * value
-        norm = weight * norm + (1 - weight)
-        result.append(total / norm)
+    for k in range(len(values)):
+        reach = min(half, k, len(values) - 1 - k)
+        part = values[k - reach : k + reach + 1]
+        result.append(sum(part) / len(part))
     return result

@@ -39,6 +39,14 @@ def make_env(config: RunConfig) -> MultistepEnv:
     return make(config.env, None, config.env_config, allow_imports=trusted_imports(config))
 
 
+def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:
+    """Training and evaluation tasks. Raises ConfigError where the environment defines none."""
+    try:
+        return env.get_train_dataset(), env.get_eval_dataset()
+    except NotImplementedError as error:
+        raise ConfigError(str(error)) from None
+
+
 def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     """The trainer's settings. Raises ConfigError naming an unknown key or what is wrong."""
     from agentsgym.training import GRPOEnvConfig

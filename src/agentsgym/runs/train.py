@@ -29,7 +29,7 @@ from agentsgym.runs.config import RunConfig
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.recording import Recorder
-from agentsgym.runs.settings import make_env, train_settings, versions
+from agentsgym.runs.settings import datasets_of, make_env, train_settings, versions
 from agentsgym.types import SamplingParams
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class TrainingRun:
         self._progress = progress
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
-        self._train_data = self._env.get_train_dataset()
-        self._eval_data = self._env.get_eval_dataset()
+        self._train_data, self._eval_data = datasets_of(self._env)
         self._eval_rows: list[dict[str, Any]] = list(self._eval_data)
         self._checkpoint = self._directory.last_checkpoint() if resume else None
         self._summary = self._open_summary(resume)
@@ -195,7 +194,7 @@ class TrainingRun:
         from agentsgym.generation.embedded import EmbeddedEngine
 
         settings, chosen = self._settings, self._config.eval
-        engine = trainer.engine
+        engine = trainer.player.engine
         assert isinstance(engine, EmbeddedEngine)
         engine.reset()
         sampling = SamplingParams(
@@ -209,7 +208,7 @@ class TrainingRun:
             episodes=chosen.episodes,
             rollouts_per_task=chosen.rollouts_per_task,
             seed=chosen.seed,
-            envs=trainer.envs,
+            envs=trainer.player.envs,
             max_rollout_tokens=settings.max_rollout_tokens,
         )
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
