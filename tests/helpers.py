@@ -72,3 +72,8 @@ class DigitEnv(MultistepEnv):
 
     def get_eval_dataset(self):
         return task_dataset(self, [{"seed": 100 + k} for k in range(8)])
+
+
+def by_index(table):
+    """A custom estimator: +1 on even rollouts, -1 on odd ones, whatever they earned."""
+    return 1.0 - 2.0 * (table.rollout % 2)
