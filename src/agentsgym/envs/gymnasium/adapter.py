@@ -140,6 +140,10 @@ class GymnasiumEnv(MultistepEnv):
         left = 0 if state.terminated else self.config["max_steps_per_episode"] - len(actions)
         return sum(step_rewards) + self.wasted_step * left
 
+    def admissible_actions(self, state: Running) -> list[str]:
+        """The action words."""
+        return list(self.actions)
+
     # -- tasks ----------------------------------------------------------------------------------
 
     def get_train_dataset(self) -> Any:

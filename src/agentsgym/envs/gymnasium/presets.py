@@ -182,4 +182,4 @@ class GymnasiumBlackjackEnv(GymnasiumEnv):
         step_rewards: Sequence[float],
     ) -> float:
         """The hand's outcome; a hand that is given up is lost."""
-        return sum(step_rewards) if state.terminated else -1.0
+        return sum(step_rewards) - (0.0 if state.terminated else 1.0)

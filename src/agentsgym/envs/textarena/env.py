@@ -13,6 +13,7 @@ from agentsgym.envs.extras import require
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
+from agentsgym.envs.textarena.moves import moves
 from agentsgym.envs.textarena.play import Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.envs.textarena.repairs import playable
 from agentsgym.types import Tokenizer
@@ -81,8 +82,12 @@ class TextArenaEnv(MultistepEnv):
     def _calculate_reward(
         self, state: Play, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
     ) -> float:
-        """What the game paid, or its progress where a limit cut it short."""
-        return state.final_reward()
+        """The sum, with the game's own measure of progress where a limit cut it short."""
+        return sum(step_rewards) + (0.0 if state.done else state.progress())
+
+    def admissible_actions(self, state: Play) -> list[str]:
+        """The moves of the right form; see `moves`."""
+        return moves(self.game.name, state.raw)
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -51,10 +51,8 @@ class Play:
             self.reward = outcome(self.game, self.raw, self.raw.state.rewards[0])
             self.reason = str(info.get("reason", ""))
 
-    def final_reward(self) -> float:
-        """What the game paid; where it was cut short, what its progress is worth."""
-        if self.reward is not None:
-            return self.reward
+    def progress(self) -> float:
+        """What the game's own measure of progress pays for where it stands."""
         with self._own_world():
             return progress(self.game, self.raw)
 

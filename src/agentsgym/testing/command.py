@@ -1,0 +1,51 @@
+"""`agentsgym check`."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from agentsgym.envs.config import ConfigError
+from agentsgym.envs.extras import MissingExtra
+from agentsgym.envs.registry import UnknownEnvironment
+from agentsgym.testing.check import check_env
+
+
+def check(
+    env: Annotated[str, typer.Argument(help="A registered name or a dotted path.")],
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", help="A setting as KEY=VALUE (JSON, else text)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    seconds: Annotated[float, typer.Option(help="About how long to play.")] = 60.0,
+) -> None:
+    """Play an environment without a model and report what is wrong with it.
+
+    Exit status 0: every check passed; 1: one failed; 2: the environment cannot be made.
+    """
+    try:
+        report = check_env(env, settings(config or []), budget_seconds=seconds, allow_imports=True)
+    except (ConfigError, MissingExtra, UnknownEnvironment, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(report.to_json() if as_json else report.to_text())
+    raise typer.Exit(0 if report.passed else 1)
+
+
+def settings(pairs: list[str]) -> dict[str, Any]:
+    """`env_config` from KEY=VALUE pairs. Raises ValueError for one without `=`."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"a setting is KEY=VALUE, got {pair!r}")
+        found[key.strip()] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,102 @@
+"""Players without a model: random ones that read the environment, and fixed ones."""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.types import ActionRequest
+
+MOST_CANDIDATES = 400
+_STOCK = ("yes", "no", "1", "0", "A", "up", "Is it an animal?", "Can it fly?", "[apple]", "hello")
+_BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
+_OFFERED = re.compile(r"^\s*(?:[-*]|\d+[.:)])\s+(\S[^\n]{0,60})$", re.MULTILINE)
+_LISTED = re.compile(r"one of:?\s*([^\n.]+)", re.IGNORECASE)
+
+
+class Player(Protocol):
+    """Chooses an action; `number` counts the trials of a play."""
+
+    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str: ...
+
+
+def candidates(env: MultistepEnv, request: ActionRequest) -> list[str]:
+    """Actions that the environment may understand now.
+
+    What its `admissible_actions(state)` lists, where it has that method; else whatever the first
+    and the last message show in brackets, in lists, or after "one of", and a few stock phrases.
+    """
+    listing = getattr(env, "admissible_actions", None)
+    if listing is not None:
+        return list(listing(env.active_states[request.session_id]))
+    return harvest([message["content"] for message in request.messages])
+
+
+def harvest(texts: Sequence[str]) -> list[str]:
+    """What a conversation offers as actions, and stock phrases."""
+    shown = [texts[0], texts[-1]] if texts else []
+    found: dict[str, None] = {}
+    for text in shown:
+        for match in (*_BRACKETED.findall(text), *_OFFERED.findall(text)):
+            found[match.strip()] = None
+        for listed in _LISTED.findall(text):
+            found |= dict.fromkeys(word.strip() for word in re.split(r",|\bor\b", listed))
+    return [*[action for action in found if action][:MOST_CANDIDATES], *_STOCK]
+
+
+class RandomPlayer:
+    """Picks among the candidates, and now and then says nonsense.
+
+    Its choice depends on the seed, the trial's number and the step alone.
+    """
+
+    def __init__(self, seed: int, nonsense: float = 0.1) -> None:
+        self._seed = seed
+        self._nonsense = nonsense
+
+    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+        """One of the candidates."""
+        rng = random.Random(f"{self._seed} {number} {len(request.messages)}")
+        if rng.random() < self._nonsense:
+            return f"nonsense {rng.randrange(1000)}"
+        return rng.choice(candidates(env, request) or list(_STOCK))
+
+
+class Always:
+    """Says the same at every step."""
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+        """The action."""
+        return self.action
+
+
+class Replay:
+    """Says what was said before, trial by trial."""
+
+    def __init__(self, actions: Sequence[Sequence[str]]) -> None:
+        self._actions = actions
+
+    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+        """The action at this step; nothing where the first play was shorter."""
+        said = sum(message["role"] == "assistant" for message in request.messages)
+        script = self._actions[number]
+        return script[said] if said < len(script) else ""
+
+
+def copycat(env: MultistepEnv, request: ActionRequest, number: int) -> str:
+    """Repeats the observation."""
+    return request.messages[-1]["content"]
+
+
+def words_in(task: Any) -> list[str]:
+    """Every short text in a task, at any depth: what an answer could be made of."""
+    if isinstance(task, str):
+        return [task] if 0 < len(task) <= 60 else []
+    parts = task.values() if isinstance(task, Mapping) else task
+    if isinstance(task, Mapping | list | tuple):
+        return [word for part in parts for word in words_in(part)]
+    return []

@@ -1,0 +1,77 @@
+"""What was played, reduced to what two plays are compared by."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One trial: every message, step reward, malformed flag and stop reason."""
+
+    messages: tuple[tuple[str, str], ...]
+    rewards: tuple[float, ...]
+    malformed: tuple[bool, ...]
+    stops: tuple[str, ...]
+    actions: tuple[str, ...]
+    reward: float
+    win: bool | None
+    error: str | None
+
+    @property
+    def steps(self) -> int:
+        """Number of actions."""
+        return len(self.actions)
+
+    @property
+    def digest(self) -> str:
+        """Equal where everything that the agent could see or earn is equal."""
+        content: Any = [self.messages, self.rewards, self.malformed, self.stops]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+
+def record_of(rollout: Rollout) -> Record:
+    """The record of a rollout."""
+    steps = [step for episode in rollout.episodes for step in episode.steps]
+    wins = [episode.win for episode in rollout.episodes]
+    return Record(
+        messages=tuple(
+            (message["role"], message["content"])
+            for episode in rollout.episodes
+            for message in episode.messages
+        ),
+        rewards=tuple(step.reward for step in steps),
+        malformed=tuple(step.malformed for step in steps),
+        stops=tuple(episode.stop_reason for episode in rollout.episodes),
+        actions=tuple(step.action for step in steps),
+        reward=sum(episode.reward for episode in rollout.episodes) / max(len(wins), 1),
+        win=wins[-1] if wins else None,
+        error=rollout.error,
+    )
+
+
+def difference(a: Record, b: Record) -> str:
+    """Where two records part, in words; "" where they are equal."""
+    if a.error or b.error:
+        return f"an error: {last_line(a.error or b.error)}"
+    for number, (one, other) in enumerate(zip(a.messages, b.messages, strict=False)):
+        if one != other:
+            return f"message {number} ({one[0]}) is {_short(one[1])} and {_short(other[1])}"
+    for number, (x, y) in enumerate(zip(a.rewards, b.rewards, strict=False)):
+        if x != y:
+            return f"step {number} earns {x:g} and {y:g}"
+    return "" if a.digest == b.digest else f"{a.steps} and {b.steps} steps, {a.stops} and {b.stops}"
+
+
+def last_line(error: str | None) -> str:
+    """The last line of a traceback, which says what happened."""
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _short(text: str, length: int = 70) -> str:
+    shown = " ".join(text.split())
+    return repr(shown if len(shown) <= length else f"{shown[:length]}…")
