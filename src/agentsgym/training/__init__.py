@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentsgym.training.config import GRPOEnvConfig
     from agentsgym.training.trainer import GRPOEnvTrainer
-    from agentsgym.training.warm_start import WarmStartConfig, WarmStartResult, warm_start
 
-__all__ = ["GRPOEnvConfig", "GRPOEnvTrainer", "WarmStartConfig", "WarmStartResult", "warm_start"]
+__all__ = ["GRPOEnvConfig", "GRPOEnvTrainer"]
 
 _HOMES = {
     "GRPOEnvConfig": "agentsgym.training.config",
     "GRPOEnvTrainer": "agentsgym.training.trainer",
-    "WarmStartConfig": "agentsgym.training.warm_start",
-    "WarmStartResult": "agentsgym.training.warm_start",
-    "warm_start": "agentsgym.training.warm_start",
 }
 
 
