@@ -1,0 +1,144 @@
+"""Evaluations of agents on toy environments, with figures computed by hand."""
+
+import math
+from typing import Any, ClassVar
+
+import pytest
+
+from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, ScriptedAgent, task_dataset
+from agentsgym.envs import Key, register
+from agentsgym.evaluation import assess, default_cluster, evaluate, places, select
+from agentsgym.generation.embedded import EmbeddedEngine
+
+
+class QuizEnv(MultistepEnv):
+    """Three tries to say the solution; wins are told on the last step only."""
+
+    config_keys: ClassVar = {"max_steps_per_episode": Key(int, 3, "tries", minimum=1)}
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> str:
+        if task_data.get("broken"):
+            raise RuntimeError("this task is broken")
+        return task_data["solution"]
+
+    def _format_prompt(self, state, step):
+        return "What is it?"
+
+    def _step_episode(self, session_id, state, action):
+        win = action == state
+        info = {"metrics": {"vowels": sum(c in "aeiou" for c in action)}}
+        return state, float(win), win, info | ({"win": True} if win else {})
+
+    def reference_score(self, task_data):
+        return task_data.get("reference")
+
+
+register("tests/Quiz", QuizEnv)
+
+
+def rows(*tasks: dict[str, Any], **config: Any) -> list[dict[str, Any]]:
+    return list(task_dataset(QuizEnv(None, config), tasks))
+
+
+def test_figures_by_hand():
+    data = rows(
+        {"solution": "ox", "seed": 0, "reference": 1.0},
+        {"solution": "cat", "seed": 1, "reference": 0.5},
+        {"solution": "emu", "seed": 2, "reference": 1.0},
+        {"solution": "cat", "seed": 3, "reference": 0.5},
+    )
+    # Says "emu", then "cat", then "cat" again: ox is lost in 3 steps, cat won in 2, emu in 1.
+    found = evaluate(data, ScriptedAgent(["emu", "cat"]), episodes=4).evaluation
+    assert (found.episodes, found.tasks, found.clusters, found.failures) == (4, 4, 3, 0)
+    # An episode that the limit ended tells no win: it counts as lost.
+    assert found.win_rate == found.reward == 0.75
+    assert found.mean_steps == (3 + 2 + 1 + 2) / 4
+    assert found.reference == 0.75 and found.regret == 0.0
+    assert found.stop_reasons == {"done": 3, "max_steps": 1}
+    # emu has 2 vowels, cat 1: (2+1+1) + (2+1) + 2 + (2+1) over 8 steps.
+    assert found.metrics["vowels"] == 12 / 8
+    assert found.ci95[0] <= 0.75 <= found.ci95[1]
+
+
+def test_failures_are_counted_and_left_out():
+    data = rows({"solution": "cat"}, {"solution": "dog", "broken": True})
+    played = evaluate(data, ScriptedAgent(["cat"]), episodes=2)
+    found = played.evaluation
+    assert (found.episodes, found.failures, found.win_rate) == (2, 1, 1.0)
+    assert "this task is broken" in next(r.error for r in played.rollouts if r.failed)
+
+
+def test_all_failed_gives_no_figures():
+    found = evaluate(rows({"solution": "a", "broken": True}), ScriptedAgent(["a"])).evaluation
+    assert found.failures == found.episodes == 256
+    assert found.win_rate is None and found.ci95 is None and found.regret is None
+    assert math.isnan(found.reward) and math.isnan(found.mean_steps)
+
+
+def test_free_shots_do_not_count():
+    data = rows({"solution": "cat"}, episodes_per_trial=2, free_shots=1)
+    # The first episode (free) ends with "cat" at its third step, the second with its first.
+    found = evaluate(data, ScriptedAgent(["a", "b", "cat"]), episodes=1).evaluation
+    assert found.win_rate == 1.0 and found.mean_steps == 4
+    assert found.stop_reasons == {"done": 1}
+
+
+def test_regret_is_unknown_where_a_reference_is():
+    data = rows({"solution": "cat", "reference": 1.0}, {"solution": "dog"})
+    found = evaluate(data, ScriptedAgent(["cat"]), episodes=2).evaluation
+    assert found.reference is None and found.regret is None
+
+
+def test_an_environment_without_wins_has_a_reward_only():
+    class Mute(QuizEnv):
+        def _step_episode(self, session_id, state, action):
+            return state, 2.0, True, {}
+
+    register("tests/Mute", Mute)
+    data = list(task_dataset(Mute(), [{"solution": "a"}]))
+    found = evaluate(data, ScriptedAgent(["x"]), episodes=3).evaluation
+    assert found.win_rate is None and found.reward == 2.0 and found.reward_ci95 == (2.0, 2.0)
+
+
+def test_select_spreads_over_clusters():
+    data = rows(*({"solution": s, "seed": k} for s in "abc" for k in range(5)))
+    for count, most in ((3, 1), (4, 2), (6, 2), (15, 5)):
+        chosen = [data[i]["task_data"]["solution"] for i in
+                  select(data, count, seed=1, cluster=default_cluster)]
+        assert len(chosen) == count and max(map(chosen.count, chosen)) == most
+    assert select(data, 99, cluster=default_cluster) == list(range(15))
+
+
+def test_places_repeat_tasks_only_as_needed():
+    data = rows(*({"solution": s} for s in "abc"))
+    assert [(p.group, p.index) for p in places(data, 5)] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
+    twice = places(data, 4, rollouts_per_task=2)
+    assert [(p.group, p.index) for p in twice] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len({p.seed for p in twice}) == 4
+    assert twice == places(data, 4, rollouts_per_task=2)
+    assert twice != places(data, 4, rollouts_per_task=2, seed=1)
+
+
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"episodes": 1, "rollouts_per_task": 0}])
+def test_bad_numbers_are_named(wrong):
+    with pytest.raises(ValueError, match=r"must be at least 1, got 0"):
+        places(rows({"solution": "a"}), **wrong)
+    with pytest.raises(ValueError, match="no tasks"):
+        places([], 1)
+
+
+def test_clusters_without_a_solution_are_equal_tasks():
+    assert default_cluster({"a": 1, "b": 2}) == default_cluster({"b": 2, "a": 1})
+    assert default_cluster({"solution": "x", "seed": 1}) == "x"
+    assert default_cluster({"solution": ["x", "y"]}) == '["x", "y"]'
+
+
+def test_a_model_is_evaluated_with_paired_noise(tiny_llama, chat_tokenizer):
+    data = rows(*({"solution": s} for s in "abcd"))
+    agent = DirectOutputAgent(
+        EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8), SamplingParams(max_tokens=4)
+    )
+    first, second = (evaluate(data, agent, episodes=8, seed=5) for _ in range(2))
+    assert first == second
+    assert first.evaluation == assess(first.rollouts, seed=5)
+    assert first.rollouts != evaluate(data, agent, episodes=8, seed=6).rollouts

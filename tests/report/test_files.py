@@ -1,0 +1,146 @@
+"""Metrics, summary, picture, and the paths of a run."""
+
+import json
+import math
+
+import pytest
+
+from agentsgym.evaluation import Evaluation
+from agentsgym.report import (
+    Figures,
+    MetricsFile,
+    RunDirectory,
+    Summary,
+    draw_curve,
+    read_metrics,
+    read_summary,
+)
+from agentsgym.report.curve import points, smooth
+
+
+def evaluation(rate: float, *, reward: float | None = None) -> Evaluation:
+    return Evaluation(
+        episodes=256,
+        tasks=256,
+        clusters=64,
+        failures=0,
+        win_rate=rate,
+        ci95=(rate - 0.02, rate + 0.03),
+        reward=rate if reward is None else reward,
+        reward_ci95=(rate - 0.02, rate + 0.03),
+        mean_steps=5.0,
+        reference=1.0,
+        regret=1.0 - rate,
+        metrics={"unparsed": 0.01},
+        stop_reasons={"win": 10},
+    )
+
+
+def test_metrics_are_strict_json(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.append("train", 1, {"reward": math.nan, "stop/done": math.inf, "loss": 0.5})
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(line) == {
+        "step": 1, "phase": "train", "reward": None, "stop/done": None, "loss": 0.5
+    }  # fmt: skip
+
+
+def test_metrics_after_the_checkpoint_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    metrics = MetricsFile(path)
+    for step in (1, 2, 3):
+        metrics.append("train", step, {"loss": step})
+        metrics.append("eval", step, {"eval_reward": step})
+    with path.open("a") as file:
+        file.write('{"step": 4, "pha')  # the machine went down while writing
+    assert len(list(read_metrics(path))) == 6
+    metrics.drop_after(2)
+    metrics.append("train", 3, {"loss": 33})
+    assert [(m["step"], m["phase"]) for m in read_metrics(path)] == [
+        (1, "train"), (1, "eval"), (2, "train"), (2, "eval"), (3, "train")
+    ]  # fmt: skip
+
+
+def test_no_metrics_yet(tmp_path):
+    assert list(read_metrics(tmp_path / "metrics.jsonl")) == []
+    MetricsFile(tmp_path / "metrics.jsonl").drop_after(0)
+
+
+def test_summary_has_the_promised_keys(tmp_path):
+    summary = Summary(
+        name="x", seed=3, env="TwentyQuestions", env_config={"hints": 2}, model="tiny"
+    )
+    summary.before = Figures.of(evaluation(0.1))
+    summary.after = Figures.of(evaluation(0.3))
+    summary.add_time("model", 1.5)
+    summary.add_time("rl", 2.0)
+    summary.add_time("rl", 0.5)
+    summary.write(tmp_path / "summary.json")
+    data = json.loads((tmp_path / "summary.json").read_text())
+    for phase, rate in (("before", 0.1), ("after", 0.3)):
+        figures = data[phase]
+        assert figures["win_rate"] == rate and figures["ci95"] == [rate - 0.02, rate + 0.03]
+        assert (figures["episodes"], figures["secrets"], figures["mean_steps"]) == (256, 64, 5.0)
+        assert figures["regret"] == 1.0 - rate
+    assert data["seconds"] == 4.0 and data["phases"] == {"model": 1.5, "rl": 2.5}
+    assert data["env_config"] == {"hints": 2} and data["seed"] == 3
+    assert read_summary(tmp_path / "summary.json") == summary
+
+
+def test_unknown_numbers_are_null():
+    empty = Evaluation(1, 1, 1, 1, None, None, math.nan, (math.nan, math.nan), math.nan, None, None)
+    figures = json.loads(Figures.of(empty).model_dump_json())
+    assert figures["reward"] is None and figures["reward_ci95"] == [None, None]
+    assert figures["win_rate"] is None and figures["mean_steps"] is None
+
+
+@pytest.mark.parametrize("tells_wins", [True, False])
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    name = "win_rate" if tells_wins else "reward"
+    for step in range(1, 30):
+        metrics.append("train", step, {name: step / 40, "groups_without_signal": 0.3})
+    metrics.append("eval", 10, {f"eval_{name}": 0.2})
+    summary = Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=29)
+    summary.before = Figures.of(evaluation(0.1))
+    if finished:
+        summary.after = Figures.of(evaluation(0.6))
+    if not tells_wins:
+        summary.before = summary.before.model_copy(update={"win_rate": None, "ci95": None})
+    draw_curve(tmp_path / "metrics.jsonl", summary, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_a_step_has_a_picture(tmp_path):
+    summary = Summary(name="x", seed=0, env="E", env_config={}, model="tiny")
+    draw_curve(tmp_path / "none.jsonl", summary, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").is_file()
+
+
+def test_points_skip_what_has_no_value():
+    lines = [
+        {"step": 1, "phase": "train", "reward": 0.5},
+        {"step": 2, "phase": "train", "reward": None},
+        {"step": 2, "phase": "eval", "reward": 0.9},
+        {"step": 3, "phase": "train"},
+        {"step": 4, "phase": "train", "reward": 0.7},
+    ]
+    assert points(lines, "reward", "train") == ([1, 4], [0.5, 0.7])
+
+
+def test_smoothing_is_centred():
+    # Five values, windows of three: the ends stay, the middle averages its neighbours.
+    assert smooth([0.0, 3.0, 0.0, 3.0, 6.0]) == [0.0, 1.0, 2.0, 3.0, 6.0]
+    assert smooth([]) == []
+
+
+def test_the_last_complete_checkpoint_is_found(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.last_checkpoint() is None and not directory.is_run()
+    for step in (2, 10):
+        path = directory.checkpoints / f"checkpoint-{step}"
+        path.mkdir(parents=True)
+        (path / "trainer_state.json").write_text("{}")
+    (directory.checkpoints / "checkpoint-12").mkdir()  # cut off while it was written
+    assert directory.last_checkpoint() == (10, directory.checkpoints / "checkpoint-10")
