@@ -24,8 +24,11 @@ def gigpo(
     the step itself, and S = 0 for a state seen once, as in the paper; `scale_rewards="group"`
     then divides both by their standard deviations.
 
-    Bias: none for "loo" with gamma = 1; "published" is biased (relative error 0.5 for S alone on
-    the enumerable test process).
+    Bias: none for "loo" with gamma = 1 and one episode. In a trial G_t ends with the episode, so
+    a free shot gets only the share that E has in A (half, for ω = 1, where all states are
+    matched): take "trial" there. gamma = 0.9 errs by 0.02. "published" turns the gradient by 0.10
+    (error after the best rescaling; 0.30 before), scaled by 0.23 (medians over the enumerable
+    processes of tests/credit/test_bias.py).
     Source: Feng et al. 2025 (GiGPO), arXiv 2505.10978.
     """
     if baseline not in ("loo", "published"):

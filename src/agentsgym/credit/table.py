@@ -100,8 +100,11 @@ def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
     factors = np.ones(len(table.group))
     for env in set(table.env[table.live]):
         members = (table.env == env) & table.live
-        deviation = float(table.final_reward[members].std(ddof=1)) if members.sum() > 1 else 0.0
-        factors[table.env == env] = 1.0 / deviation if deviation > 0 else 1.0
+        rewards = table.final_reward[members]
+        deviation = float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
+        # Equal rewards have a deviation of some 1e-17, which is rounding and no scale.
+        differ = deviation > 1e-9 * float(np.abs(rewards).max(initial=0.0))
+        factors[table.env == env] = 1.0 / deviation if differ else 1.0
     scaled = replace(
         table,
         final_reward=table.final_reward * factors,

@@ -15,9 +15,12 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     shot (w = 0) is so paid by what later episodes gain, and by nothing else.
 
     Bias: none for gamma = trial_gamma = 1 with respect to the summed score of the trial, since
-    the baseline looks at other rollouts only. Its variance is below that of plain "grpo" on the
-    trial's return, because rewards of earlier episodes do not enter. trial_gamma < 1 favours
-    early episodes (trial_gamma = 0 is credit per episode).
+    the baseline looks at other rollouts only. Rewards of earlier episodes do not enter, so its
+    variance is mostly below that of "rloo" on the whole trial's return: 0.77 to 1.21 times it on
+    enumerable trials of two scored episodes, median 0.88. (Above where steps late in an episode
+    dominate: the baseline holds rewards of the episode's start, which such a step's Q does not.)
+    gamma = 0.9 errs by 0.04, trial_gamma = 0.9 by 0.06; trial_gamma = 0 is credit per episode,
+    gives a free shot nothing and errs by 0.59 (medians, tests/credit/test_bias.py).
     Source: meta-RL's trial return (Duan et al. 2016, RL², arXiv 1611.02779) with a cross-episode
     discount as in LaMer, arXiv 2512.16848, and a leave-one-out baseline.
     """
