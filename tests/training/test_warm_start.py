@@ -75,7 +75,7 @@ def test_the_loss_is_the_weighted_mean_over_targets(countdown_tokenizer):
     for example, targets in ((long, ((3, 1.0), (4, 2.0))), (short, ((2, 5.0),))):
         logps = model(torch.tensor([example.ids.tolist()])).logits[0].log_softmax(-1)
         total += sum(float(-w * logps[t - 1, example.ids[t]].detach()) for t, w in targets)
-    assert float(imitation_loss(model, ids, weights)) == pytest.approx(total / 8, rel=1e-5)
+    assert float(imitation_loss(model, ids, weights).detach()) == pytest.approx(total / 8, rel=1e-5)
 
 
 def test_batches_hold_games_of_like_length_and_each_game_once():

@@ -29,15 +29,15 @@ def consistent_mass(
 
     `games` games on `tasks` (default: the environment's evaluation tasks) are played by asking
     random attributes until the steps run out. In the state before each action, every secret w of
-    the table gets p(w), the probability of saying "[w]", divided by the sum over all secrets; the mass is the sum of p(w) over the w that agree with the hints and all
-    answers so far. "mean" averages it over all states, "after_k" over those with k questions
-    answered beyond the hints. "chance" is the mean share of consistent secrets: what a model
-    that guesses blindly gets.
+    the table gets p(w), the probability of saying "[w]", divided by the sum over all secrets; the
+    mass is the sum of p(w) over the w that agree with the hints and all answers so far. "mean"
+    averages it over all states, "after_k" over those with k questions answered beyond the hints.
+    "chance" is the mean share of consistent secrets: what a model that guesses blindly gets.
     """
     player = TwentyQuestionsEnv(tokenizer, env.env_config, answerer=env.answerer)
     tasks = list(env.get_eval_dataset()["task_data"]) if tasks is None else list(tasks)
     chosen = np.random.default_rng(seed).integers(len(tasks), size=games).tolist()
-    teacher = RandomTeacher(player, seed, guesses=False)
+    teacher = RandomTeacher(player, seed, skill=(0.0, 0.0), guesses=False)
     rollouts = player.run_trial([tasks[i] for i in chosen], teacher).rollouts
     guesses = [
         tokenizer.encode(f"[{secret}]", add_special_tokens=False) for secret in env.table.secrets

@@ -1,4 +1,4 @@
-"""A scripted player that knows the table but not how to play: the warm start's teacher."""
+"""A scripted player that knows the table but plays carelessly: the warm start's teacher."""
 
 import random
 from dataclasses import dataclass
@@ -10,36 +10,47 @@ import numpy.typing as npt
 from agentsgym.envs.twenty_questions.env import TwentyQuestionsEnv
 from agentsgym.types import Message
 
-_ANSWERS = {"Yes": 1, "No": 0}
-
 
 @dataclass(slots=True)
 class _Game:
-    """What the teacher keeps of a game: when it guesses, what it asked last, and, as a boolean
-    per secret of the table, what agrees with the answers so far."""
+    """What the teacher keeps of a game: when it guesses, how keen it is on information, what it
+    asked last, and, as a boolean per secret of the table, what agrees with the answers so far."""
 
     guess_at: int
+    skill: float
     possible: npt.NDArray[np.bool_]
     step: int = 0
     asked: int | None = None
 
 
 class RandomTeacher:
-    """Asks attributes of the table at random, with repetition, and guesses at a random step.
+    """A crowd of careless players: each game is played by one of them.
 
-    The step of the guess is uniform over the episode's; the guess is uniform over the secrets that
-    agree with all answers, so that a model which learns from it learns what answers mean, and
-    nothing about which questions to ask or when to stop. With `guesses=False` it only asks.
+    A player draws its questions from the table's attributes with probabilities proportional to
+    exp(skill x information gain in bits), so that skill 0 asks blindly, and again what it knows.
+    Its skill is uniform over the range `skill`. It guesses at a step that is uniform over the
+    episode's, whatever it knows by then (never, with `guesses=False`), and its guess is uniform
+    over the secrets that agree with all answers. A model that learns from it learns what the
+    answers mean and that questions differ; how to ask and when to stop is left for it to find.
 
     It reads the answer style "echo" with canonical questions. Games must be played one after the
     other: the draws come from one generator, so that equal seeds give equal series of games.
     """
 
-    def __init__(self, env: TwentyQuestionsEnv, seed: int = 0, *, guesses: bool = True) -> None:
+    def __init__(
+        self,
+        env: TwentyQuestionsEnv,
+        seed: int = 0,
+        *,
+        skill: tuple[float, float] = (0.0, 6.0),
+        guesses: bool = True,
+    ) -> None:
         self._table = env.table
         self._steps: int = env.config["max_steps_per_episode"]
+        self._skill = skill
         self._guesses = guesses
         self._rng = random.Random(f"random-teacher-{seed}")
+        self._columns = range(len(env.table.attributes))
         self._echoes = {
             answer: (column, value)
             for column, attribute in enumerate(self._table.attributes)
@@ -50,7 +61,7 @@ class RandomTeacher:
         }
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """A random question, or at the drawn step the guess; the state is the teacher's own."""
+        """A question, or at the drawn step the guess; the state is the teacher's own."""
         game: _Game = self._begin() if agent_state is None else agent_state
         for line in messages[-1]["content"].splitlines():
             self._learn(game, line)
@@ -59,12 +70,21 @@ class RandomTeacher:
             game.asked = None
             word = self._rng.choice(np.flatnonzero(game.possible).tolist())
             return f"[{self._table.secrets[word]}]", game
-        game.asked = self._rng.randrange(len(self._table.attributes))
+        weights = np.exp(game.skill * self._gains(game.possible)).tolist()
+        game.asked = self._rng.choices(self._columns, weights)[0]
         return self._table.attributes[game.asked].question, game
 
     def _begin(self) -> _Game:
         guess_at = self._rng.randint(1, self._steps) if self._guesses else self._steps + 1
-        return _Game(guess_at, np.ones(len(self._table.secrets), dtype=np.bool_))
+        possible = np.ones(len(self._table.secrets), dtype=np.bool_)
+        return _Game(guess_at, self._rng.uniform(*self._skill), possible)
+
+    def _gains(self, possible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        """Expected information of each attribute's answer, in bits, shape (attributes,)."""
+        rows = self._table.values[possible]
+        shares = np.stack([(rows == value).mean(axis=0) for value in (1, 0, -1)])
+        gains: npt.NDArray[np.float64] = -(shares * np.log2(np.maximum(shares, 1e-9))).sum(axis=0)
+        return gains
 
     def _learn(self, game: _Game, line: str) -> None:
         if line in self._echoes:
