@@ -1,0 +1,257 @@
+"""A Bernoulli bandit told in words."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypedDict
+
+from agentsgym.envs.bandit.beliefs import (
+    Counts,
+    add,
+    no_counts,
+    observe,
+    trial_weights,
+)
+from agentsgym.envs.bandit.horizon import FiniteHorizon
+from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.rows import task_dataset
+from agentsgym.types import Tokenizer
+
+ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
+NO_ARM = "No such arm."
+REFLECT = "Note what you know about the arms."
+
+
+class State(TypedDict):
+    """An episode: the task, its number in the trial, what was pulled, and what was said last.
+
+    `carried` counts the earlier episodes as far as the agent may know them (`carry`), `counts`
+    this one. `steps` counts actions, malformed ones too.
+    """
+
+    seed: int
+    probabilities: tuple[float, ...]
+    episode: int
+    carried: Counts
+    counts: Counts
+    steps: int
+    said: str
+
+
+def _positive(value: float) -> str | None:
+    return None if value > 0 else f"must be positive, got {value!r}"
+
+
+def _words(names: list[Any]) -> str | None:
+    words = [name.lower() for name in names if isinstance(name, str) and name.isalpha()]
+    if len(words) == len(names) == len(set(words)):
+        return None
+    return f"must be different words, got {names!r}"
+
+
+class BanditEnv(MultistepEnv):
+    """Pull one of several arms, again and again; each wins with its own fixed probability.
+
+    `task_data` is `{"seed": int}` (arms drawn from the prior), or `{"probabilities": [...]}` with
+    an optional seed for the outcomes. A success earns 1/pulls, so an episode's reward is the share
+    of pulls that won. An action is the name of an arm; anything else is malformed and wastes the
+    pull. `info["win"]` says whether the arm pulled is the best one; the metric `regret` is how much
+    more probable a success would have been with it.
+
+    In a trial the arms stay and the noise is fresh. `_initialize_episode` learns the episode's
+    number from the state that the session's last episode left in `active_states`.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "max_steps_per_episode": Key(int, 8, "pulls per episode", minimum=1),
+        "arms": Key(int, 3, "number of arms", minimum=2),
+        "arm_names": Key(list, None, "a word for each arm; colours by default", check=_words),
+        "prior_alpha": Key(
+            float, 1.0, "the arms are drawn from Beta(alpha, beta)", check=_positive
+        ),
+        "prior_beta": Key(float, 1.0, "see prior_alpha", check=_positive),
+        "train_tasks": Key(int, 1024, "number of training tasks", minimum=1),
+        "eval_tasks": Key(int, 256, "number of evaluation tasks", minimum=1),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        self.pulls: int = self.config["max_steps_per_episode"]
+        self.prior = (float(self.config["prior_alpha"]), float(self.config["prior_beta"]))
+        self.arm_names = self._names()
+        self.carries: bool = self.config["carry"] != "none"
+        self._best_play: FiniteHorizon | None = None
+
+    def _names(self) -> tuple[str, ...]:
+        arms, names = self.config["arms"], self.config["arm_names"]
+        if names is None and arms <= len(ARM_NAMES):
+            return ARM_NAMES[:arms]
+        if names is None or len(names) != arms:
+            raise ConfigError(
+                f"{self.name}: env_config['arm_names'] must be {arms} names (as many as 'arms'), "
+                f"got {names!r}"
+            )
+        return tuple(name.lower() for name in names)
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
+        fresh = State(
+            seed=seed,
+            probabilities=probabilities,
+            episode=0,
+            carried=no_counts(len(self.arm_names)),
+            counts=no_counts(len(self.arm_names)),
+            steps=0,
+            said="",
+        )
+        earlier = self._earlier_episode(session_id, fresh)
+        if earlier is None:
+            return fresh
+        fresh["episode"] = earlier["episode"] + 1
+        if self.carries:
+            fresh["carried"] = add(earlier["carried"], earlier["counts"])
+        return fresh
+
+    def _earlier_episode(self, session_id: str, fresh: State) -> State | None:
+        """The last state of the trial's episode before this one; None where this is the first."""
+        earlier: State | None = self.active_states.get(session_id)
+        if earlier is None or earlier["episode"] + 1 >= self.config["episodes_per_trial"]:
+            return None
+        same = all(earlier[key] == fresh[key] for key in ("seed", "probabilities"))
+        return earlier if same else None
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        if step > 0:
+            return state["said"]
+        *most, last = self.arm_names
+        rules = (
+            f"Pull {', '.join(most)} or {last}; each wins at its own fixed rate. "
+            f"Answer with the name. {self.pulls} pulls."
+        )
+        return f"{self._round(state)} {rules}".strip()
+
+    def _format_result(self, state: State, reward: float) -> str:
+        return state["said"]
+
+    def _format_reflection(self, state: State, reward: float) -> str:
+        return f"{state['said']} {REFLECT}"
+
+    def _format_memory(self, reflection: str) -> str:
+        return f"Notes: {reflection}"
+
+    def _round(self, state: State) -> str:
+        """Where a trial stands, for an agent that knows its earlier episodes."""
+        episodes = self.config["episodes_per_trial"]
+        if not self.carries or episodes == 1:
+            return ""
+        kind = "practice" if state["episode"] < self.config["free_shots"] else "scored"
+        arms = "" if state["episode"] == 0 else ", same arms"
+        return f"Round {state['episode'] + 1} of {episodes}, {kind}{arms}."
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        arm = self.read_arm(action)
+        done = state["steps"] + 1 >= self.pulls
+        after: State = {**state, "steps": state["steps"] + 1}
+        info: dict[str, Any] = {"stop_reason": "pulls_used"}
+        best = max(state["probabilities"])
+        if arm is None:
+            after["said"] = NO_ARM
+            info["metrics"] = {"regret": best, "best_arm": 0.0}
+            info |= {"malformed": True, "win": False, "anchor": self._anchor(after)}
+            return after, 0.0, done, info
+        success = self.pull(state, arm)
+        after["counts"] = observe(state["counts"], arm, success)
+        after["said"] = f"{self.arm_names[arm]} {'won' if success else 'lost'}."
+        gap = best - state["probabilities"][arm]
+        info["metrics"] = {"regret": gap, "best_arm": float(gap == 0)}
+        info |= {"win": gap == 0, "success": success, "anchor": self._anchor(after)}
+        return after, success / self.pulls, done, info
+
+    def pull(self, state: State, arm: int) -> bool:
+        """The outcome of pulling `arm` now."""
+        return outcome(
+            state["probabilities"][arm],
+            state["seed"],
+            state["episode"],
+            arm,
+            sum(state["counts"][arm]),
+        )
+
+    def read_arm(self, action: str) -> int | None:
+        """The arm that an action names (after any thoughts, in any case); None for other words."""
+        word = action.rpartition("</think>")[2].strip(" \n\t.,!\"'[]").lower()
+        return self.arm_names.index(word) if word in self.arm_names else None
+
+    def _anchor(self, state: State) -> str:
+        """The information state: equal where an agent knows the same (order does not matter)."""
+        episode = state["episode"] if self.carries else 0
+        return f"{episode}/{state['steps']}/{add(state['carried'], state['counts'])}"
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def get_train_dataset(self) -> Any:
+        """Tasks with the seeds 0, 1, …"""
+        return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
+
+    def get_eval_dataset(self) -> Any:
+        """Tasks with the seeds 1,000,000, 1,000,001, …: other arms, other noise."""
+        first = max(FIRST_EVAL_SEED, self.config["train_tasks"])
+        return task_dataset(self, [{"seed": first + k} for k in range(self.config["eval_tasks"])])
+
+    # -- the best play --------------------------------------------------------------------------
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """What a success at each pull is worth to a player: of the trial where episodes carry,
+        else of one episode."""
+        if self.carries:
+            episodes, free_shots = self.config["episodes_per_trial"], self.config["free_shots"]
+            return trial_weights(self.pulls, episodes, free_shots)
+        return trial_weights(self.pulls)
+
+    @property
+    def best_play(self) -> FiniteHorizon:
+        """The optimal player of the configured trial; ValueError where it is too large."""
+        self._best_play = self._best_play or FiniteHorizon(
+            len(self.arm_names), self.weights, self.prior
+        )
+        return self._best_play
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """What the optimal player earns on this very task, its outcomes included; None where the
+        trial is too large for exact play.
+
+        Since outcomes depend on the task alone, the optimal agent's regret is 0 on every task and
+        other agents are compared under equal luck.
+        """
+        try:
+            rewards = self.reference_play(task_data)
+        except ValueError:
+            read_task(task_data, len(self.arm_names), self.prior)
+            return None
+        scored = rewards[self.config["free_shots"] :]
+        return sum(scored) / len(scored)
+
+    def reference_play(self, task_data: Mapping[str, Any]) -> list[float]:
+        """The optimal player's reward in each episode of a trial on this task."""
+        seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
+        player, nothing = self.best_play, no_counts(len(self.arm_names))
+        known, rewards = nothing, []
+        for episode in range(self.config["episodes_per_trial"]):
+            known, counts = known if self.carries else nothing, nothing
+            for pull in range(self.pulls):
+                pulled = pull + (episode * self.pulls if self.carries else 0)
+                arm = player.best_arm(add(known, counts), pulled)
+                p = probabilities[arm]
+                success = outcome(p, seed, episode, arm, sum(counts[arm]))
+                counts = observe(counts, arm, success)
+            known = add(known, counts)
+            rewards.append(sum(s for s, _ in counts) / self.pulls)
+        return rewards

@@ -1,0 +1,87 @@
+"""The finite-horizon Bayes-optimal player of a Bernoulli bandit, by dynamic programming."""
+
+import math
+from collections.abc import Sequence
+
+from agentsgym.envs.bandit.beliefs import (
+    UNIFORM,
+    Counts,
+    Prior,
+    no_counts,
+    observe,
+    predictive,
+)
+
+MAX_STATES = 200_000
+_TIE = 1e-12
+
+
+class FiniteHorizon:
+    """Maximises E[Σ_t weights[t] · success at pull t] over all policies, exactly.
+
+    With w the weights, T their number, and p_a the predictive probability of arm a at counts c,
+
+        V_T(c) = 0,   V_t(c) = max_a p_a (w_t + V_{t+1}(c + success of a))
+                                     + (1 − p_a) V_{t+1}(c + failure of a).
+
+    The weights say what the trial rewards: 0 in free shots, which the player then spends on
+    learning (see `trial_weights`). Arms are alike beforehand, so counts are kept sorted. Raises
+    ValueError where about more than `MAX_STATES` states would be needed.
+    """
+
+    def __init__(self, arms: int, weights: Sequence[float], prior: Prior = UNIFORM) -> None:
+        if arms < 1 or min(prior) <= 0:
+            raise ValueError(f"need arms >= 1 and a positive prior; got {arms}, {prior}")
+        states = state_count(arms, len(weights))
+        if states > MAX_STATES:
+            raise ValueError(
+                f"{arms} arms and {len(weights)} pulls need about {states} states, "
+                f"more than {MAX_STATES}"
+            )
+        self.arms = arms
+        self.weights = tuple(weights)
+        self.prior = prior
+        self._left = [sum(self.weights[t:]) for t in range(len(self.weights) + 1)]
+        self._values: dict[tuple[int, Counts], float] = {}
+
+    def value(self, counts: Counts | None = None, pulled: int = 0) -> float:
+        """Expected weighted successes still to come at `counts` after `pulled` pulls."""
+        return self._value(pulled, tuple(sorted(counts or no_counts(self.arms))))
+
+    def action_values(self, counts: Counts, pulled: int) -> list[float]:
+        """What each arm is worth when the best policy follows it, shape (arms,)."""
+        return [self._action_value(pulled, counts, arm) for arm in range(self.arms)]
+
+    def best_arm(self, counts: Counts, pulled: int) -> int:
+        """The arm to pull; the first of those that are equally good."""
+        values = self.action_values(counts, pulled)
+        highest = max(values)
+        return next(arm for arm, value in enumerate(values) if value >= highest - _TIE)
+
+    def policy(self, pulled: int, counts: Counts) -> list[float]:
+        """The same as probabilities (see `beliefs.Policy`)."""
+        best = self.best_arm(counts, pulled)
+        return [float(arm == best) for arm in range(self.arms)]
+
+    def _value(self, pulled: int, counts: Counts) -> float:
+        if not self._left[pulled]:
+            return 0.0
+        key = (pulled, counts)
+        if key not in self._values:
+            distinct = {count: arm for arm, count in enumerate(counts)}
+            self._values[key] = max(
+                self._action_value(pulled, counts, arm) for arm in distinct.values()
+            )
+        return self._values[key]
+
+    def _action_value(self, pulled: int, counts: Counts, arm: int) -> float:
+        p = predictive(counts[arm], self.prior)
+        won = tuple(sorted(observe(counts, arm, True)))
+        lost = tuple(sorted(observe(counts, arm, False)))
+        gain = self.weights[pulled] + self._value(pulled + 1, won)
+        return p * gain + (1.0 - p) * self._value(pulled + 1, lost)
+
+
+def state_count(arms: int, pulls: int) -> int:
+    """About how many sorted counts can be reached within `pulls` pulls."""
+    return math.comb(pulls + 2 * arms, 2 * arms) // math.factorial(arms)

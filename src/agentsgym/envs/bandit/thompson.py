@@ -1,0 +1,91 @@
+"""Thompson sampling: pull each arm as often as it is the best one, as far as one knows.
+
+In a free shot, where a pull earns nothing, it samples the top two instead: with probability 1/2
+the arm that a draw from the posterior puts first, else the one that a fresh draw puts first among
+the others, so that it does not go on confirming what it believes already (after Russo, 2016).
+"""
+
+import functools
+import random
+from collections.abc import Sequence
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentsgym.envs.bandit.beliefs import UNIFORM, Counts, Policy, Prior
+
+_Floats = NDArray[np.float64]
+
+
+def sample_arm(counts: Counts, prior: Prior, rng: random.Random, *, explore: bool = False) -> int:
+    """An arm drawn by Thompson sampling; by top-two sampling with `explore`."""
+    best = _leader(counts, prior, rng)
+    if not explore or len(counts) < 2 or rng.random() < 0.5:
+        return best
+    return _leader(counts, prior, rng, without=best)
+
+
+def _leader(counts: Counts, prior: Prior, rng: random.Random, without: int = -1) -> int:
+    draws = [rng.betavariate(s + prior[0], f + prior[1]) for s, f in counts]
+    return max((arm for arm in range(len(counts)) if arm != without), key=lambda arm: draws[arm])
+
+
+def best_arm_odds(counts: Counts, prior: Prior = UNIFORM) -> list[float]:
+    """Probability that each arm is the best one, shape (arms,): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
+
+    For a prior of whole numbers the integrand is a polynomial and Gauss–Legendre quadrature exact;
+    another prior raises ValueError.
+    """
+    if any(parameter != int(parameter) or parameter < 1 for parameter in prior):
+        raise ValueError(f"exact odds need a prior of whole numbers, got {prior}")
+    order = sorted(range(len(counts)), key=lambda arm: counts[arm])
+    odds = _odds(tuple(counts[arm] for arm in order), (int(prior[0]), int(prior[1])))
+    return [odds[order.index(arm)] for arm in range(len(counts))]
+
+
+@functools.lru_cache(maxsize=100_000)
+def _odds(counts: Counts, prior: tuple[int, int]) -> tuple[float, ...]:
+    shapes = [(s + prior[0], f + prior[1]) for s, f in counts]
+    x, weights = _nodes(sum(a + b for a, b in shapes) // 2 + 1)
+    above = [_cumulative(a, b, x) for a, b in shapes]
+    result = []
+    for arm, (a, b) in enumerate(shapes):
+        density = a * comb(a + b - 1, a) * x ** (a - 1) * (1 - x) ** (b - 1)
+        others = [above[other] for other in range(len(shapes)) if other != arm]
+        result.append(float((weights * density * np.prod(others, axis=0)).sum()))
+    return tuple(result)
+
+
+@functools.cache
+def _nodes(count: int) -> tuple[_Floats, _Floats]:
+    """Gauss–Legendre nodes and weights on [0, 1]; exact to degree 2·count − 1."""
+    x, weights = np.polynomial.legendre.leggauss(count)
+    return (x + 1) / 2, weights / 2
+
+
+def _cumulative(a: int, b: int, x: _Floats) -> _Floats:
+    """Distribution function of Beta(a, b), whole a and b: at least a of a + b − 1 below x."""
+    n = a + b - 1
+    terms = [comb(n, j) * x**j * (1 - x) ** (n - j) for j in range(a, n + 1)]
+    return np.asarray(np.sum(terms, axis=0), dtype=np.float64)
+
+
+def thompson_policy(weights: Sequence[float], prior: Prior = UNIFORM) -> Policy:
+    """Thompson sampling as exact probabilities, top-two where the weight of a pull is 0."""
+
+    def policy(pulled: int, counts: Counts) -> list[float]:
+        return best_arm_odds(counts, prior) if weights[pulled] else top_two(counts, prior)
+
+    return policy
+
+
+def top_two(counts: Counts, prior: Prior = UNIFORM) -> list[float]:
+    """Top-two probabilities, shape (arms,): o_a/2 + Σ_{b≠a} o_b/2 · P(a is best of all but b)."""
+    result = [odds / 2 for odds in best_arm_odds(counts, prior)]
+    for first, odds in enumerate(best_arm_odds(counts, prior)):
+        others = [arm for arm in range(len(counts)) if arm != first]
+        seconds = best_arm_odds(tuple(counts[arm] for arm in others), prior)
+        for arm, second in zip(others, seconds, strict=True):
+            result[arm] += odds * second / 2
+    return result

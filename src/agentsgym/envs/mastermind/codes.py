@@ -1,0 +1,78 @@
+"""Codes, feedback, and sets of codes as bit masks (bit i: `CodeSpace.codes[i]`)."""
+
+import itertools
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+Code = tuple[int, ...]
+
+
+class Feedback(NamedTuple):
+    """`place` pegs have the right colour in the right place, `colour` more are only misplaced."""
+
+    place: int
+    colour: int
+
+
+def feedback(guess: Code, code: Code) -> Feedback:
+    """The answer to a guess; symmetric in its arguments.
+
+    place = Σ_i [guess_i = code_i]; place + colour = Σ_c min(times c in guess, times c in code).
+    """
+    place = sum(g == c for g, c in zip(guess, code, strict=True))
+    common = Counter(guess) & Counter(code)
+    return Feedback(place, common.total() - place)
+
+
+class CodeSpace:
+    """All codes of `length` pegs in `colours` colours, repeats allowed, in lexicographic order."""
+
+    def __init__(self, colours: int, length: int) -> None:
+        self.colours = colours
+        self.length = length
+        self.codes: tuple[Code, ...] = tuple(itertools.product(range(colours), repeat=length))
+        self.index = {code: i for i, code in enumerate(self.codes)}
+        self.everything = (1 << len(self.codes)) - 1
+        self._pegs = np.array(self.codes, dtype=np.int64)
+        self._counts = np.stack([(self._pegs == c).sum(axis=1) for c in range(colours)], axis=1)
+        self._parts: dict[int, dict[Feedback, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def win(self) -> Feedback:
+        """The feedback to the right guess."""
+        return Feedback(self.length, 0)
+
+    def parts(self, guess: int) -> dict[Feedback, int]:
+        """Which codes answer guess number `guess` with which feedback."""
+        if guess not in self._parts:
+            place = (self._pegs == self._pegs[guess]).sum(axis=1)
+            common = np.minimum(self._counts, self._counts[guess]).sum(axis=1)
+            key = place * (self.length + 1) + common - place
+            self._parts[guess] = {
+                Feedback(*divmod(answer, self.length + 1)): _mask(key == answer)
+                for answer in np.unique(key).tolist()
+            }
+        return self._parts[guess]
+
+    def split(self, candidates: int, guess: int) -> list[tuple[Feedback, int]]:
+        """The non-empty parts of `candidates` after a guess, by feedback."""
+        parts = ((answer, candidates & part) for answer, part in self.parts(guess).items())
+        return [(answer, part) for answer, part in parts if part]
+
+    def narrow(self, candidates: int, guess: Code, answer: Feedback) -> int:
+        """The candidates that answer `guess` so."""
+        return candidates & self.parts(self.index[guess]).get(answer, 0)
+
+
+def lowest(candidates: int) -> int:
+    """Index of the first candidate of a non-empty set."""
+    return (candidates & -candidates).bit_length() - 1
+
+
+def _mask(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")

@@ -1,0 +1,288 @@
+"""Mastermind told in words."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypedDict
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.mastermind.codes import Code, CodeSpace, Feedback, feedback
+from agentsgym.envs.mastermind.players import make_player
+from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
+from agentsgym.envs.mastermind.trials import Player, TrialPlan
+from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
+from agentsgym.envs.rows import task_dataset
+from agentsgym.types import Tokenizer
+
+MAX_CODES = 1296
+NO_GUESS = "That is no code."
+REFLECT = "Note what you know about the code."
+
+Told = tuple[tuple[Code, Feedback], ...]
+
+
+class State(TypedDict):
+    """An episode: the task, its number in the trial, and what the agent was told.
+
+    `told` holds the hints, this episode's guesses and, as far as the agent may know them
+    (`carry`), those of earlier episodes; `possible` is the set of codes that agree with it (bit i:
+    code i). `steps` counts actions, malformed ones too; `said` is the answer to the last.
+    """
+
+    solution: Code
+    seed: int
+    hints: Told
+    episode: int
+    told: Told
+    possible: int
+    steps: int
+    said: str
+
+
+def _words(names: list[Any]) -> str | None:
+    words = [name.lower() for name in names if isinstance(name, str) and name.isalpha()]
+    if len(words) == len(names) == len(set(words)):
+        return None
+    return f"must be different words, got {names!r}"
+
+
+class MastermindEnv(MultistepEnv):
+    """Find a code of coloured pegs; each guess is told how many are right, and how many misplaced.
+
+    `task_data` is `{"solution": "red blue", "seed": int}`; the seed draws the opening hints. The
+    right guess earns 1.0 and ends the episode; every action costs `step_cost`. In a trial the code
+    and the hints stay: `_initialize_episode` learns the episode's number from the state that the
+    session's last episode left in `active_states`.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "max_steps_per_episode": Key(int, 3, "guesses per episode", minimum=1),
+        "colours": Key(int, 4, "number of colours", minimum=2),
+        "colour_names": Key(list, None, "a word for each colour", check=_words),
+        "length": Key(int, 2, "pegs of a code", minimum=1),
+        "step_cost": Key(float, 0.0, "what each action costs", minimum=0.0),
+        "hints": Key(int, 1, "opening hints in the first prompt", minimum=0),
+        "split": Key(
+            str,
+            "hints",
+            "what training and evaluation tasks differ in",
+            choices=("hints", "codes"),
+        ),
+        "train_tasks_per_code": Key(int, 12, "training tasks of each code", minimum=1),
+        "eval_tasks_per_code": Key(int, 3, "evaluation tasks of each code", minimum=1),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        self._check_sizes()
+        names = self.config["colour_names"] or COLOURS[: self.config["colours"]]
+        self.colour_names: tuple[str, ...] = tuple(name.lower() for name in names)
+        self.space = CodeSpace(self.config["colours"], self.config["length"])
+        self.carries: bool = self.config["carry"] != "none"
+        self._players: dict[str, Player] = {}
+
+    def _check_sizes(self) -> None:
+        colours, length, names = (self.config[k] for k in ("colours", "length", "colour_names"))
+        cost, steps = self.config["step_cost"], self.config["max_steps_per_episode"]
+        problems = {
+            "length": colours**length > MAX_CODES and f"gives more than {MAX_CODES} codes",
+            "colour_names": (len(names) if names else len(COLOURS)) < colours
+            and f"must have {colours} names, as many as 'colours'",
+            "split": self.config["split"] == "hints"
+            and not self.config["hints"]
+            and "must be 'codes' where 'hints' is 0",
+            "step_cost": cost * steps > 1 and f"must be at most 1/{steps} (an episode's -1)",
+        }
+        for key, problem in problems.items():
+            if problem:
+                raise ConfigError(
+                    f"{self.name}: env_config[{key!r}] {problem}, got {self.config[key]!r}"
+                )
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        solution, hints = self.read_task(task_data)
+        fresh = State(
+            solution=solution,
+            seed=int(task_data.get("seed", 0)),
+            hints=hints,
+            episode=0,
+            told=hints,
+            possible=self.possible(hints),
+            steps=0,
+            said="",
+        )
+        earlier = self._earlier_episode(session_id, fresh)
+        if earlier is None:
+            return fresh
+        fresh["episode"] = earlier["episode"] + 1
+        if self.carries:
+            fresh["told"], fresh["possible"] = earlier["told"], earlier["possible"]
+        return fresh
+
+    def _earlier_episode(self, session_id: str, fresh: State) -> State | None:
+        """The last state of the trial's episode before this one; None where this is the first."""
+        earlier: State | None = self.active_states.get(session_id)
+        if earlier is None or earlier["episode"] + 1 >= self.config["episodes_per_trial"]:
+            return None
+        same = all(earlier[key] == fresh[key] for key in ("solution", "seed"))
+        return earlier if same else None
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        if step > 0:
+            return state["said"]
+        names = self.colour_names
+        example = say_code((0, *[1] * (self.config["length"] - 1)), names)
+        rules = (
+            f"Find the code: {self.config['length']} of {', '.join(names)}, repeats allowed. "
+            f'Guess like "{example}". {self.config["max_steps_per_episode"]} guesses.'
+        )
+        hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
+        return "\n".join([f"{self._round(state)} {rules}".strip(), *hints])
+
+    def _format_result(self, state: State, reward: float) -> str:
+        return state["said"]
+
+    def _format_reflection(self, state: State, reward: float) -> str:
+        return f"{state['said']} {REFLECT}"
+
+    def _format_memory(self, reflection: str) -> str:
+        return f"Notes:\n{reflection}"
+
+    def _round(self, state: State) -> str:
+        """Where a trial stands, for an agent that knows its earlier episodes."""
+        episodes = self.config["episodes_per_trial"]
+        if not self.carries or episodes == 1:
+            return ""
+        kind = "practice" if state["episode"] < self.config["free_shots"] else "scored"
+        code = "" if state["episode"] == 0 else ", same code"
+        return f"Round {state['episode'] + 1} of {episodes}, {kind}{code}."
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        guess = read_code(action, self.colour_names, self.config["length"])
+        after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
+        out = after["steps"] >= self.config["max_steps_per_episode"]
+        reward = -float(self.config["step_cost"])
+        if guess is None:
+            info = {"malformed": True, "win": False, "anchor": self._anchor(after)}
+            metrics = {"consistent": 0.0, "bits": 0.0}
+            return after, reward, out, {**info, "stop_reason": "guesses_used", "metrics": metrics}
+        answer = feedback(guess, state["solution"])
+        win = answer == self.space.win
+        after["told"] = (*state["told"], (guess, answer))
+        after["possible"] = self.space.narrow(state["possible"], guess, answer)
+        after["said"] = say_feedback(answer)
+        info = {
+            "win": win,
+            "stop_reason": "win" if win else "guesses_used",
+            "anchor": self._anchor(after),
+            "metrics": self._metrics(state["possible"], after["possible"], guess),
+        }
+        return after, reward + win, win or out, info
+
+    def _metrics(self, before: int, after: int, guess: Code) -> dict[str, float]:
+        """Whether the guess could have been right, and the bits of information it brought."""
+        return {
+            "consistent": float(before >> self.space.index[guess] & 1),
+            "bits": math.log2(before.bit_count() / after.bit_count()),
+        }
+
+    def _anchor(self, state: State) -> str:
+        """The information state: equal where an agent was told the same (order does not matter)."""
+        episode = state["episode"] if self.carries else 0
+        told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
+        return f"{episode}/{state['steps']}/{told}"
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
+        """(solution, hints with their feedback). Raises ValueError saying what is wrong."""
+        text, seed = task_data.get("solution"), task_data.get("seed", 0)
+        length = self.config["length"]
+        code = read_code(text, self.colour_names, length) if isinstance(text, str) else None
+        if code is None or not isinstance(seed, int) or isinstance(seed, bool):
+            raise ValueError(
+                f"task_data needs a 'solution' of {length} words out of "
+                f"{', '.join(self.colour_names)} and may have a 'seed' (an int), got {task_data!r}"
+            )
+        hints = draw_hints(self.space, self.space.index[code], seed, self.config["hints"])
+        return code, tuple((hint, feedback(hint, code)) for hint in hints)
+
+    def possible(self, told: Told) -> int:
+        """The codes that agree with all that was told, as a bit mask."""
+        candidates = self.space.everything
+        for guess, answer in told:
+            candidates = self.space.narrow(candidates, guess, answer)
+        return candidates
+
+    def get_train_dataset(self) -> Any:
+        """Training tasks, codes interleaved."""
+        return task_dataset(self, self._tasks()[0])
+
+    def get_eval_dataset(self) -> Any:
+        """Evaluation tasks: other hints, or with `split="codes"` other codes."""
+        return task_dataset(self, self._tasks()[1])
+
+    def _tasks(self) -> tuple[list[Task], list[Task]]:
+        hints = self.config["hints"]
+        wanted = (self.config["train_tasks_per_code"], self.config["eval_tasks_per_code"])
+        if self.config["split"] == "hints":
+            sides = split_by_hints(self.space, hints, *wanted)
+        else:
+            sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
+        train, held_out = (
+            [
+                Task(solution=say_code(self.space.codes[code], self.colour_names), seed=seed)
+                for code, seed in side
+            ]
+            for side in sides
+        )
+        return train, held_out
+
+    # -- the best play --------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> TrialPlan:
+        """What a player plays for: the trial where episodes carry, else one episode."""
+        steps, cost = self.config["max_steps_per_episode"], float(self.config["step_cost"])
+        if not self.carries:
+            return TrialPlan(steps, step_cost=cost)
+        return TrialPlan(steps, self.config["episodes_per_trial"], self.config["free_shots"], cost)
+
+    def player(self, kind: str = "best") -> Player:
+        """A reference player: "best" (exact up to 64 codes, else entropy), "exact", "entropy" or
+        "minimax"."""
+        if kind not in self._players:
+            self._players[kind] = make_player(kind, self.space, self.plan)
+        return self._players[kind]
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """What the best player earns on this task: the mean over the scored episodes."""
+        cost = float(self.config["step_cost"])
+        played = self.reference_play(task_data)[self.config["free_shots"] :]
+        return sum(won - cost * guesses for won, guesses in played) / len(played)
+
+    def reference_play(
+        self, task_data: Mapping[str, Any], kind: str = "best"
+    ) -> list[tuple[bool, int]]:
+        """(won, guesses used) of a reference player in each episode of a trial on this task."""
+        solution, hints = self.read_task(task_data)
+        start = candidates = self.possible(hints)
+        player, result = self.player(kind), []
+        for episode in range(self.config["episodes_per_trial"]):
+            candidates = candidates if self.carries else start
+            left, won = self.config["max_steps_per_episode"], False
+            while left and not won:
+                place = episode if self.carries else 0
+                guess = self.space.codes[player.choose(candidates, place, left)]
+                answer = feedback(guess, solution)
+                candidates = self.space.narrow(candidates, guess, answer)
+                left, won = left - 1, answer == self.space.win
+            result.append((won, self.config["max_steps_per_episode"] - left))
+        return result

@@ -1,0 +1,165 @@
+"""Players of Mastermind: greedy by entropy, greedy by the worst case, and exact.
+
+All break ties for a guess that may be the code itself, then for the earlier code, so that play is
+deterministic.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, lowest
+from agentsgym.envs.mastermind.trials import Player, TrialPlan
+
+MAX_EXACT_CODES = 64
+_TIE = 1e-12
+_HURRY = 1e-9
+
+Score = Callable[[Sequence[int]], float]
+
+
+def entropy(sizes: Sequence[int]) -> float:
+    """Information of a guess in nats, −Σ n_i/n · ln(n_i/n), for parts of these sizes."""
+    total = sum(sizes)
+    return -sum(size / total * math.log(size / total) for size in sizes)
+
+
+def smallest_worst(sizes: Sequence[int]) -> float:
+    """Minus the largest part: what Knuth's player (1977) maximises."""
+    return -float(max(sizes))
+
+
+class GreedyPlayer:
+    """Takes the guess whose answers split the possible codes best, looking one step ahead.
+
+    On the last guess of a scored episode it takes only possible codes; in a free shot it may
+    spend that guess, too, on learning.
+    """
+
+    def __init__(self, space: CodeSpace, plan: TrialPlan, score: Score = entropy) -> None:
+        self._space = space
+        self._plan = plan
+        self._score = score
+        self._chosen: dict[tuple[int, bool], int] = {}
+
+    def choose(self, candidates: int, episode: int, left: int) -> int:
+        """See `Player`."""
+        must_win = left == 1 and self._plan.weight(episode) > 0
+        key = (candidates, must_win)
+        if key not in self._chosen:
+            self._chosen[key] = self._best(candidates, must_win)
+        return self._chosen[key]
+
+    def _best(self, candidates: int, must_win: bool) -> int:
+        best, highest = lowest(candidates), -math.inf
+        for guess in _possible_first(self._space, candidates, only=must_win):
+            score = self._score([p.bit_count() for _, p in self._space.split(candidates, guess)])
+            if score > highest + _TIE:
+                best, highest = guess, score
+        return best
+
+
+class ExactPlayer:
+    """Maximises the expected score of the whole trial, by dynamic programming over candidate sets.
+
+    V(S, e, k), summed over the codes in S with k guesses left in episode e of weight w, is the
+    maximum over guesses g of −w·cost·|S| + [g ∈ S]·(w + K(e+1)) + Σ_f V(S_f, e, k−1), where f runs
+    over the other answers, V(S, e, 0) = V(S, e+1, steps), and K(e) is the score of a player who
+    knows the code from episode e on. Of plays with equal scores it takes the one with fewer
+    guesses (by a price of 1e-9 for each). Bounds cut the search. Raises ValueError above
+    `MAX_EXACT_CODES` codes.
+    """
+
+    def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
+        if len(space) > MAX_EXACT_CODES:
+            raise ValueError(
+                f"exact play is for {MAX_EXACT_CODES} codes at most, there are {len(space)}"
+            )
+        self._space = space
+        self._plan = plan
+        self._wins = [plan.weight(episode) for episode in range(plan.episodes)]
+        self._price = [win * plan.step_cost + _HURRY for win in self._wins]
+        self._known = [sum(self._wins[e:]) - sum(self._price[e:]) for e in range(plan.episodes + 1)]
+        self._most_parts = max(len(space.parts(guess)) for guess in range(len(space)))
+        self._solved: dict[tuple[int, int, int], tuple[float, int]] = {}
+
+    def choose(self, candidates: int, episode: int, left: int) -> int:
+        """See `Player`."""
+        return self._solve(candidates, episode, left)[1]
+
+    def _solve(self, candidates: int, episode: int, left: int) -> tuple[float, int]:
+        """(value summed over the candidates, best guess)."""
+        key = (candidates, episode, left)
+        if key not in self._solved:
+            self._solved[key] = self._search(*key)
+        return self._solved[key]
+
+    def _search(self, candidates: int, episode: int, left: int) -> tuple[float, int]:
+        ceiling = self._bound(candidates.bit_count(), episode, left)
+        best, highest = lowest(candidates), -math.inf
+        seen = set()
+        for guess in _possible_first(self._space, candidates):
+            parts = self._space.split(candidates, guess)
+            shape = tuple(sorted((part, answer == self._space.win) for answer, part in parts))
+            if shape in seen or (len(parts) == 1 and parts[0][0] != self._space.win):
+                continue
+            seen.add(shape)
+            value = self._guess_value(parts, episode, left, highest)
+            if value > highest + _TIE:
+                best, highest = guess, value
+            if highest >= ceiling - _TIE:
+                break
+        return highest, best
+
+    def _guess_value(
+        self, parts: Sequence[tuple[Feedback, int]], episode: int, left: int, to_beat: float
+    ) -> float:
+        """A guess's value, or anything below `to_beat` once it cannot reach that any more."""
+        value = -self._price[episode] * sum(part.bit_count() for _, part in parts)
+        following = []
+        for answer, part in parts:
+            if answer == self._space.win:
+                value += self._wins[episode] + self._known[episode + 1]
+            elif left > 1:
+                following.append((part, episode, left - 1))
+            elif episode + 1 < self._plan.episodes:
+                following.append((part, episode + 1, self._plan.steps))
+        hopes = [self._bound(part.bit_count(), e, k) for part, e, k in following]
+        hope = value + sum(hopes)
+        for place, bound in zip(following, hopes, strict=True):
+            if hope <= to_beat + _TIE:
+                break
+            hope += self._solve(*place)[0] - bound
+        return hope
+
+    def _bound(self, count: int, episode: int, left: int) -> float:
+        """No play of `count` candidates is worth more: one can be right at once, and each answer
+        leads to one more that is right at the next guess."""
+        later = self._known[episode + 1]
+        total, room, rest = 0.0, 1, count
+        for guesses in range(1, left + 1):
+            found = min(room, rest)
+            total += found * (self._wins[episode] - self._price[episode] * guesses + later)
+            rest, room = rest - found, room * (self._most_parts - 1)
+        return total + rest * (later - self._price[episode] * left)
+
+
+def _possible_first(space: CodeSpace, candidates: int, *, only: bool = False) -> Iterator[int]:
+    """Guesses that may be right, then (unless `only`) the others."""
+    if candidates.bit_count() == 1:
+        yield lowest(candidates)
+        return
+    yield from (guess for guess in range(len(space)) if candidates >> guess & 1)
+    if not only:
+        yield from (guess for guess in range(len(space)) if not candidates >> guess & 1)
+
+
+def make_player(kind: str, space: CodeSpace, plan: TrialPlan) -> Player:
+    """The player of that name: "exact", "entropy", "minimax", or "best": exact where small enough,
+    else entropy."""
+    if kind == "exact" or (kind == "best" and len(space) <= MAX_EXACT_CODES):
+        return ExactPlayer(space, plan)
+    if kind in ("entropy", "best"):
+        return GreedyPlayer(space, plan, entropy)
+    if kind == "minimax":
+        return GreedyPlayer(space, plan, smallest_worst)
+    raise ValueError(f"no player {kind!r}; there are 'best', 'exact', 'entropy' and 'minimax'")

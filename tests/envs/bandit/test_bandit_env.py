@@ -1,0 +1,194 @@
+"""The bandit as an environment, and its players as agents."""
+
+import pytest
+
+import agentsgym
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError
+from agentsgym.envs.bandit import BanditEnv, BanditOptimalAgent, ThompsonAgent
+from agentsgym.envs.bandit.agents import read_conversation
+
+TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
+
+
+def make(**config):
+    return BanditEnv(None, config)
+
+
+def play(env, task, agent):
+    rollout = env.run_trial([task], agent).rollouts[0]
+    assert rollout.error is None
+    return rollout
+
+
+def outcomes(episode):
+    return [step.info.get("success") for step in episode.steps if step.kind == "action"]
+
+
+def test_registered():
+    assert isinstance(agentsgym.make("Bandit"), BanditEnv)
+    assert agentsgym.make("Bandit").class_path == "Bandit"
+
+
+def test_an_episode_in_words():
+    env = make(max_steps_per_episode=2)
+    rollout = play(env, {"probabilities": [1, 0, 0.5]}, ScriptedAgent(["Red.", "green"]))
+    texts = [message["content"] for message in rollout.episodes[0].messages]
+    assert texts == [
+        "Pull red, green or blue; each wins at its own fixed rate. Answer with the name. 2 pulls.",
+        "Red.",
+        "red won.",
+        "green",
+    ]
+    assert [step.reward for step in rollout.episodes[0].steps] == [0.5, 0.0]
+    assert rollout.episodes[0].stop_reason == "pulls_used"
+    infos = [step.info for step in rollout.episodes[0].steps]
+    assert [info["metrics"]["regret"] for info in infos] == [0.0, 1.0]
+    assert [info["win"] for info in infos] == [True, False]
+
+
+def test_malformed_actions_waste_a_pull():
+    env = make(max_steps_per_episode=3)
+    task = {"probabilities": [1, 0.5, 0.5]}
+    rollout = play(env, task, ScriptedAgent(["purple", "<think>or</think>red", "red green"]))
+    steps = rollout.episodes[0].steps
+    assert [step.malformed for step in steps] == [True, False, True]
+    assert rollout.final_reward == pytest.approx(1 / 3)
+    assert steps[1].observation == "No such arm."
+    assert steps[0].info["metrics"] == {"regret": 1.0, "best_arm": 0.0}
+
+
+def test_outcomes_depend_on_the_task_alone():
+    """Common random numbers: the n-th pull of an arm ends alike whatever came between."""
+    env = make(max_steps_per_episode=4)
+    first = play(env, {"seed": 5}, ScriptedAgent(["red", "green", "red", "green"]))
+    second = play(env, {"seed": 5}, ScriptedAgent(["green", "green", "red", "red"]))
+    a, b = outcomes(first.episodes[0]), outcomes(second.episodes[0])
+    assert [a[0], a[2]] == b[2:] and [a[1], a[3]] == b[:2]
+    again = play(make(max_steps_per_episode=4), {"seed": 5}, ScriptedAgent(["red", "green"] * 2))
+    assert outcomes(again.episodes[0]) == a
+
+
+def test_episodes_of_a_trial_have_the_same_arms_and_fresh_noise():
+    env = make(max_steps_per_episode=12, episodes_per_trial=3)
+    rollout = play(env, {"probabilities": [0.5] * 3}, ScriptedAgent(["red"]))
+    played = [tuple(outcomes(episode)) for episode in rollout.episodes]
+    assert len(set(played)) == 3
+    again = play(env, {"probabilities": [0.5] * 3}, ScriptedAgent(["red"]))
+    assert [tuple(outcomes(episode)) for episode in again.episodes] == played
+
+
+def test_outcomes_have_the_arms_rates():
+    env = make(arms=2, max_steps_per_episode=2000)
+    rollout = play(env, {"probabilities": [0.3, 0.8]}, ScriptedAgent(["red", "green"] * 1000))
+    wins = outcomes(rollout.episodes[0])
+    assert sum(wins[::2]) / 1000 == pytest.approx(0.3, abs=0.05)
+    assert sum(wins[1::2]) / 1000 == pytest.approx(0.8, abs=0.05)
+
+
+def test_arms_follow_the_prior():
+    env = make(prior_alpha=8.0, prior_beta=2.0)
+    drawn = [
+        p for k in range(200) for p in env._initialize_episode("s", {"seed": k})["probabilities"]
+    ]
+    assert sum(drawn) / len(drawn) == pytest.approx(0.8, abs=0.02)
+
+
+def test_anchors_name_the_information_state():
+    """Steps taken at equal counts share the anchor, whatever the order they came about in."""
+    env = make(max_steps_per_episode=3)
+    task = {"probabilities": [1.0, 1.0, 0.0]}
+    one = play(env, task, ScriptedAgent(["red", "green", "blue"])).episodes[0].steps
+    two = play(env, task, ScriptedAgent(["green", "red", "red"])).episodes[0].steps
+    assert one[2].anchor == two[2].anchor is not None
+    assert one[1].anchor != two[1].anchor
+
+
+@pytest.mark.parametrize("carry", ["none", "full", "summary"])
+def test_the_optimal_agent_earns_the_reference(carry):
+    env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
+    tasks = [{"seed": k} for k in range(15)]
+    agent = BanditOptimalAgent(env)
+    for task in tasks:
+        rollout = play(env, task, agent)
+        assert rollout.final_reward == pytest.approx(env.reference_score(task))
+        assert [e.reward for e in rollout.episodes] == pytest.approx(env.reference_play(task))
+
+
+def test_a_carried_trial_is_read_in_full():
+    env = make(max_steps_per_episode=2, carry="full", **TRIAL)
+    task = {"probabilities": [1.0, 0.0, 1.0]}
+    script = ScriptedAgent(["red", "green", "what?", "blue"])
+    messages = list(play(env, task, script).episodes[1].messages)
+    assert messages[4]["content"] == (
+        "green lost.\n\nRound 2 of 2, scored, same arms. Pull red, green or blue; each wins at "
+        "its own fixed rate. Answer with the name. 2 pulls."
+    )
+    assert messages[0]["content"].startswith("Round 1 of 2, practice. Pull")
+    assert read_conversation(env, messages[:5]) == (((1, 0), (0, 1), (0, 0)), 2)
+    assert read_conversation(env, messages[:7]) == (((1, 0), (0, 1), (0, 0)), 3)
+
+
+def test_the_optimal_agent_explores_in_the_free_shot():
+    """Whatever wins first, the free shot is spent on arms that are less known."""
+    env = make(max_steps_per_episode=3, carry="full", **TRIAL)
+    rollout = play(env, {"probabilities": [1.0, 1.0, 1.0]}, BanditOptimalAgent(env))
+    assert len({step.action for step in rollout.episodes[0].steps}) > 1
+    alone = make(max_steps_per_episode=3)
+    rollout = play(alone, {"probabilities": [1.0, 1.0, 1.0]}, BanditOptimalAgent(alone))
+    assert {step.action for step in rollout.episodes[0].steps} == {"red"}
+
+
+def test_thompson_is_repeatable_and_worth_less_than_optimal():
+    env = make(max_steps_per_episode=6, arms=2)
+    tasks = [{"seed": k} for k in range(150)]
+    runs = [env.run_trial(tasks, ThompsonAgent(env, seed=s))["final_rewards"] for s in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]
+    best = sum(env.reference_score(task) for task in tasks) / len(tasks)
+    assert 0.5 < sum(runs[0]) / len(tasks) < best
+
+
+def test_tasks_are_disjoint_and_deterministic():
+    env = make(train_tasks=50, eval_tasks=20)
+    train = [row["task_data"]["seed"] for row in env.get_train_dataset()]
+    held_out = [row["task_data"]["seed"] for row in env.get_eval_dataset()]
+    assert len(train) == 50 and len(held_out) == 20 and not set(train) & set(held_out)
+    assert env.get_eval_dataset()[0]["env_class_path"] == "Bandit"
+
+
+def test_names_and_prior_are_settings():
+    env = make(arms=2, arm_names=["Left", "right"], max_steps_per_episode=1)
+    rollout = play(env, {"probabilities": [1, 0]}, BanditOptimalAgent(env))
+    assert rollout.episodes[0].messages[0]["content"].startswith("Pull left or right;")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"arms": 1},
+        {"arms": 9},
+        {"arm_names": ["red", "green"]},
+        {"arm_names": ["red", "Red", "blue"]},
+        {"arm_names": ["red", "2", "blue"]},
+        {"prior_alpha": 0.0},
+        {"pulls": 3},
+    ],
+)
+def test_bad_settings_name_the_key(config):
+    with pytest.raises(ConfigError, match=next(iter(config))):
+        make(**config)
+
+
+@pytest.mark.parametrize(
+    "task", [{}, {"seed": "1"}, {"probabilities": [0.5]}, {"probabilities": [0.5, 0.5, 1.5]}]
+)
+def test_bad_tasks(task):
+    env = make()
+    with pytest.raises(ValueError, match=r"task_data"):
+        env._initialize_episode("s", task)
+    with pytest.raises(ValueError, match=r"task_data"):
+        env.reference_score(task)
+
+
+def test_no_reference_where_exact_play_is_too_large():
+    assert make(arms=6, max_steps_per_episode=30).reference_score({"seed": 0}) is None

@@ -1,0 +1,171 @@
+"""The bandit's players as numbers, against values worked out by hand and by other means."""
+
+import itertools
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym.envs.bandit import (
+    FiniteHorizon,
+    best_arm_odds,
+    expected_successes,
+    thompson_policy,
+    trial_weights,
+    weighted,
+)
+from agentsgym.envs.bandit.thompson import sample_arm, top_two
+
+
+def uniform(pulled, counts):
+    return [1 / len(counts)] * len(counts)
+
+
+def test_two_arms_two_pulls_by_hand():
+    # Pull one (1/2). After a success stay (2/3), after a failure change (1/2): 13/12 of 2 pulls.
+    player = FiniteHorizon(2, trial_weights(2))
+    assert player.value() == pytest.approx(13 / 24)
+    assert player.action_values(((1, 0), (0, 0)), 1) == pytest.approx([2 / 3 / 2, 1 / 2 / 2])
+    assert player.best_arm(((1, 0), (0, 0)), 1) == 0
+    assert player.best_arm(((0, 1), (0, 0)), 1) == 1
+    assert expected_successes(player.policy, 2, arms=2) == pytest.approx([1 / 2, 7 / 12])
+
+
+def test_two_arms_two_pulls_behind_a_free_shot_by_hand():
+    # Try both arms in the free shot. Both won (1/4): 25/18 of 2; both lost (1/4): 13/18;
+    # one won (1/2): 4/3. Together 43/36 of 2 pulls.
+    player = FiniteHorizon(2, trial_weights(2, episodes=2, free_shots=1))
+    assert player.value() == pytest.approx(43 / 72)
+    assert player.value(((1, 0), (1, 0)), 2) == pytest.approx(25 / 36)
+    assert player.value(((0, 1), (0, 1)), 2) == pytest.approx(13 / 36)
+    assert player.value(((1, 0), (0, 1)), 2) == pytest.approx(4 / 6)
+
+
+def test_a_free_shot_makes_the_player_explore():
+    """Arm 0 won 2 of 3, arm 1 was never pulled; one pull is scored, by hand with a free one first.
+
+    Scored alone: 3/5 against 1/2. With a free pull, arm 0 gives 3/5·2/3 + 2/5·1/2 = 3/5, arm 1
+    gives 1/2·2/3 + 1/2·3/5 = 19/30.
+    """
+    counts = ((2, 1), (0, 0))
+    greedy, curious = FiniteHorizon(2, (1.0,)), FiniteHorizon(2, (0.0, 1.0))
+    assert greedy.action_values(counts, 0) == pytest.approx([3 / 5, 1 / 2])
+    assert curious.action_values(counts, 0) == pytest.approx([3 / 5, 19 / 30])
+    assert (greedy.best_arm(counts, 0), curious.best_arm(counts, 0)) == (0, 1)
+
+
+def test_thompson_two_arms_two_pulls_by_hand():
+    # After a success it stays with 2/3: 2/3·2/3 + 1/3·1/2 = 11/18; after a failure with 1/3:
+    # 1/3·1/3 + 2/3·1/2 = 8/18.
+    weights = trial_weights(2)
+    successes = expected_successes(thompson_policy(weights), 2, arms=2)
+    assert successes == pytest.approx([1 / 2, 19 / 36])
+    assert weighted(successes, weights) == pytest.approx(37 / 72)
+
+
+def test_odds_of_being_best():
+    assert best_arm_odds(((1, 0), (0, 0))) == pytest.approx([2 / 3, 1 / 3])
+    assert best_arm_odds(((0, 0),) * 3) == pytest.approx([1 / 3] * 3)
+    odds = best_arm_odds(((5, 1), (0, 0), (2, 2)))
+    assert sum(odds) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="whole numbers"):
+        best_arm_odds(((0, 0), (0, 0)), (0.5, 0.5))
+
+
+def test_top_two():
+    assert top_two(((0, 0),) * 3) == pytest.approx([1 / 3] * 3)
+    assert top_two(((1, 0), (0, 0))) == pytest.approx([1 / 2, 1 / 2])  # the second is the other
+    # Arm 0 is best with 1/2 (∫ 2x · x² dx), the others with 1/4; without one of these it is best
+    # with 2/3.
+    assert best_arm_odds(((1, 0), (0, 0), (0, 0))) == pytest.approx([1 / 2, 1 / 4, 1 / 4])
+    assert top_two(((1, 0), (0, 0), (0, 0)))[0] == pytest.approx(1 / 4 + 1 / 2 * 1 / 2 * 2 / 3)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_sampled_arms_have_the_exact_odds(explore):
+    counts = ((3, 1), (0, 0), (1, 1))
+    odds = best_arm_odds(counts)
+    expected = top_two(counts) if explore else odds
+    rng = random.Random(0)
+    drawn = [sample_arm(counts, (1.0, 1.0), rng, explore=explore) for _ in range(20_000)]
+    assert [drawn.count(arm) / 20_000 for arm in range(3)] == pytest.approx(expected, abs=0.02)
+
+
+def brute_force(arms: int, weights: list[Fraction]) -> Fraction:
+    """The same optimum by plain recursion over histories, in fractions."""
+
+    def value(history: tuple[tuple[int, bool], ...]) -> Fraction:
+        t = len(history)
+        if t == len(weights):
+            return Fraction(0)
+        best = Fraction(-1)
+        for arm in range(arms):
+            wins = sum(won for a, won in history if a == arm)
+            p = Fraction(wins + 1, sum(a == arm for a, _ in history) + 2)
+            won, lost = value((*history, (arm, True))), value((*history, (arm, False)))
+            best = max(best, p * (weights[t] + won) + (1 - p) * lost)
+        return best
+
+    return value(())
+
+
+@pytest.mark.parametrize(("arms", "pulls", "free"), [(2, 2, 1), (3, 2, 1), (2, 3, 0)])
+def test_dynamic_programme_against_plain_recursion(arms, pulls, free):
+    weights = trial_weights(pulls, 2, free)
+    exact = brute_force(arms, [Fraction(w).limit_denominator(1000) for w in weights])
+    assert FiniteHorizon(arms, weights).value() == pytest.approx(float(exact))
+
+
+@pytest.mark.parametrize(
+    ("episodes", "free"),
+    [(1, 0), (2, 0), (2, 1)],
+)
+def test_the_order_of_players(episodes, free):
+    """Two arms, eight pulls: optimal beats Thompson beats chance."""
+    weights = trial_weights(8, episodes, free)
+    player = FiniteHorizon(2, weights)
+    total = 8 * episodes
+    assert weighted(expected_successes(player.policy, total, arms=2), weights) == pytest.approx(
+        player.value()
+    )
+    sampled = weighted(expected_successes(thompson_policy(weights), total, arms=2), weights)
+    assert 0.5 < sampled < player.value() < 2 / 3  # E[the better of two arms] = 2/3
+    assert weighted(expected_successes(uniform, total, arms=2), weights) == pytest.approx(0.5)
+
+
+def test_known_arms_are_walked_exactly():
+    player = FiniteHorizon(2, trial_weights(2))
+    successes = expected_successes(player.policy, 2, probabilities=(0.9, 0.2))
+    assert successes == pytest.approx([0.9, 0.9 * 0.9 + 0.1 * 0.2])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=3),
+    order=st.randoms(),
+)
+def test_arms_may_change_places(counts, order):
+    """The value does not depend on the arms' order, the odds move with the arms."""
+    shuffled = list(range(len(counts)))
+    order.shuffle(shuffled)
+    moved = tuple(counts[i] for i in shuffled)
+    player = FiniteHorizon(len(counts), trial_weights(3))
+    assert player.value(tuple(counts)) == pytest.approx(player.value(moved))
+    odds, moved_odds = best_arm_odds(tuple(counts)), best_arm_odds(moved)
+    assert moved_odds == pytest.approx([odds[i] for i in shuffled])
+
+
+def test_weights():
+    assert trial_weights(2, 3, 1) == (0.0, 0.0, 0.25, 0.25, 0.25, 0.25)
+    for pulls, episodes, free in itertools.product((1, 3), (1, 2, 3), (0, 1, 2)):
+        if free < episodes:
+            assert sum(trial_weights(pulls, episodes, free)) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="free_shots"):
+        trial_weights(2, 1, 1)
+
+
+def test_what_is_too_large_is_refused():
+    with pytest.raises(ValueError, match="more than"):
+        FiniteHorizon(5, trial_weights(20, 2))

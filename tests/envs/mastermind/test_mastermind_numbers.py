@@ -1,0 +1,186 @@
+"""Mastermind's players as numbers, against values worked out by hand and by other means."""
+
+import functools
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsgym.envs.mastermind import (
+    CodeSpace,
+    ExactPlayer,
+    Feedback,
+    TrialPlan,
+    feedback,
+    make_player,
+    worth,
+    worth_with_hint,
+)
+
+KINDS = ("exact", "entropy", "minimax")
+codes = st.integers(1, 4).flatmap(
+    lambda length: st.tuples(*[st.tuples(*[st.integers(0, 4)] * length)] * 2)
+)
+
+
+@pytest.mark.parametrize(
+    ("guess", "code", "place", "colour"),
+    [
+        ((0, 1), (0, 1), 2, 0),
+        ((0, 1), (1, 0), 0, 2),
+        ((0, 0), (0, 1), 1, 0),
+        ((0, 1), (2, 2), 0, 0),
+        ((0, 0, 1), (1, 0, 0), 1, 2),
+        ((0, 0, 1, 2), (3, 0, 0, 0), 1, 1),
+    ],
+)
+def test_feedback_by_hand(guess, code, place, colour):
+    assert feedback(guess, code) == Feedback(place, colour)
+
+
+@given(codes)
+def test_feedback_is_symmetric_and_bounded(pair):
+    guess, code = pair
+    answer = feedback(guess, code)
+    assert answer == feedback(code, guess)
+    assert 0 <= answer.place + answer.colour <= len(code)
+    assert (answer.place == len(code)) == (guess == code)
+    assert answer != Feedback(len(code) - 1, 1)
+
+
+@given(codes, st.permutations(range(5)), st.randoms())
+def test_feedback_knows_neither_colours_nor_places(pair, names, rng):
+    """Renaming the colours or changing the places, in both codes alike, changes nothing."""
+    order = list(range(len(pair[0])))
+    rng.shuffle(order)
+    renamed = [tuple(names[code[i]] for i in order) for code in pair]
+    assert feedback(*renamed) == feedback(*pair)
+
+
+@pytest.mark.parametrize(("colours", "length"), [(2, 2), (3, 2), (4, 2), (2, 4), (3, 3)])
+def test_parts_are_what_feedback_says(colours, length):
+    space = CodeSpace(colours, length)
+    for guess, parts in ((g, space.parts(g)) for g in range(len(space))):
+        assert sum(parts.values()) == space.everything
+        for i, code in enumerate(space.codes):
+            assert parts[feedback(space.codes[guess], code)] >> i & 1
+
+
+def values(colours, length, *plan):
+    space = CodeSpace(colours, length)
+    trial = TrialPlan(*plan)
+    return [
+        worth(space, make_player(kind, space, trial), trial, space.everything) for kind in KINDS
+    ]
+
+
+def test_two_colours_two_pegs_by_hand():
+    # Guess 00: 00 is right, 11 is told apart, 01 and 10 are not.
+    for one in values(2, 2, 1):
+        assert one.wins == (1 / 4,)
+    for one in values(2, 2, 2):
+        assert one.wins == (3 / 4,) and one.guesses == (7 / 4,)
+    for one in values(2, 2, 3):
+        assert one.score == 1.0 and one.guesses == ((1 + 2 + 2 + 3) / 4,)
+
+
+def test_two_colours_two_pegs_after_a_hint_by_hand():
+    # The hint 00 leaves 01 and 10 (2/3 of its codes) or 11 (1/3); the hint 01 leaves 10 (1/3) or
+    # 00 and 11 (2/3).
+    space = CodeSpace(2, 2)
+    for steps, wins, guesses in ((1, 2 / 3, 1.0), (2, 1.0, 4 / 3)):
+        plan = TrialPlan(steps)
+        one = worth_with_hint(space, ExactPlayer(space, plan), plan)
+        assert one.wins == pytest.approx((wins,)) and one.guesses == pytest.approx((guesses,))
+
+
+def test_a_free_shot_by_hand():
+    # One free guess: of 4 codes, 3 are then named at once. Two free guesses tell all 4 apart.
+    for one in values(2, 2, 1, 2, 1):
+        assert one.score == 3 / 4 and one.wins == (1 / 4, 3 / 4)
+    for one in values(2, 2, 2, 2, 1):
+        assert one.score == 1.0 and one.guesses[1] == 1.0
+    # Both scored: the mean of 1/4 and 3/4. With a cost of 0.1: each episode's one guess costs it.
+    for one in values(2, 2, 1, 2, 0):
+        assert one.score == 1 / 2
+    for one in values(2, 2, 1, 2, 1, 0.1):
+        assert one.score == pytest.approx(3 / 4 - 0.1)
+
+
+def test_fewest_guesses_on_average():
+    """Fewest guesses on average: 45/16 for 4 colours on 2 pegs, 206/64 for 4 on 3."""
+    assert values(4, 2, 6, 1, 0, 0.1)[0].guesses == (45 / 16,)
+    assert values(4, 3, 6, 1, 0, 0.1)[0].guesses == (206 / 64,)
+
+
+def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
+    """The best score by plain search over all guesses and all candidate sets."""
+
+    @functools.cache
+    def value(known: frozenset[int], episode: int, left: int) -> float:
+        if episode == plan.episodes:
+            return 0.0
+        return max(after(known, guess, episode, left) for guess in range(len(space)))
+
+    def after(known: frozenset[int], guess: int, episode: int, left: int) -> float:
+        weight = plan.weight(episode)
+        total = -weight * plan.step_cost * len(known)
+        for answer in {feedback(space.codes[guess], space.codes[i]) for i in known}:
+            part = frozenset(
+                i for i in known if feedback(space.codes[guess], space.codes[i]) == answer
+            )
+            won = answer.place == space.length
+            total += weight * won
+            over = won or left == 1
+            total += value(part, episode + over, plan.steps if over else left - 1)
+        return total
+
+    return value(frozenset(range(len(space))), 0, plan.steps) / len(space)
+
+
+@pytest.mark.parametrize(
+    ("size", "plan"),
+    [
+        ((2, 2), (2, 1, 0, 0.1)),
+        ((3, 2), (2, 1, 0, 0.0)),
+        ((3, 2), (3, 1, 0, 0.2)),
+        ((3, 2), (2, 2, 0, 0.1)),
+        ((3, 2), (1, 3, 1, 0.3)),
+        ((2, 3), (2, 2, 1, 0.0)),
+        ((4, 2), (3, 1, 0, 0.0)),
+    ],
+)
+def test_exact_play_against_plain_search(size, plan):
+    space, trial = CodeSpace(*size), TrialPlan(*plan)
+    best = brute_force(space, trial)
+    found = worth(space, ExactPlayer(space, trial), trial, space.everything)
+    assert found.score == pytest.approx(best)
+
+
+@pytest.mark.parametrize("plan", [(3,), (2, 2), (2, 2, 1), (4, 1, 0, 0.1), (2, 3, 1, 0.2)])
+def test_no_greedy_player_beats_the_exact_one(plan):
+    for colours, length in itertools.product((3, 4), (2,)):
+        exact, *others = values(colours, length, *plan)
+        assert all(other.score <= exact.score + 1e-12 for other in others)
+
+
+def test_minimax_and_entropy_differ_from_exact_where_it_matters():
+    exact, entropy, minimax = (round(one.score, 4) for one in values(4, 3, 3))
+    assert exact == round(43 / 64, 4) > entropy > minimax
+
+
+def test_a_known_code_is_named_at_once():
+    space = CodeSpace(4, 2)
+    for kind in KINDS:
+        player = make_player(kind, space, TrialPlan(3, 2, 1))
+        assert [player.choose(1 << i, 1, 3) for i in range(16)] == list(range(16))
+
+
+def test_what_cannot_be():
+    with pytest.raises(ValueError, match="free_shots"):
+        TrialPlan(3, 1, 1)
+    with pytest.raises(ValueError, match="64 codes at most"):
+        ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
+    with pytest.raises(ValueError, match="no player"):
+        make_player("oracle", CodeSpace(2, 2), TrialPlan(3))
