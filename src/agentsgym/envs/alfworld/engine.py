@@ -1,12 +1,11 @@
 """Games played in the real engine (`textworld` with `alfworld`'s wrappers)."""
 
-import hashlib
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from agentsgym.envs.alfworld.anchors import anchor
 from agentsgym.envs.alfworld.containment import contained
 from agentsgym.envs.extras import require
 
@@ -62,26 +61,9 @@ class Engine:
             text=state["feedback"],
             commands=tuple(state["admissible_commands"]),
             won=bool(state["won"]),
-            anchor=_anchor(state["_facts"]),
+            anchor=anchor(state["_facts"]),
             plan=tuple(state["policy_commands"]) if planning else None,
         )
-
-
-_LOOKED = frozenset({"checked", "examined"})
-"""Facts that record what was looked at; they change nothing."""
-
-
-def _anchor(facts: Iterable[Any]) -> str:
-    digest = 0
-    for fact in facts:
-        if fact.name not in _LOOKED:
-            digest ^= _fact_digest(fact)
-    return f"{digest:016x}"
-
-
-@lru_cache(maxsize=1 << 16)
-def _fact_digest(fact: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(str(fact).encode(), digest_size=8).digest(), "big")
 
 
 _IDLE: list[Engine] = []

@@ -1,0 +1,7 @@
+"""TextWorld: the environment and its games. Needs the extra `textworld` to play."""
+
+from agentsgym.envs.textworld.env import TextWorldEnv
+from agentsgym.envs.textworld.games import GenerationFailed, Task
+from agentsgym.envs.textworld.recipe import Recipe, recipe
+
+__all__ = ["GenerationFailed", "Recipe", "Task", "TextWorldEnv", "recipe"]

@@ -1,0 +1,189 @@
+"""TextWorld: games that `tw-make` makes by seed, played by the real engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.cache_folder import cache_folder
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.extras import ensure
+from agentsgym.envs.rows import task_dataset
+from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
+from agentsgym.envs.textworld.recipe import SIZES, recipe
+from agentsgym.types import Tokenizer
+
+if TYPE_CHECKING:
+    from agentsgym.envs.textworld.engine import Game
+
+_REFUSED = "You can't do that now."
+_RULES = "You are in a text adventure. Do the task by giving one command per turn."
+_SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An episode after `actions`, the commands that the engine took; the rest changed nothing.
+
+    `game` is the live engine game, None once it is over; `text` is what the agent reads next.
+    """
+
+    game_file: str
+    actions: tuple[str, ...]
+    text: str
+    commands: tuple[str, ...]
+    score: int
+    over: bool
+    won: bool
+    anchor: str
+    game: "Game | None"
+
+
+class TextWorldEnv(MultistepEnv):
+    """Text adventures with a quest.
+
+    `task_data` is `{"seed": int}`, or `{"game_file": path}` of any `.z8` with its `.json`. With
+    `reward="score"` a step earns the points that it scores divided by the game's maximum, so a
+    perfect game earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0, -1);
+    with `"win"` the last step of a win earns 1.0. A command that is not admissible is not given to
+    the engine (its "quit" or "restart" would break the game) and counts as malformed.
+
+    Raises MissingExtra where the extra `textworld` is not installed, ConfigError for a size that
+    the kind of game does not have.
+    """
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "max_steps_per_episode": Key(int, 30, "actions per episode", minimum=1),
+        "workers": Key(int, 1, "processes that play the games (0: this process)", minimum=0),
+        "kind": Key(str, "custom", "kind of game", choices=tuple(SIZES)),
+        "rooms": Key(int, None, "custom (3) and cooking (1, 6, 9 or 12): rooms", minimum=1),
+        "objects": Key(int, None, "custom (6): objects, at least", minimum=1),
+        "quest_length": Key(int, None, "custom (4): commands that the quest takes", minimum=1),
+        "ingredients": Key(int, None, "cooking (1): ingredients of the meal", minimum=1),
+        "level": Key(int, None, "coin_collector, treasure_hunter (5): difficulty", minimum=1),
+        "reward": Key(str, "score", "what steps earn", choices=("score", "progress", "win")),
+        "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
+        "cache_dir": Key(str, None, "folder for the games; None: ~/.cache/agentsgym/textworld"),
+        "train_tasks": Key(int, 16, "training games", minimum=1),
+        "eval_tasks": Key(int, 8, "evaluation games", minimum=1),
+    }
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        ensure("textworld", "textworld")
+        if self.config["reward"] == "progress":
+            self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
+        try:
+            self._recipe = recipe(self.config["kind"], {k: self.config[k] for k in _SIZE_KEYS})
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        self._folder = cache_folder("textworld", self.config["cache_dir"])
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        from agentsgym.envs.textworld.engine import Game
+
+        game_file = self.game_file(task_data)
+        return self._seen(Game(game_file), game_file, ())
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        parts = [_RULES, state.text] if step == 0 else [state.text]
+        if self.config["admissible_commands"]:
+            parts.append(f"Admissible commands: {', '.join(state.commands)}.")
+        return "\n\n".join(parts)
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        command = action.rpartition("</think>")[2].strip()
+        if state.over or command not in state.commands:
+            refused = {"malformed": True, "win": state.won, "anchor": state.anchor}
+            return replace(state, text=_REFUSED), 0.0, state.over, refused
+        game = self._game(state)
+        view = game.step(command)
+        after = self._seen(game, state.game_file, (*state.actions, command))
+        reward = {
+            "score": (view.score - state.score) / max(1, view.max_score),
+            "progress": float(view.progress),
+            "win": float(view.won),
+        }[self.config["reward"]]
+        info: dict[str, Any] = {"malformed": False, "win": view.won, "anchor": view.anchor}
+        info["metrics"] = {"progress": float(view.progress)}
+        if after.over:
+            info["stop_reason"] = "win" if view.won else "lost"
+        return after, reward, after.over, info
+
+    def _game(self, state: State) -> "Game":
+        """The live game of a state; replayed where it has gone on without the state."""
+        from agentsgym.envs.textworld.engine import Game
+
+        if state.game is not None and tuple(state.game.played) == state.actions:
+            return state.game
+        game = Game(state.game_file)
+        for command in state.actions:
+            game.step(command)
+        return game
+
+    def _seen(self, game: "Game", game_file: str, actions: tuple[str, ...]) -> State:
+        view = game.view
+        over = view.won or view.lost
+        return State(
+            game_file=game_file,
+            actions=actions,
+            text=view.text,
+            commands=view.commands,
+            score=view.score,
+            over=over,
+            won=view.won,
+            anchor=view.anchor,
+            game=None if over else game,
+        )
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def game_file(self, task_data: Mapping[str, Any]) -> str:
+        """The path of a task's game, made where it is not there yet.
+
+        Raises ValueError without `seed` and `game_file`, FileNotFoundError, GenerationFailed.
+        """
+        given = task_data.get("game_file")
+        if isinstance(given, str):
+            if not Path(given).is_file():
+                raise FileNotFoundError(f"there is no game {given}")
+            return given
+        seed = task_data.get("seed")
+        if not isinstance(seed, int):
+            raise ValueError(f"task_data needs a 'seed' or a 'game_file', got {dict(task_data)!r}")
+        return str(ensure_games(self._folder, self._recipe, [seed])[0])
+
+    def get_train_dataset(self) -> Any:
+        """Seeds whose games differ; those that are not there yet are made, about 2 s each."""
+        return task_dataset(self, self._tasks("train_tasks", held_out=False))
+
+    def get_eval_dataset(self) -> Any:
+        """Other seeds, whose games differ from all training games."""
+        return task_dataset(self, self._tasks("eval_tasks", held_out=True))
+
+    def _tasks(self, key: str, *, held_out: bool) -> list[Task]:
+        count = self.config[key]
+        seeds = distinct_seeds(self._folder, self._recipe, count, held_out=held_out)
+        return [Task(seed=seed) for seed in seeds]
+
+    # -- the best known play --------------------------------------------------------------------
+
+    def walkthrough(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
+        """The generator's commands that win a task; empty where it gives none."""
+        game = details(Path(self.game_file(task_data)))
+        return tuple(game.get("metadata", {}).get("walkthrough", ()))
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """1.0 where the walkthrough fits into the step limit; None where that is not known, and
+        with `reward="progress"`."""
+        commands = self.walkthrough(task_data)
+        fits = 0 < len(commands) <= self.config["max_steps_per_episode"]
+        return 1.0 if fits and self.config["reward"] != "progress" else None

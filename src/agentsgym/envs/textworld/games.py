@@ -1,0 +1,101 @@
+"""Games by seed, made when they are first needed and kept in a cache folder."""
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from agentsgym.envs.extras import ensure
+from agentsgym.envs.python_process import python_command, python_environment
+from agentsgym.envs.textworld.recipe import Recipe
+
+EVAL_SHARE = 3
+"""One seed in this many is for evaluation."""
+_MAX_ROUNDS = 4
+
+_log = logging.getLogger(__name__)
+
+
+class Task(TypedDict):
+    """`task_data` of TextWorld: a seed, or the path of a game; the path wins."""
+
+    seed: NotRequired[int]
+    game_file: NotRequired[str]
+
+
+class GenerationFailed(RuntimeError):
+    """`tw-make` could not make a game; the message holds the end of what it said."""
+
+
+def game_path(root: Path, recipe: Recipe, seed: int) -> Path:
+    """Where the game of a seed is kept. Games depend on the generator's version."""
+    version = importlib.metadata.version("textworld")
+    return root / f"textworld-{version}" / recipe.slug / f"{seed:06d}" / "game.z8"
+
+
+def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]:
+    """The games of these seeds; the ones that are not there are made, about 2 s each.
+
+    They are made in a child process. Raises MissingExtra, GenerationFailed.
+    """
+    ensure("textworld", "textworld")
+    paths = [game_path(root, recipe, seed) for seed in seeds]
+    missing = [
+        (recipe.arguments(seed), str(path))
+        for seed, path in zip(seeds, paths, strict=True)
+        if not path.exists()
+    ]
+    if missing:
+        _log.info("making %d TextWorld games, about 2 s each", len(missing))
+        _run(missing)
+    return paths
+
+
+def _run(missing: Sequence[tuple[list[str], str]]) -> None:
+    done = subprocess.run(
+        python_command("agentsgym.envs.textworld.make"),
+        input=json.dumps(missing),
+        env={**python_environment(), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise GenerationFailed(f"tw-make failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def details(game_file: Path) -> Any:
+    """The generator's description of a game, which lies beside it."""
+    return json.loads(game_file.with_suffix(".json").read_text())
+
+
+def fingerprint(game_file: Path) -> str:
+    """Equal for games with the same world, quests and objective."""
+    game = details(game_file)
+    told = json.dumps([game["world"], game["quests"], game["objective"]], sort_keys=True)
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def distinct_seeds(root: Path, recipe: Recipe, count: int, *, held_out: bool) -> list[int]:
+    """The first seeds of training, or of evaluation, whose games differ from all smaller seeds'.
+
+    Fewer than `count` where the recipe has not so many different games.
+    """
+    block = -(-count * EVAL_SHARE // (1 if held_out else EVAL_SHARE - 1))
+    seen: set[str] = set()
+    chosen: list[int] = []
+    for number in range(_MAX_ROUNDS):
+        seeds = range(number * block, (number + 1) * block)
+        for seed, path in zip(seeds, ensure_games(root, recipe, seeds), strict=True):
+            mark = fingerprint(path)
+            if mark not in seen and (seed % EVAL_SHARE == EVAL_SHARE - 1) == held_out:
+                chosen.append(seed)
+            seen.add(mark)
+        if len(chosen) >= count:
+            return chosen[:count]
+    _log.warning("only %d of %d %s games differ", len(chosen), count, recipe.slug)
+    return chosen

@@ -1,0 +1,51 @@
+"""Runs the real `tw-make` for a list of games: `python -m` this module.
+
+Reads a JSON list of [arguments, game file] from standard input. The generator's games depend on
+the hash seed, so it must be started with PYTHONHASHSEED=0.
+"""
+
+import importlib.metadata
+import json
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def tw_make() -> str:
+    """The path of the script that the package installs. Raises LookupError where it is not."""
+    for file in importlib.metadata.files("textworld") or ():
+        if file.name == "tw-make":
+            return str(file.locate())
+    raise LookupError("the installed textworld has no tw-make")
+
+
+def make(arguments: Sequence[str], game_file: Path) -> None:
+    """Make one game; its folder appears whole or not at all."""
+    folder = game_file.parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    sys.argv = ["tw-make", *arguments, "--output", str(scratch / game_file.name), "--silent", "-f"]
+    try:
+        runpy.run_path(tw_make(), run_name="__main__")
+        try:
+            os.rename(scratch, folder)
+        except OSError:
+            if not game_file.exists():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def main() -> None:
+    """Make every game that is not there yet."""
+    for arguments, game_file in json.load(sys.stdin):
+        if not Path(game_file).exists():
+            make(arguments, Path(game_file))
+
+
+if __name__ == "__main__":
+    main()
