@@ -138,6 +138,15 @@ in_bathroom>found_indoors in_bedroom>found_indoors room>place landform>place bui
 job>person eight_legs>many_legs bigger_than_car>bigger_than_person"""
 
 
+def derive(values: dict[str, int]) -> None:
+    """Attributes that follow from others."""
+    kept = {values["pet"], values["farm_animal"]}
+    animal = values["animal"] == 1
+    values["domestic_animal"] = 0 if not animal else 1 if 1 in kept else -1 if -1 in kept else 0
+    on_land = {1: 0, 0: 1, -1: -1}[values["sea_animal"]]
+    values["land_animal"] = on_land if animal else values["person"]
+
+
 def fill(
     secrets: list[Secret], keys: list[str], kinds: dict[str, tuple[list[str], list[str]]]
 ) -> None:
@@ -164,6 +173,8 @@ def fill(
                 raise SystemExit(f"columns.txt: {key}: unknown secret {target!r}")
             for secret in by_kind[target[1:]] if target[0] == "@" else [names[target]]:
                 secret.values[key] = value
+    for secret in secrets:
+        derive(secret.values)
     for pair in IMPLIES.split():
         cause, effect = pair.split(">")
         for secret in secrets:
@@ -262,9 +273,7 @@ def taxonomy(wordnet: WordNet, pins: dict[str, int | None]) -> dict[str, Any]:
             continue
         ancestors = wordnet.closure(senses[0])
         if concrete in ancestors:
-            specific[word] = sorted(
-                name for name, offset in pins.items() if offset in ancestors
-            )
+            specific[word] = sorted(name for name, offset in pins.items() if offset in ancestors)
     return {
         "words": ["|".join(w for w in wordnet.words[n] if w not in ABSTRACT) for n in nodes],
         "parents": [[number[p] for p in wordnet.parents[n]] for n in nodes],

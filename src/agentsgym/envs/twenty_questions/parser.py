@@ -10,7 +10,7 @@ question's length, which is bounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -50,7 +50,8 @@ _HEADS = {
     "something": "", "anything": "", "thing": "", "object": "object", "item": "", "things": "",
     "someone": "person", "somebody": "person", "person": "person", "people": "person",
     "somewhere": "place", "place": "place", "animal": "animal", "creature": "animal",
-    "one": "", "device": "device", "tool": "tool", "food": "food", "plant": "plant",
+    "one": "", "profession": "job", "job": "job", "occupation": "job",
+    "device": "device", "tool": "tool", "food": "food", "plant": "plant",
     "vehicle": "vehicle", "building": "building", "machine": "machine",
 }  # fmt: skip
 _MODAL = {"can", "could", "would", "might", "will", "may", "do", "should", "does", "usually",
@@ -60,9 +61,22 @@ _SMALLER = {"smaller", "shorter", "lighter", "tinier", "littler", "narrower"}
 _LOCATED = {"found", "located", "kept", "seen", "stored", "used", "placed", "situated", "living",
             "present", "inside", "somewhere", "native", "sold", "in", "on", "at"}  # fmt: skip
 _PREPOSITIONS = {"in", "inside", "on", "at", "near", "under", "around", "within", "into"}
+_WHO = {"that", "which", "who"}
 _SENSE = {"taste", "tastes", "feel", "feels", "look", "looks", "smell", "smells", "seem", "sound"}
 _PLURAL_HINT = re.compile(r"\bletters?\b")
-_CATEGORY_FIRST = {"flower"}  # secrets whose name is asked as a category
+_CATEGORY_FIRST = {"flower", "boy", "girl"}  # secrets whose name is asked as a category
+_SPLITTERS = {"with", "that", "which", "who", "used", "found", "made", "worn", "kept"}
+_PERSON = {"he", "she", "they", "person", "someone", "individual", "job", "profession"}
+_LOOKS = {"color", "colour", "shape", "taste", "texture", "material"}
+_TAILS = [
+    tail.split()
+    for tail in (
+        "to function", "to operate", "to work", "to run", "at work", "purposes", "purpose",
+        "setting", "settings", "by humans", "by people", "by most people", "by human beings",
+        "in taste", "in nature", "in general", "in size", "there", "inside", "environment", "for",
+        "of some kind", "in everyday life", "in daily life", "on it", "for humans", "for people",
+    )
+]  # fmt: skip
 
 
 def lexicon(table: KnowledgeTable) -> Lexicon:
@@ -113,6 +127,9 @@ def _words(text: str) -> list[str]:
     return [word for word in joined if word != "please"]
 
 
+Reading = Callable[[list[str]], Predicate | None]
+
+
 class _Reader:
     """Reads one question against one table."""
 
@@ -148,6 +165,10 @@ class _Reader:
         body = rest[size:]
         if size == 0 or not body:
             return None
+        if head not in _BE and any(word in _PERSON for word in rest[:size]):
+            about_person = self.find("who", body)
+            if about_person is not None:
+                return about_person
         if head in _BE:
             return self._negatable(body, self.be)
         if head in ("has", "have") and body[0] != "been":
@@ -164,6 +185,8 @@ class _Reader:
                 size += 1
             if size > 1:
                 return size
+        if words[0] == "its" and len(words) > 2 and words[1] in _LOOKS:
+            return 2
         return 1 if words[0] in _IT else 0
 
     def _people(self, head: str, words: list[str]) -> Predicate | None:
@@ -189,35 +212,51 @@ class _Reader:
         found = self.children(body) if who in _CHILDREN else self.you(body)
         return found.negated() if found and negative else found
 
-    def _negatable(self, words: list[str], read: object) -> Predicate | None:
-        assert callable(read)
+    def _negatable(self, words: list[str], read: Reading) -> Predicate | None:
         negative = bool(words) and words[0] in ("not", "never")
         body = words[1:] if negative else words
         if not body:
             return None
-        found: Predicate | None = read(body) or self._joined(body, read)
+        found = read(body) or self._joined(body, read)
         return found.negated() if found and negative else found
 
-    def _joined(self, words: list[str], read: object) -> Predicate | None:
+    def _joined(self, words: list[str], read: Reading) -> Predicate | None:
         """Two readable parts joined by one "and" or "or"; never a choice among secrets."""
-        assert callable(read)
         joints = [i for i, word in enumerate(words) if word in ("and", "or")]
         if len(joints) != 1 or not 0 < joints[0] < len(words) - 1:
             return None
-        parts = []
-        for side in (words[: joints[0]], words[joints[0] + 1 :]):
-            body = side[1:] if side[0] in ("either", "both") and len(side) > 1 else side
-            part: Predicate | None = read(body)
-            if part is None or part.kind in ("secret", "and", "or"):
-                return None
-            parts.append(part)
-        return Predicate("and" if words[joints[0]] == "and" else "or", parts=tuple(parts))
+        left, right = words[: joints[0]], words[joints[0] + 1 :]
+        left = left[1:] if left[0] in ("either", "both") and len(left) > 1 else left
+        first = read(left)
+        if first is None:
+            return None
+        second: Predicate | None = None
+        for cut in range(len(left) - 1, -1, -1):  # "found in a bedroom or (found in a) kitchen"
+            second = read(left[:cut] + right)
+            if second is not None:
+                break
+        if second == first:
+            return first
+        if second is None or "secret" in (first.kind, second.kind):
+            return None
+        parts = (first, second)
+        return Predicate("and" if words[joints[0]] == "and" else "or", parts=parts)
 
     # -- phrases ---------------------------------------------------------------------------
 
     def find(self, form: str, words: list[str]) -> Predicate | None:
         key = self.lexicon.get(f"{form}:{normal(words)}") if words else None
+        if key is None and words and any(w in ("inside", "within") for w in words[:-1]):
+            plain = ["in" if w in ("inside", "within") else w for w in words]
+            key = self.lexicon.get(f"{form}:{normal(plain)}")
         return Predicate("attribute", key) if key else None
+
+    def _tail(self, words: list[str]) -> list[str]:
+        """The words without a closing phrase that adds nothing; empty where there is none."""
+        for tail in _TAILS:
+            if len(words) > len(tail) and words[-len(tail) :] == tail:
+                return words[: -len(tail)]
+        return []
 
     def be(self, words: list[str]) -> Predicate | None:
         """What follows "is it"."""
@@ -225,6 +264,7 @@ class _Reader:
             self._size(words)
             or self._secret(words)
             or self.find("be", words)
+            or self._split(words)
             or self._used(words)
             or self._place(words)
             or self._made(words)
@@ -233,8 +273,12 @@ class _Reader:
             or self._count(words)
             or self._noun(words)
             or self._qualified(words)
-            or (self.be(words[:-1]) if words[-1] == "there" and len(words) > 1 else None)
+            or self._without_tail(words, self.be)
         )
+
+    def _without_tail(self, words: list[str], read: Reading) -> Predicate | None:
+        shorter = self._tail(words)
+        return read(shorter) if shorter else None
 
     def _could_be(self, words: list[str]) -> Predicate | None:
         """What follows "can it be": a state, or something done to it."""
@@ -258,7 +302,11 @@ class _Reader:
             found = self._letter(words)
         if found is None and first in ("help", "helps") and rest[:1] == ["you"]:
             found = self.find("use", rest[1:])
-        return found or (self.find("you", words) if first == "need" else None)
+        if found is None and first in ("involve", "involves", "require", "requires") and rest:
+            found = self.find("do", rest)
+        if found is None and first == "need":
+            found = self.find("you", words)
+        return found or self._without_tail(words, self.do)
 
     def have(self, words: list[str]) -> Predicate | None:
         """What follows "does it have"."""
@@ -293,6 +341,20 @@ class _Reader:
                 words = words[: -len(tail)]
                 break
         return self.find("there", words) or self.find("have", words)
+
+    def _split(self, words: list[str]) -> Predicate | None:
+        """ "an instrument with strings", "a wild animal found in Africa": both must hold."""
+        for i, word in enumerate(words[1:-1], start=1):
+            if word in _SPLITTERS:
+                head = [w for w in words[:i] if normal([w])]
+                if not head or (len(head) == 1 and not _HEADS.get(head[0], "x")):
+                    return None
+                base = self.find("be", head) or self._qualified(head)
+                clause = self._clause(words[i:] if word not in _WHO else words[i + 1 :], False)
+                if base is None or clause is None or base == clause:
+                    return clause if base is not None else None
+                return Predicate("and", parts=(base, clause))
+        return None
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -369,6 +431,8 @@ class _Reader:
         if first in ("has", "have", "with") and len(words) > 1:
             return self.have(words[1:])
         if first in ("can", "could", "will", "does", "might") and len(words) > 1:
+            if words[1] == "be" and len(words) > 2:
+                return self._could_be(words[2:])
             return self._negatable(words[1:], self.do)
         if first in ("to", "for") and len(words) > 1:
             return self.you(words[1:]) or self.find("use", words[1:])
@@ -390,8 +454,8 @@ class _Reader:
         return Predicate("bigger" if comparison[0] in _BIGGER else "smaller", number=number)
 
     def _reference(self, words: list[str]) -> float | None:
-        drop = ("a", "an", "the", "average", "your", "my", "typical", "normal", "standard", "of",
-                "size", "human's")  # fmt: skip
+        drop = ("a", "an", "the", "average", "your", "my", "typical", "normal", "standard",
+                "regular", "oven")  # fmt: skip
         name = " ".join(w for w in words if w not in drop)
         for candidate in (name, name.removesuffix("s")):
             if candidate in self.table.references:
@@ -433,11 +497,15 @@ class _Reader:
     def _qualified(self, words: list[str]) -> Predicate | None:
         """ "a wild animal", "a musical toy": an adjective and a category, both readable."""
         kept = [w for w in words if normal([w])]
-        if not 2 <= len(kept) <= 4 or any(w in ("and", "or", "not", "than") for w in kept):
+        if not 2 <= len(kept) <= 4 or kept[-1] in ("inside", "outside", "there"):
+            return None
+        if any(word in ("and", "or", "not", "than") for word in kept):
             return None
         for cut in range(1, len(kept)):
             adjective = self.find("be", kept[:cut])
             noun = self.find("be", kept[cut:])
+            if noun == Predicate("attribute", "object"):
+                noun = adjective
             if noun is None and cut == len(kept) - 1 and kept[-1] in _HEADS:
                 noun = adjective if not _HEADS[kept[-1]] else None
             if adjective is not None and noun is not None:

@@ -9,13 +9,13 @@ from .normalise import fold
 
 _WORD = re.compile(r"[a-z0-9$]+(?:'[a-z]+)?")
 _FILLERS = frozenset({
-    "a", "an", "the", "some", "any", "my", "your", "our", "their", "his", "her", "its",
-    "itself", "usually", "typically", "often", "normally", "generally", "mostly",
+    "a", "an", "typical", "average", "the", "some", "any", "my", "your", "our", "their", "his",
+    "her", "its", "itself", "usually", "typically", "often", "normally", "generally", "mostly",
     "commonly", "mainly", "primarily", "really", "ever", "actually", "always", "sometimes",
     "also", "very", "quite", "frequently", "regularly", "probably", "likely", "considered",
     "known", "called", "please", "it", "kind", "kinds", "sort", "sorts", "type", "types",
-    "form", "piece", "pieces", "item", "items", "example", "such", "just", "still",
-    "naturally", "traditionally", "basically", "specifically", "only", "yourself", "own",
+    "form", "piece", "pieces", "item", "items", "example", "such", "just", "still", "naturally",
+    "traditionally", "basically", "specifically", "only", "yourself", "own",
 })  # fmt: skip
 _NUMBERS = {"one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6",
             "seven": "7", "eight": "8", "nine": "9", "ten": "10"}  # fmt: skip
@@ -43,7 +43,7 @@ def stem(word: str) -> str:
     """A crude stem: inflections of one word agree, and that is all it is for."""
     word = word.removesuffix("'s")
     if word in _IRREGULAR:
-        return _IRREGULAR[word]
+        return _tidy(_IRREGULAR[word])
     if word in _NUMBERS:
         return _NUMBERS[word]
     for suffix, least, instead in (
