@@ -2,6 +2,7 @@
 
 import typer
 
+from agentsgym.cli.credit import credit
 from agentsgym.cli.evaluation import evaluate
 from agentsgym.cli.listing import envs, presets
 from agentsgym.cli.play import play
@@ -31,6 +32,7 @@ Start here:
 app.command()(train)
 app.command(name="eval")(evaluate)
 app.command()(play)
+app.command()(credit)
 app.command()(envs)
 app.command()(presets)
 

@@ -60,6 +60,7 @@ class Trial:
                 if self.reflects_after(episode):
                     self.keep_reflection((yield from reflect(self._env, self.session)))
         except GeneratorExit:
+            self._env.active_states.pop(self.session.session_id, None)
             raise
         except Exception:
             self.fail(traceback.format_exc())

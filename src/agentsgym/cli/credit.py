@@ -1,0 +1,88 @@
+"""`agentsgym credit`: what each estimator would have assigned to a run's rollouts."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentsgym.cli.console import BAD_USAGE, fail, out
+
+if TYPE_CHECKING:
+    from agentsgym.report.credit import StepCredit
+    from agentsgym.types import Rollout
+
+
+def credit(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    step: Annotated[
+        int | None, typer.Option(help="Optimiser step whose generation to show [the last].")
+    ] = None,
+    group: Annotated[int, typer.Option(min=0, help="Which group of the generation.")] = 0,
+    estimator: Annotated[
+        list[str] | None, typer.Option("--estimator", "-e", help="Estimators to show [all].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """Show what each estimator would have assigned to the rollouts that a run saved.
+
+    Needs no model and plays nothing: credit is computed from the recorded steps.
+
+    Examples:
+
+        agentsgym credit runs/quickstart
+
+        agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
+    """
+    from agentsgym.credit import ESTIMATORS
+    from agentsgym.report.credit import compare_credit
+
+    names = tuple(estimator or (*ESTIMATORS, "reward"))
+    try:
+        lines = compare_credit(_group(run, step, group), names)
+    except ValueError as error:
+        raise fail(str(error), BAD_USAGE) from None
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(line) for line in lines], allow_nan=False))
+    else:
+        _print(lines, names)
+
+
+def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
+    """The rollouts of one group of one generation."""
+    from agentsgym.report import RunDirectory
+    from agentsgym.report.rollouts import read_shard
+
+    shards = {at: path for phase, at, path in RunDirectory(run).shards() if phase == "train"}
+    if not shards:
+        raise fail(f"{run} holds no training rollouts", BAD_USAGE)
+    chosen = max(shards) if step is None else step
+    if chosen not in shards:
+        known = ", ".join(map(str, sorted(shards)[:8]))
+        raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
+    rollouts = [line.rollout for line in read_shard(shards[chosen])]
+    members = [rollout for rollout in rollouts if rollout.group == group]
+    if not members:
+        last = max(rollout.group for rollout in rollouts)
+        raise fail(f"the generation at step {chosen} has groups 0 to {last}", BAD_USAGE)
+    return members
+
+
+def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="credit per step", title_justify="left")
+    for name in ("rollout", "episode", "step", "action", "reward", *names):
+        table.add_column(name, justify="left" if name == "action" else "right")
+    before: int | None = None
+    for line in lines:
+        if before not in (None, line.rollout):
+            table.add_section()
+        before = line.rollout
+        place = (f"{line.rollout}{' failed' * line.failed}", str(line.episode), str(line.step))
+        action = escape(" ".join(line.action.split())[:48])
+        values = (f"{line.credit[name]:+.3f}" for name in names)
+        table.add_row(*place, action, f"{line.reward:g}", *values)
+    out.print(table)

@@ -1,0 +1,72 @@
+"""`agentsgym credit` on a run directory that a trainer's sink wrote."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from agentsgym import ScriptedAgent
+from agentsgym.cli.app import app
+from agentsgym.report import RolloutWriter
+from helpers import CountdownEnv
+
+
+@pytest.fixture
+def run_dir(tmp_path, plain_tokenizer):
+    """One generation at step 3: two groups of two, rewards [0, 1] and [0, 3] by the lines said."""
+
+    class Scored(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            state, _, done, info = super()._step_episode(session_id, state, "ok")
+            return state, float(action), done, info
+
+    lines = iter(["0", "1", "0", "3", "0", "0", "0", "0"])
+    agent = ScriptedAgent(lambda messages: next(lines))
+    batch = Scored(plain_tokenizer).run_trial([{}, {}], agent, num_rollouts=2)
+    RolloutWriter(tmp_path)(batch.rollouts, {"phase": "train", "step": 3, "advantages": None})
+    return tmp_path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["credit", *map(str, arguments)])
+
+
+def test_credit_of_every_estimator(run_dir):
+    result = call(run_dir, "--json")
+    assert result.exit_code == 0, result.output
+    lines = json.loads(result.stdout)
+    assert [(x["rollout"], x["step"], x["action"], x["reward"]) for x in lines] == [
+        (0, 0, "0", 0.0),
+        (0, 1, "1", 1.0),
+        (1, 0, "0", 0.0),
+        (1, 1, "3", 3.0),
+    ]
+    assert [x["credit"]["rloo"] for x in lines] == [-2.0, -2.0, 2.0, 2.0]
+    assert [x["credit"]["step_return"] for x in lines] == [-2.0, -2.0, 2.0, 2.0]
+    assert [x["credit"]["reward"] for x in lines] == pytest.approx([0.0, 1.0, 0.0, 3.0])
+    assert set(lines[0]["credit"]) == {"grpo", "rloo", "step_return", "gigpo", "trial", "reward"}
+
+
+def test_a_table_for_people(run_dir):
+    result = call(run_dir, "--step", 3, "--group", 1, "-e", "grpo")
+    assert result.exit_code == 0
+    assert "grpo" in result.stdout and "rloo" not in result.stdout and "+0.000" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--step", 4], "no generation at step 4"),
+        (["--group", 9], "groups 0 to 1"),
+        (["-e", "gae"], "unknown advantage estimator"),
+    ],
+)
+def test_bad_usage_is_one_line(run_dir, arguments, words):
+    result = call(run_dir, *arguments)
+    assert result.exit_code == 2 and words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_directory_without_rollouts(tmp_path):
+    result = call(tmp_path)
+    assert result.exit_code == 2 and "no training rollouts" in result.output
