@@ -161,7 +161,15 @@ class TrainingRun:
         policy = load_policy(self._config, self._progress)
         figures = dict(policy.figures)
         if self._config.model == "tiny" or self._config.model.startswith("builtin:"):
-            figures |= understanding(policy, self._env)
+            found = understanding(policy, self._env)
+            figures |= found
+            if found:
+                self._progress.note(
+                    "before RL the model puts {consistent_mass:.0%} of its guesses on words that "
+                    "agree with the answers; guessing blindly it would be {chance_mass:.0%}".format(
+                        **found
+                    )
+                )
         self._summary.model_figures = figures
         return policy
 

@@ -1,0 +1,173 @@
+"""The command line as a user runs it: processes, their output and their exit status."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import agentsgym as package
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from agentsgym.cli.app import app\n"
+        "result = CliRunner().invoke(app, ['train', '--help'])\n"
+        "assert result.exit_code == 0 and 'key=value' in result.output, result.output\n"
+        "heavy = {'torch', 'transformers', 'trl', 'datasets', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_help_teaches(agentsgym, invoke):
+    text = agentsgym("--help").stdout
+    assert "agentsgym train quickstart" in text
+    for command in ("train", "eval", "play", "envs", "presets"):
+        assert command in text
+        assert "agentsgym" in invoke(command, "--help").stdout
+    assert invoke("--version").stdout.strip() == package.__version__
+
+
+def test_lists(invoke):
+    envs = invoke("envs").stdout
+    assert "TwentyQuestions" in envs and "Guess a secret word" in envs
+    assert "quickstart" in invoke("presets").stdout
+    shown = invoke("presets", "quickstart").stdout
+    assert shown == (Path(package.__file__).parent / "presets" / "quickstart.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "name a preset (quickstart"),
+        (["train", "nothing.yaml"], "neither a file nor a preset"),
+        (["train", "quickstart", "tran.x=1"], "unknown key 'tran'; did you mean 'train'?"),
+        (["train", "quickstart", "env_config.hint=1"], "unknown env_config key 'hint'"),
+        (["train", "quickstart", "train.lerning_rate=1"], "did you mean 'train.learning_rate'"),
+        (["train", "quickstart", "seed"], "'seed' is not key=value"),
+        (["train", "--resume"], "say which run to resume"),
+        (["train", "--resume", "runs/none"], "holds no run to resume"),
+        (["eval", "model"], "name the environment with --env"),
+        (["eval", "model", "--env", "Nope"], "no environment is registered as 'Nope'"),
+        (["eval", "agent:best", "--env", "TwentyQuestions"], "no agent is called 'best'"),
+        (["eval", "agent:optimal", "--env", "digit.DigitEnv"], "DigitEnv brings no optimal agent"),
+        (["eval", "builtin:none", "--env", "TwentyQuestions"], "no model ships as 'builtin:none'"),
+        (["eval", "no/where", "--env", "TwentyQuestions"], "'no/where' cannot be loaded"),
+        (["play", "TwentyQuestions", "hint=1"], "unknown env_config key 'hint'"),
+        (["play", "os.path"], "os.path"),
+        (["play", "digit.DigitEnv", "--task", "99"], "has the tasks 0 to 7"),
+        (["presets", "nothing"], "no preset is called 'nothing'"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(invoke, workplace, arguments, message):
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+
+
+def test_bad_usage_in_a_process_of_its_own(agentsgym, workplace):
+    result = agentsgym("train", "toy.yaml", "env_config.tries=3")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: DigitEnv: unknown env_config key 'tries'; allowed keys")
+    assert "Traceback" not in result.stderr and not Path("runs").exists()
+
+
+def test_unknown_commands_and_options(invoke):
+    assert invoke("bogus").exit_code == 2
+    assert invoke("train", "quickstart", "--bogus").exit_code == 2
+
+
+def test_play_to_the_end(agentsgym, workplace):
+    result = agentsgym("play", "digit.DigitEnv", "--task", "1", stdin="no idea\nit is 7\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("guess the number 3") == 2  # 101 % 7, asked twice
+    assert "You won after 2 steps (done); reward 1." in result.stdout
+
+
+def test_play_twenty_questions(agentsgym):
+    result = agentsgym("play", "TwentyQuestions", stdin="Is it alive?\n[no such thing]\n")
+    assert result.returncode == 0, result.stderr
+    assert "You lost after 2 steps (wrong_guess); reward 0." in result.stdout
+    assert "The task was: solution = " in result.stdout
+
+
+def test_end_of_input_ends_the_game(agentsgym, workplace):
+    result = agentsgym("play", "digit.DigitEnv", stdin="no idea\n")
+    assert result.returncode == 130 and "Traceback" not in result.stderr
+    assert "The game is over" in result.stdout
+
+
+def test_settings_of_an_environment_are_listed(invoke):
+    text = invoke("play", "TwentyQuestions", "--help-config").stdout
+    assert "max_steps_per_episode" in text and "hints" in text
+
+
+def test_the_best_player_is_evaluated(invoke):
+    result = invoke(
+        "eval", "agent:optimal", "--env", "TwentyQuestions", "table=quickstart",
+        "-c", "split=hints", "-c", "hints=2", "--episodes", "32", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["episodes"] == found["tasks"] == 32 and found["clusters"] == 32
+    assert found["regret"] == 0.0 and found["win_rate"] == found["reference"]
+
+
+def test_train_evaluate_and_train_again(agentsgym, invoke, workplace):
+    result = agentsgym("train", "toy.yaml", "train.max_steps=2", "seed=3")
+    assert result.returncode == 0, result.stderr
+    for text in ("win rate", "95 % interval", "runs/toy", "after 2 steps"):
+        assert text in result.stdout
+    summary = json.loads(Path("runs/toy/summary.json").read_text())
+    assert summary["seed"] == 3 and summary["steps"] == 2
+
+    text = invoke("eval", "runs/toy", "--episodes", "8").stdout
+    assert "win rate" in text and "digit.DigitEnv" in text
+    model = json.loads(
+        invoke(
+            "eval", "runs/toy/model", "--env", "digit.DigitEnv", "--episodes", "32", "--json",
+            "--max-action-tokens", "6", "max_steps_per_episode=2",
+        ).stdout
+    )  # fmt: skip
+    # The run's own evaluation: the same tasks with the same noise.
+    assert model["win_rate"] == summary["after"]["win_rate"]
+
+    again = invoke("train", "toy.yaml", "train.max_steps=1")
+    assert "The earlier run is now runs/toy.1." in again.stdout
+    assert json.loads(Path("runs/toy.1/summary.json").read_text()) == summary
+
+
+def test_ctrl_c_and_resume(invoke, workplace):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentsgym", "train", "toy.yaml", "train.max_steps=5000",
+         "train.min_signal_share=0.0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    metrics = Path("runs/toy/metrics.jsonl")
+    deadline = time.monotonic() + 100
+    while not metrics.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "stopping after this step" in output and "agentsgym train --resume runs/toy" in output
+    done = json.loads(Path("runs/toy/summary.json").read_text())
+    assert done["status"] == "interrupted" and done["steps"] >= 1 and done["after"] is None
+
+    goal = done["steps"] + 1
+    result = invoke("train", "--resume", "runs/toy", f"train.max_steps={goal}")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(Path("runs/toy/summary.json").read_text())
+    assert summary["status"] == "finished" and summary["steps"] == goal
+    assert summary["before"] == done["before"]
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert steps == list(range(1, goal + 1))

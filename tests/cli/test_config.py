@@ -1,0 +1,138 @@
+"""Run configurations: presets, files, overrides, and the errors for what is wrong."""
+
+import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
+from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.policy import warm_start_settings
+from agentsgym.runs.settings import make_env, train_settings, trusted_imports
+
+
+def test_overrides_are_yaml_values():
+    found = parse_overrides(
+        ["seed=1", "train.learning_rate=1e-4", "env_config.hints=3", "eval.temperature=.5",
+         "train.stop_strings=[a, 2e3]", "train.use_cpu=true", "description=a=b", "max_seconds="]
+    )  # fmt: skip
+    assert found == {
+        "seed": 1,
+        "train.learning_rate": 1e-4,
+        "env_config.hints": 3,
+        "eval.temperature": 0.5,
+        "train.stop_strings": ["a", 2000.0],
+        "train.use_cpu": True,
+        "description": "a=b",
+        "max_seconds": None,
+    }
+
+
+@pytest.mark.parametrize("wrong", ["seed", "=1", "a..b=1", "a b=1"])
+def test_what_is_no_override_is_named(wrong):
+    with pytest.raises(ConfigError, match="is not key=value"):
+        parse_overrides([wrong])
+    with pytest.raises(ConfigError, match="value of train is not YAML"):
+        parse_overrides(["train={"])
+
+
+def test_merge_sets_dotted_keys_and_leaves_the_base_alone():
+    base = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert merge(base, {"a.b": 9, "e.f.g": 1}) == {
+        "a": {"b": 9, "c": 2}, "d": 3, "e": {"f": {"g": 1}}
+    }  # fmt: skip
+    assert base == {"a": {"b": 1, "c": 2}, "d": 3}
+    with pytest.raises(ConfigError, match="d is 3, which has no keys"):
+        merge(base, {"d.x": 1})
+
+
+def test_yaml_numbers_without_a_point():
+    assert load_yaml("a: 1e-4\nb: -2E5\nc: 1e\nd: '1e4'", "x") == {
+        "a": 1e-4, "b": -2e5, "c": "1e", "d": "1e4"
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="must hold a mapping"):
+        load_yaml("- 1", "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "env is missing"),
+        ({"env": "E", "tran": {}}, "unknown key 'tran'; did you mean 'train'"),
+        ({"env": "E", "zzz": 1}, "unknown key 'zzz'; allowed are description, env"),
+        ({"env": "E", "eval": {"episode": 1}}, r"'eval.episode'; did you mean 'eval.episodes'"),
+        ({"env": "E", "eval": {"episodes": 0}}, "eval.episodes: .* greater than or equal to 1"),
+        ({"env": "E", "eval": 3}, "eval must be a mapping, got 3"),
+        ({"env": "E", "seed": "x"}, "seed: .*, got 'x'"),
+        ({"env": "E", "seed": -1}, "seed: .*, got -1"),
+        ({"env": "E", "name": "a/b"}, "name: "),
+        ({"env": "E", "train": {"seed": 1}}, "train.seed is set by the run; set seed instead"),
+        ({"env": "E", "time_decay_to": 0.1}, "time_decay_to needs max_seconds"),
+        ({"env": "E", "max_seconds": 0}, "max_seconds: "),
+    ],
+)
+def test_every_wrong_setting_is_named(data, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_config(data)
+
+
+def test_every_preset_is_valid():
+    assert "quickstart" in presets()
+    for name in presets():
+        config = load_config(name)
+        assert config.name == name and config.description
+        assert train_settings(config).seed == config.seed
+        make_env(config)
+        warm_start_settings(config.warm_start)
+
+
+def test_a_configuration_is_read_back_as_it_was(tmp_path):
+    config = load_config("quickstart", {"seed": 3, "train.learning_rate": 1e-5})
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "config.yaml").write_text(config.to_yaml())
+    again = load_run(directory)
+    assert again.directory == directory
+    assert again == config.model_copy(update={"output_dir": directory})
+
+
+def test_where_a_run_goes(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("env: TwentyQuestions")
+    assert str(load_config(str(path)).directory) == "runs/mine"
+    assert str(load_config(str(path), {"output_dir": "x/y"}).directory) == "x/y"
+    with pytest.raises(ConfigError, match=r"neither a file nor a preset; presets: .*quickstart"):
+        load_config("nowhere.yaml")
+    with pytest.raises(ConfigError, match="holds no run to resume"):
+        load_run(tmp_path)
+
+
+def test_trainer_settings():
+    base = {"env": "TwentyQuestions", "seed": 4}
+    train = {"max_steps": 3, "num_generations": 4}
+    settings = train_settings(parse_config(base | {"train": train}))
+    assert (settings.max_steps, settings.seed, settings.logging_steps) == (3, 4, 1)
+    assert settings.output_dir == "runs/run/checkpoints" and settings.report_to == []
+    assert train_settings(parse_config(base | {"max_seconds": 60})).max_steps == 1_000_000
+    with pytest.raises(ConfigError, match="nothing ends this run"):
+        train_settings(parse_config(base))
+    with pytest.raises(ConfigError, match=r"'train.learning_rat'; did you mean .*learning_rate'"):
+        train_settings(parse_config(base | {"train": {"max_steps": 1, "learning_rat": 1}}))
+    with pytest.raises(ConfigError, match="train: loss_type must be one of"):
+        train_settings(parse_config(base | {"train": {"max_steps": 1, "loss_type": "bnpo"}}))
+
+
+def test_the_named_environment_may_be_imported_and_no_other():
+    assert trusted_imports(parse_config({"env": "TwentyQuestions"})) is False
+    assert trusted_imports(parse_config({"env": "my.module.Env"})) == ["my.module"]
+    given = {"env": "my.module.Env", "train": {"allow_imports": True}}
+    assert trusted_imports(parse_config(given)) is True
+
+
+def test_warm_start_settings_are_checked():
+    settings = warm_start_settings({"steps": 7, "model": {"layers": 3}, "seed": 1})
+    assert settings.steps == 7 and settings.model.layers == 3
+    with pytest.raises(ConfigError, match=r"'warm_start.stepss'"):
+        warm_start_settings({"stepss": 7})
+    with pytest.raises(ConfigError, match=r"'warm_start.model.layer'"):
+        warm_start_settings({"model": {"layer": 7}})
+    with pytest.raises(ConfigError, match="steps must be at least 1"):
+        warm_start_settings({"steps": 0})
