@@ -47,10 +47,9 @@ def check_env(
     if unknown:
         raise ValueError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
     began = time.perf_counter()
-    maker = _maker(subject, env_config, allow_imports)
-    env = maker(None)
+    env = _made(subject, env_config, allow_imports)
     context = Context(
-        make=maker,
+        make=_in_this_process(env),
         env=env,
         train=_dataset(env.get_train_dataset),
         held_out=_dataset(env.get_eval_dataset),
@@ -73,16 +72,24 @@ def _run(name: str, context: Context) -> Finding:
         return Finding(name, False, text)
 
 
-def _maker(
+def _made(
     subject: Subject, env_config: Mapping[str, Any] | None, allow_imports: AllowImports
-) -> Maker:
+) -> MultistepEnv:
     if isinstance(subject, str):
-        return lambda tokenizer: make(subject, tokenizer, env_config, allow_imports=allow_imports)
+        return make(subject, None, env_config, allow_imports=allow_imports)
     if isinstance(subject, type):
-        return lambda tokenizer: subject(tokenizer, env_config)
+        return subject(None, env_config)
     if env_config is not None:
         raise ValueError("an environment object has its configuration already")
-    return lambda tokenizer: type(subject)(tokenizer, subject.env_config)
+    return subject
+
+
+def _in_this_process(env: MultistepEnv) -> Maker:
+    """Makes new objects of the environment that play in this process, where they are watched."""
+    config = dict(env.env_config)
+    if env.config["workers"]:
+        config["workers"] = 0
+    return lambda tokenizer: type(env)(tokenizer, config)
 
 
 def _dataset(build: Callable[[], Any]) -> list[Mapping[str, Any]] | None:

@@ -12,7 +12,10 @@ MOST_CANDIDATES = 400
 _STOCK = ("yes", "no", "1", "0", "A", "up", "Is it an animal?", "Can it fly?", "[apple]", "hello")
 _BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 _OFFERED = re.compile(r"^\s*(?:[-*]|\d+[.:)])\s+(\S[^\n]{0,60})$", re.MULTILINE)
+_QUOTED = re.compile(r"[\"']([^\"'\n]{1,40})[\"']")
+_SERIES = re.compile(r"\b\w+(?:, \w+)*,? (?:or|and) \w+|\b\w+(?:, \w+){2,}")
 _LISTED = re.compile(r"one of:?\s*([^\n.]+)", re.IGNORECASE)
+_BETWEEN = re.compile(r",|\bor\b|\band\b")
 
 
 class Player(Protocol):
@@ -38,10 +41,10 @@ def harvest(texts: Sequence[str]) -> list[str]:
     shown = [texts[0], texts[-1]] if texts else []
     found: dict[str, None] = {}
     for text in shown:
-        for match in (*_BRACKETED.findall(text), *_OFFERED.findall(text)):
-            found[match.strip()] = None
-        for listed in _LISTED.findall(text):
-            found |= dict.fromkeys(word.strip() for word in re.split(r",|\bor\b", listed))
+        whole = (pattern.findall(text) for pattern in (_BRACKETED, _OFFERED, _QUOTED))
+        found |= dict.fromkeys(match.strip() for matches in whole for match in matches)
+        for series in (*_LISTED.findall(text), *_SERIES.findall(text)):
+            found |= dict.fromkeys(word.strip() for word in _BETWEEN.split(series))
     return [*[action for action in found if action][:MOST_CANDIDATES], *_STOCK]
 
 

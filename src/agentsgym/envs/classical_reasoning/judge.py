@@ -19,6 +19,10 @@ class Judge:
         self._math: ProcessGrader | None = None
         self._gym: ProcessGrader | None = None
 
+    def __reduce__(self) -> tuple[type["Judge"], tuple[float, float]]:
+        """Sent to another process, it starts graders of its own there."""
+        return Judge, (self._tolerance, self._timeout)
+
     def is_right(self, question: Question, given: str, grading: str) -> bool:
         """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
 

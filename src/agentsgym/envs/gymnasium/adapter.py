@@ -1,6 +1,7 @@
 """The adapter: a Gymnasium environment with discrete actions as an environment in words."""
 
 import hashlib
+import importlib
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class GymnasiumEnv(MultistepEnv):
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        self._gymnasium = require("gymnasium", "gymnasium")
+        require("gymnasium", "gymnasium")
         self._best_plays: dict[Hashable, BestPlay] = {}
         self._split: Split | None = None
 
@@ -89,8 +90,8 @@ class GymnasiumEnv(MultistepEnv):
         return Running(raw, observation, text=self.describe(raw, observation))
 
     def _make(self, options: Mapping[str, Any]) -> Any:
-        made = self._gymnasium.make(self.env_id, disable_env_checker=True, **options)
-        return made.unwrapped
+        gymnasium = importlib.import_module("gymnasium")
+        return gymnasium.make(self.env_id, disable_env_checker=True, **options).unwrapped
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
         return self.begin(task_data)

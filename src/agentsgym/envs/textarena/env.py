@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,14 +13,12 @@ from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
 from agentsgym.envs.textarena.moves import moves
-from agentsgym.envs.textarena.play import Fresh, Play, UnplayableSeed, begin, deal
+from agentsgym.envs.textarena.play import Fresh, Play, Shelf, UnplayableSeed, begin, deal
 from agentsgym.envs.textarena.repairs import playable
 from agentsgym.types import Tokenizer
 
-KEPT_PUZZLES = 256
-"""How many puzzles of a game with slow resets are kept to be copied."""
-
 EVAL_SEEDS_BEGIN = 1_000_000
+_KEPT = Shelf()
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
@@ -52,7 +49,6 @@ class TextArenaEnv(MultistepEnv):
             self._use_own_limit({**defaults, **self._options})
         elif "max_turns" in self._accepted and "max_turns" not in self._options:
             self._options["max_turns"] = self.config["max_steps_per_episode"]
-        self._kept: OrderedDict[int, Fresh] = OrderedDict()
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -130,13 +126,9 @@ class TextArenaEnv(MultistepEnv):
             return False
 
     def _deal(self, seed: int) -> Fresh:
-        if not self.game.slow:
-            return deal(self.game, self._env_id, self._options, seed)
-        if seed not in self._kept:
-            self._kept[seed] = deal(self.game, self._env_id, self._options, seed)
-            if len(self._kept) > KEPT_PUZZLES:
-                self._kept.popitem(last=False)
-        return self._kept[seed].copy()
+        if self.game.slow:
+            return _KEPT.deal(self.game, self._env_id, self._options, seed)
+        return deal(self.game, self._env_id, self._options, seed)
 
     # -- configuration --------------------------------------------------------------------------
 

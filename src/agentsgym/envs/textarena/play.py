@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import importlib
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +113,30 @@ def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fres
     if game.name == "Set":
         raw.all_sets = None  # 6,480 tuples that no step reads
     return Fresh(raw, stream)
+
+
+class Shelf:
+    """Puzzles that took long to make, kept to be copied: the last 256 that were asked for.
+
+    A puzzle depends on the game, its options and the seed alone, so environments share them.
+    """
+
+    SIZE = 256
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, int], Fresh] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def deal(self, game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
+        """A copy of the puzzle, made where it is not there yet; see `deal`."""
+        key = (env_id, repr(sorted(options.items())), seed)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = deal(game, env_id, options, seed)
+            self._kept.move_to_end(key)
+            if len(self._kept) > self.SIZE:
+                self._kept.popitem(last=False)
+            return self._kept[key].copy()
 
 
 def begin(game: Game, fresh: Fresh, *, error_allowance: int, draws: bool) -> Play:

@@ -1,5 +1,6 @@
 """Is done the end, and do the limits hold?"""
 
+from collections.abc import Sequence
 from typing import Any
 
 from agentsgym.agents import ScriptedAgent
@@ -9,6 +10,7 @@ from agentsgym.testing.players import Always, RandomPlayer
 from agentsgym.testing.playing import play_alone
 from agentsgym.testing.records import Record
 from agentsgym.testing.report import Finding
+from agentsgym.types import Rollout
 
 _NAME = "ending"
 
@@ -49,10 +51,23 @@ def ending(context: Context) -> Finding:
     recorded += sum(len(episode.steps) for r in batch.rollouts for episode in r.episodes)
     if watch.after_done:
         return Finding(_NAME, False, f"{watch.after_done} steps were played after done")
+    early = _early(batch.rollouts)
+    if early:
+        return Finding(_NAME, False, early)
     if watch.steps != recorded and not any(rollout.failed for rollout in batch.rollouts):
         text = f"the environment took {watch.steps} steps, {recorded} are recorded"
         return Finding(_NAME, False, text)
     return _limits(context, records)
+
+
+def _early(rollouts: Sequence[Rollout]) -> str | None:
+    """Whether an episode went on behind a step that was done."""
+    for rollout in rollouts:
+        for episode in rollout.episodes:
+            played = [step for step in episode.steps if step.kind == "action"]
+            if any(step.done for step in played[:-1]):
+                return f"an episode of {len(played)} steps goes on after done"
+    return None
 
 
 def _script(record: Record) -> list[str]:

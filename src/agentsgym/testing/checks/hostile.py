@@ -28,11 +28,15 @@ HOSTILE: dict[str, str] = {
 
 
 def hostile_actions(context: Context) -> Finding:
-    """Empty, huge, binary, injecting and repeated actions neither crash nor win."""
-    tasks = context.tasks(len(HOSTILE) + 1, most=4)
+    """Empty, huge, binary, injecting and repeated actions neither crash nor win.
+
+    Where luck wins, they win no more tasks than the best constant action.
+    """
+    measured = yardstick(context)
+    tasks = measured.tasks
     scores = [score(context, name, Always(text), tasks) for name, text in HOSTILE.items()]
-    scores.append(score(context, "copy of the observation", copycat, tasks))
-    return _judged("hostile actions", scores, context, [*scores, *yardstick(context).scores])
+    echo = score(context, "copy of the observation", copycat, tasks)
+    return _judged("hostile actions", scores, context, [*scores, echo, *measured.scores])
 
 
 def listing(context: Context) -> Finding:
