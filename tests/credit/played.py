@@ -1,0 +1,96 @@
+"""Rollouts drawn by hand: what was earned, in how many tokens, and where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+
+
+@dataclass(frozen=True)
+class Did:
+    """A step: its reward, its number of agent tokens, the state it was taken in, its kind."""
+
+    reward: float
+    tokens: int = 2
+    anchor: str | None = None
+    kind: str = "action"
+
+
+def rollout(
+    group: int,
+    index: int,
+    *episodes: Sequence[Did | float],
+    free_shots: int = 0,
+    failed: bool = False,
+    env: str = "Toy",
+    row_per_episode: bool = False,
+    padding: int = 0,
+    placement: str = "spread",
+) -> Rollout:
+    """One rollout. A number stands for a step of 2 tokens that earned it.
+
+    Each row begins with two tokens that are not the agent's, each step is followed by one, and
+    `padding` more stand at the row's end.
+    """
+    name = f"{group}-{index}"
+    steps = [[d if isinstance(d, Did) else Did(d) for d in episode] for episode in episodes]
+    parts = [[k] for k in range(len(steps))] if row_per_episode else [list(range(len(steps)))]
+    return Rollout(
+        session_id=name,
+        group=group,
+        index=index,
+        env_class_path=env,
+        env_config={},
+        task_data={},
+        episodes=tuple(
+            _episode(k, episode, 0.0 if k < free_shots else 1.0) for k, episode in enumerate(steps)
+        ),
+        rows=tuple(
+            _row(name, group, index, steps, part, failed, padding, placement) for part in parts
+        ),
+        error="boom" if failed else None,
+    )
+
+
+def _episode(index: int, steps: Sequence[Did], weight: float) -> Episode:
+    played = tuple(
+        Step(k, f"seen {k}", "did", d.reward, k + 1 == len(steps), anchor=d.anchor, kind=d.kind)
+        for k, d in enumerate(steps)
+    )
+    return Episode(index, played, (), sum(d.reward for d in steps), weight, "done")
+
+
+def _row(
+    name: str,
+    group: int,
+    index: int,
+    steps: Sequence[Sequence[Did]],
+    episodes: Sequence[int],
+    failed: bool,
+    padding: int,
+    placement: str,
+) -> Row:
+    mask = [0, 0]
+    rewards = [0.0, 0.0]
+    spans = []
+    for e in episodes:
+        for k, did in enumerate(steps[e]):
+            spans.append(StepSpan(e, k, len(mask), len(mask) + did.tokens))
+            mask += [1] * did.tokens + [0]
+            rewards += [*_placed(did, placement), 0.0]
+    mask += [0] * padding
+    rewards += [0.0] * padding
+    if failed:
+        mask, rewards = [0] * len(mask), [0.0] * len(rewards)
+    ids = tuple(range(len(mask)))
+    zeros = (0.0,) * len(mask)
+    return Row(name, group, index, ids, tuple(mask), zeros, tuple(rewards), tuple(spans))
+
+
+def _placed(did: Did, placement: str) -> list[float]:
+    if not did.tokens:
+        return []
+    if placement == "last_token":
+        return [0.0] * (did.tokens - 1) + [did.reward]
+    share = did.reward if placement == "broadcast" else did.reward / did.tokens
+    return [share] * did.tokens

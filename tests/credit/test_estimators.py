@@ -1,0 +1,333 @@
+"""Numbers of every estimator, worked out by hand on rollouts of two groups."""
+
+import math
+
+import numpy as np
+import pytest
+
+from agentsgym import RolloutBatch
+from agentsgym.credit import (
+    ESTIMATORS,
+    advantages,
+    concatenate,
+    step_advantages,
+    table_of,
+)
+from agentsgym.credit.table import scale_steps
+from credit.played import Did, rollout
+
+# Group 0 earns 1, 0, 2 in two, one and three steps; group 1 earns 4 and 0; one rollout failed.
+PLAYED = [
+    rollout(0, 0, [0.0, 1.0]),
+    rollout(0, 1, [0.0]),
+    rollout(0, 2, [0.5, 0.5, 1.0]),
+    rollout(1, 0, [4.0]),
+    rollout(1, 1, [9.0], failed=True),
+    rollout(1, 2, [1.0, -1.0]),
+]
+
+
+def steps_of(name, rollouts, **options):
+    """The estimator's numbers, one list per rollout."""
+    table = table_of(rollouts)
+    values = step_advantages(table, name, **options)
+    return [values[table.rollout == r].tolist() for r in range(len(rollouts))]
+
+
+def near(expected):
+    return [pytest.approx(values) for values in expected]
+
+
+def test_grpo_unscaled_is_the_distance_to_the_groups_mean():
+    assert steps_of("grpo", PLAYED, scale_rewards="none") == near(
+        [[0, 0], [-1], [1, 1, 1], [2], [0], [-2, -2]]
+    )
+
+
+def test_grpo_divides_by_the_groups_deviation():
+    # Deviations (ddof 1): 1 in group 0 and √8 in group 1.
+    two = 2 / (math.sqrt(8) + 1e-4)
+    one = 1 / (1 + 1e-4)
+    assert steps_of("grpo", PLAYED) == near([[0, 0], [-one], [one] * 3, [two], [0], [-two, -two]])
+
+
+def test_grpo_by_batch_divides_each_environment_by_its_own_deviation():
+    played = [
+        rollout(0, 0, [0.0], env="A"),
+        rollout(0, 1, [2.0], env="A"),
+        rollout(1, 0, [0.0], env="B"),
+        rollout(1, 1, [200.0], env="B"),
+    ]
+    a, b = 1 / (math.sqrt(2) + 1e-4), 100 / (math.sqrt(20000) + 1e-4)
+    assert steps_of("grpo", played, scale_rewards="batch") == near([[-a], [a], [-b], [b]])
+
+
+def test_rloo_leaves_the_rollout_itself_out():
+    assert steps_of("rloo", PLAYED) == near([[0, 0], [-1.5], [1.5] * 3, [4], [0], [-4, -4]])
+
+
+def test_step_return_compares_with_who_got_there():
+    # Group 0, returns-to-go: (1, 1), (0), (2, 1.5, 1). Step 0: others' means 1, 1.5, 0.5.
+    # Step 1: 1 against 1.5 and 1.5 against 1. Step 2: nobody else, so 1 against 0.
+    # Group 1: 4 against 0 and 0 against 4; at step 1 nobody else, so −1 against 0.
+    assert steps_of("step_return", PLAYED) == near(
+        [[0, -0.5], [-1.5], [1.5, 0.5, 1], [4], [0], [-4, -1]]
+    )
+
+
+def test_step_return_discounts():
+    played = [rollout(0, 0, [0.0, 0.0, 8.0]), rollout(0, 1, [1.0])]
+    assert steps_of("step_return", played, gamma=0.5) == near([[1, 4, 8], [-1]])
+
+
+def anchored():
+    """Rollout 0 goes A B A, rollout 1 goes A B, rollout 2 goes A C."""
+    return [
+        rollout(0, 0, [Did(0.0, anchor="A"), Did(0.0, anchor="B"), Did(3.0, anchor="A")]),
+        rollout(0, 1, [Did(1.0, anchor="A"), Did(0.0, anchor="B")]),
+        rollout(0, 2, [Did(0.0, anchor="A"), Did(2.0, anchor="C")]),
+    ]
+
+
+def test_gigpo_compares_steps_in_the_same_state():
+    # Returns-to-go: (3, 3, 3), (1, 0), (2, 2). E: 3−1.5, 1−2.5, 2−2.
+    # S at A: rollout 0 counts once, with mean 3: 3−1.5 (twice), 1−2.5, 2−2.
+    # S at B: 3−0 and 0−3. S at C: nobody else, so E. A = (E + S) / 2.
+    assert steps_of("gigpo", anchored()) == near(
+        [[1.5, (1.5 + 3) / 2, 1.5], [-1.5, (-1.5 - 3) / 2], [0, 0]]
+    )
+
+
+def test_gigpo_weighs_its_two_parts():
+    assert steps_of("gigpo", anchored(), step_weight=0.0) == near([[1.5] * 3, [-1.5] * 2, [0, 0]])
+    assert steps_of("gigpo", anchored(), step_weight=3.0)[0][1] == pytest.approx((1.5 + 9) / 4)
+
+
+def test_gigpo_as_published():
+    # Means with oneself: E: 1, −1, 0; at A (3, 3, 1, 2) 2.25; at B (3, 0) 1.5; at C alone 0.
+    assert steps_of("gigpo", anchored(), baseline="published") == near(
+        [[1.75, 2.5, 1.75], [-2.25, -2.5], [-0.25, 0]]
+    )
+
+
+def test_gigpo_takes_the_observation_where_the_environment_gives_no_anchor():
+    """`rollout` writes "seen 0", "seen 1", … into its observations."""
+    expected = [[0, (0 - 0.5) / 2], [-1.5], [1.5, (1.5 + 0.5) / 2, 1.5]]
+    assert steps_of("gigpo", PLAYED)[:3] == near(expected)
+
+
+def test_observations_agree_up_to_case_and_white_space():
+    from dataclasses import replace
+
+    played = [rollout(0, 0, [1.0]), rollout(0, 1, [0.0])]
+    episode = played[1].episodes[0]
+    step = replace(episode.steps[0], observation="  SEEN\n0 ")
+    other = replace(played[1], episodes=(replace(episode, steps=(step,)),))
+    assert table_of([played[0], other]).anchor.tolist() == ["seen 0", "seen 0"]
+
+
+# Two episodes, the first one free: what is earned there counts nothing.
+TRIALS = [
+    rollout(0, 0, [7.0, 0.0], [1.0, 2.0], free_shots=1),
+    rollout(0, 1, [0.0], [1.0], free_shots=1),
+]
+
+
+def test_trial_pays_a_free_shot_by_what_later_episodes_gain():
+    # Q in episode 0: 3 and 1. Q in episode 1: 3, 2 and 1; its baselines are those of its start.
+    assert steps_of("trial", TRIALS) == near([[2, 2, 2, 1], [-2, -2]])
+
+
+def test_trial_discounts_across_episodes():
+    assert steps_of("trial", TRIALS, trial_gamma=0.5) == near([[1, 1, 2, 1], [-1, -2]])
+    assert steps_of("trial", TRIALS, trial_gamma=0.0) == near([[0, 0, 2, 1], [0, -2]])
+
+
+def test_trial_counts_scored_episodes_in_full():
+    played = [rollout(0, 0, [1.0, 1.0], [1.0]), rollout(0, 1, [0.0], [5.0])]
+    # Q: (3, 2), (1) and (5), (5). Baselines at the starts: 5, 5 and 3, 1.
+    assert steps_of("trial", played) == near([[-2, -3, -4], [2, 4]])
+
+
+def test_a_reflection_earns_only_what_later_episodes_earn():
+    note = Did(0.0, kind="reflection")
+    played = [rollout(0, 0, [6.0, note], [4.0]), rollout(0, 1, [0.0, note], [0.0])]
+    # Q: (10, 4), (4) and (0, 0), (0); baselines at the starts: 0 and 10, 0 and 4.
+    assert steps_of("trial", played) == near([[10, 4, 4], [-10, -10, -4]])
+    # Elsewhere a reflection has no return-to-go, and is compared with reflections.
+    assert steps_of("step_return", played) == near([[6, 0, 4], [-6, 0, -4]])
+
+
+def test_reflections_at_different_step_numbers_are_still_compared():
+    note = Did(0.0, kind="reflection")
+    played = [rollout(0, 0, [1.0, 0.0, note], [0.0]), rollout(0, 1, [1.0, note], [0.0])]
+    assert steps_of("step_return", played)[0][2] == 0.0
+
+
+def test_a_free_shot_earns_nothing_by_per_episode_credit():
+    assert steps_of("step_return", TRIALS) == near([[0, 0, 2, 2], [0, -2]])
+
+
+def test_whole_rollout_credit_looks_at_scored_episodes():
+    assert steps_of("rloo", TRIALS) == near([[2] * 4, [-2] * 2])
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_rollout_that_has_nobody_to_be_compared_with_gets_nothing(name):
+    alone = [rollout(0, 0, [1.0, 2.0]), rollout(1, 0, [5.0]), rollout(1, 1, [3.0], failed=True)]
+    assert steps_of(name, alone) == [[0, 0], [0], [0]]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_episodes_without_steps(name):
+    """A token budget can end an episode before its first action. It counts with reward 0."""
+    played = [rollout(0, 0, [2.0], []), rollout(0, 1, [], []), rollout(0, 2, [], [4.0])]
+    values = steps_of(name, played, **({"scale_rewards": "none"} if name == "grpo" else {}))
+    assert [len(v) for v in values] == [1, 0, 1]
+    assert all(math.isfinite(v) for rollout_values in values for v in rollout_values)
+    # Mean rewards are 1, 0, 2; without a second rollout at that place the baseline is 0.
+    expected = {"grpo": [0, 1], "rloo": [0, 1.5], "step_return": [2, 4], "trial": [2, 4]}
+    if name in expected:
+        assert [values[0][0], values[2][0]] == pytest.approx(expected[name])
+
+
+@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+def test_nothing_played(name):
+    assert advantages(RolloutBatch([]), name) == []
+    assert [
+        a.tolist() for a in advantages(RolloutBatch([rollout(0, 0, []), rollout(0, 1, [])]), name)
+    ] == [
+        [0, 0],
+        [0, 0],
+    ]
+
+
+@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+def test_a_rollout_without_agent_tokens_counts_for_others(name):
+    silent = rollout(0, 1, [Did(3.0, tokens=0)])
+    rows = advantages(RolloutBatch([rollout(0, 0, [1.0]), silent]), name)
+    assert rows[1].tolist() == [0.0] * 3
+    if name == "rloo":
+        assert rows[0].tolist() == [0, 0, -2, -2, 0]
+
+
+# -- the entry --------------------------------------------------------------------------------
+
+
+def test_a_steps_number_stands_in_full_on_each_of_its_tokens():
+    batch = RolloutBatch([rollout(0, 0, [Did(1.0, 3), Did(0.0, 1)]), rollout(0, 1, [0.5])])
+    first, second = advantages(batch, "step_return")
+    assert first.tolist() == [0, 0, 0.5, 0.5, 0.5, 0, 0, 0]
+    assert second.tolist() == [0, 0, -0.5, -0.5, 0]
+    assert first.dtype == np.float64
+
+
+def test_one_array_per_row():
+    played = [
+        rollout(0, 0, [7.0, 0.0], [1.0, 2.0], free_shots=1, row_per_episode=True),
+        rollout(0, 1, [0.0], [1.0], free_shots=1),
+    ]
+    batch = RolloutBatch(played)
+    rows = advantages(batch, "trial")
+    assert len(rows) == len(batch.rows) == 3
+    assert [r.tolist() for r in rows] == [
+        [0, 0, 2, 2, 0, 2, 2, 0],
+        [0, 0, 2, 2, 0, 1, 1, 0],
+        [0, 0, -2, -2, 0, -2, -2, 0],
+    ]
+
+
+def test_reward_is_the_placed_rewards():
+    batch = RolloutBatch([rollout(0, 0, [1.0, 3.0]), rollout(0, 1, [2.0], failed=True)])
+    assert [a.tolist() for a in advantages(batch, "reward")] == [
+        [0, 0, 0.5, 0.5, 0, 1.5, 1.5, 0],
+        [0] * 5,
+    ]
+
+
+def reward_per_step(table, *, factor=1.0):
+    """A custom estimator."""
+    return table.reward * factor
+
+
+def wrong_shape(table):
+    return table.final_reward
+
+
+PATH = f"{__name__}.reward_per_step"
+
+
+def test_a_custom_estimator_is_a_function_named_by_its_path():
+    batch = RolloutBatch([rollout(0, 0, [1.0]), rollout(0, 1, [0.0, 2.0])])
+    with pytest.raises(ValueError, match="allow_imports"):
+        advantages(batch, PATH)
+    for allowed in (True, [__name__], [__name__.split(".")[0]]):
+        rows = advantages(batch, PATH, allow_imports=allowed, factor=2.0)
+        assert rows[1].tolist() == [0, 0, 0, 0, 0, 4, 4, 0]
+    with pytest.raises(ValueError, match="allow_imports"):
+        advantages(batch, PATH, allow_imports=["other"])
+    with pytest.raises(ValueError, match="it takes factor"):
+        advantages(batch, PATH, allow_imports=True, gamma=1.0)
+    with pytest.raises(ValueError, match="must give 3 finite numbers, one per step"):
+        advantages(batch, f"{__name__}.wrong_shape", allow_imports=True)
+    with pytest.raises(ValueError, match="cannot load"):
+        advantages(batch, f"{__name__}.nothing", allow_imports=True)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "words"),
+    [
+        ("gae", {}, "known: gigpo, grpo, reward, rloo, step_return, trial"),
+        ("grpo", {"gamma": 1.0}, "takes no option 'gamma'; it takes scale_rewards"),
+        ("reward", {"gamma": 1.0}, "it takes none"),
+        ("grpo", {"scale_rewards": "std"}, "'group', 'batch' or 'none', got 'std'"),
+        ("gigpo", {"baseline": "mean"}, "'loo' or 'published', got 'mean'"),
+        ("gigpo", {"scale_rewards": "batch"}, "'group' or 'none'"),
+        ("gigpo", {"scale_rewards": "group"}, "baseline='published' only"),
+    ],
+)
+def test_what_does_not_exist_is_named(estimator, options, words):
+    batch = RolloutBatch([rollout(0, 0, [1.0]), rollout(0, 1, [0.0])])
+    with pytest.raises(ValueError, match=words):
+        advantages(batch, estimator, **options)
+
+
+@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rewards_that_are_not_finite_are_refused(name, bad):
+    batch = RolloutBatch([rollout(0, 0, [1.0, bad]), rollout(0, 1, [0.0])])
+    with pytest.raises(ValueError, match="rewards must be finite"):
+        advantages(batch, name)
+    # In a failed rollout they mean nothing.
+    batch = RolloutBatch(
+        [rollout(0, 0, [bad], failed=True), rollout(0, 1, [1.0]), rollout(0, 2, [0.0])]
+    )
+    assert all(np.isfinite(row).all() for row in advantages(batch, name))
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+
+def test_a_group_that_straddles_two_tables_is_one_group():
+    parts = concatenate([table_of(PLAYED[:2]), table_of([]), table_of(PLAYED[2:])])
+    whole = table_of(PLAYED)
+    assert parts.rollout.tolist() == whole.rollout.tolist()
+    for name in ESTIMATORS:
+        assert step_advantages(parts, name).tolist() == step_advantages(whole, name).tolist()
+
+
+def test_scaling_steps_per_environment():
+    played = [
+        rollout(0, 0, [0.0, 1.0], env="A"),
+        rollout(0, 1, [3.0], env="A"),
+        rollout(0, 2, [99.0], env="A", failed=True),
+        rollout(1, 0, [0.1], env="B"),
+        rollout(1, 1, [0.1], env="B"),
+        rollout(1, 2, [0.1], env="B"),
+    ]
+    scaled, factors = scale_steps(table_of(played))
+    root = math.sqrt(2)
+    assert factors.tolist() == pytest.approx([1 / root] * 3 + [1.0] * 3)
+    assert scaled.reward.tolist()[:3] == pytest.approx([0, 1 / root, 3 / root])
+    assert scaled.final_reward.tolist()[:2] == pytest.approx([1 / root, 3 / root])
+    assert scaled.reward.tolist()[4:] == [0.1, 0.1, 0.1]

@@ -1,0 +1,284 @@
+"""What holds for every estimator, whatever was played."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym import RolloutBatch
+from agentsgym.credit import advantages, table_of
+from credit.played import Did, rollout
+
+# Name and options; every estimator, each with what changes its formula.
+ESTIMATORS = [
+    ("reward", {}),
+    ("grpo", {"scale_rewards": "none"}),
+    ("grpo", {"scale_rewards": "group"}),
+    ("grpo", {"scale_rewards": "batch"}),
+    ("rloo", {}),
+    ("step_return", {}),
+    ("step_return", {"gamma": 0.5}),
+    ("gigpo", {}),
+    ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
+    ("gigpo", {"baseline": "published"}),
+    ("gigpo", {"baseline": "published", "scale_rewards": "group"}),
+    ("trial", {}),
+    ("trial", {"gamma": 0.5, "trial_gamma": 0.5}),
+]
+quick = settings(max_examples=60, deadline=None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rollout did; `play` makes the rollout of it."""
+
+    group: int
+    index: int
+    episodes: tuple[tuple[Did, ...], ...]
+    free_shots: int
+    failed: bool
+    env: str
+    row_per_episode: bool
+
+    def play(self, **options):
+        return rollout(
+            self.group,
+            self.index,
+            *self.episodes,
+            free_shots=self.free_shots,
+            failed=self.failed,
+            env=self.env,
+            **({"row_per_episode": self.row_per_episode} | options),
+        )
+
+
+# Quarters are exact in binary, so that equal rewards stay equal under addition.
+quarters = st.integers(-8, 8).map(lambda n: n / 4)
+dids = st.builds(Did, quarters, st.integers(0, 3), st.sampled_from("ABC"))
+
+
+@st.composite
+def batches(draw, least_steps=0):
+    """One to three groups of one to four rollouts with one or two episodes each."""
+    number = draw(st.integers(1, 2))
+    episode = st.lists(dids, min_size=least_steps, max_size=3).map(tuple)
+    plans = []
+    for group in range(draw(st.integers(1, 3))):
+        env = draw(st.sampled_from(["Here", "There"]))
+        free = draw(st.integers(0, number - 1))
+        for index in range(draw(st.integers(1, 4))):
+            episodes = draw(st.lists(episode, min_size=number, max_size=number).map(tuple))
+            failed = draw(st.integers(0, 4)) == 0
+            plans.append(Plan(group, index, episodes, free, failed, env, draw(st.booleans())))
+    return plans
+
+
+def credit(plans, name, options, **how):
+    """The advantages of each rollout's agent tokens, keyed by (group, index)."""
+    batch = RolloutBatch([plan.play(**how) for plan in plans])
+    arrays = iter(advantages(batch, name, **options))
+    result = {}
+    for one in batch.rollouts:
+        result[one.group, one.index] = [
+            value
+            for row in one.rows
+            for value, agent in zip(next(arrays), row.agent_token_mask, strict=True)
+            if agent
+        ]
+    return result
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for key in one:
+        assert one[key] == pytest.approx(other[key], abs=1e-9), key
+
+
+@quick
+@given(plans=batches(), padding=st.integers(1, 4))
+def test_padding_changes_nothing(plans, padding):
+    for name, options in ESTIMATORS:
+        same(credit(plans, name, options), credit(plans, name, options, padding=padding))
+
+
+@quick
+@given(data=st.data(), plans=batches())
+def test_order_changes_nothing(plans, data):
+    """Neither that of groups nor that of rollouts, nor what the groups are called."""
+    mixed = data.draw(st.permutations(plans))
+    renamed = [replace(plan, group=10 - plan.group) for plan in plans]
+    for name, options in ESTIMATORS:
+        first = credit(plans, name, options)
+        same(first, credit(mixed, name, options))
+        values = credit(renamed, name, options)
+        same(first, {(10 - g, i): v for (g, i), v in values.items()})
+
+
+@quick
+@given(plans=batches())
+def test_tokens_that_are_not_the_agents_are_exactly_zero(plans):
+    batch = RolloutBatch([plan.play(padding=2) for plan in plans])
+    for name, options in ESTIMATORS:
+        arrays = advantages(batch, name, **options)
+        assert len(arrays) == len(batch.rows)
+        for row, values in zip(batch.rows, arrays, strict=True):
+            assert values.shape == (len(row.token_ids),) and values.dtype == np.float64
+            assert not values[np.array(row.agent_token_mask) == 0].any()
+
+
+@quick
+@given(plans=batches(), rewards=st.lists(quarters, min_size=1, max_size=3))
+def test_a_failed_rollout_influences_nobody(plans, rewards):
+    """Nor gets anything itself, whether it is there or not and whatever it earned."""
+    one = tuple(Did(reward, anchor="A") for reward in rewards)
+    failed = [
+        replace(like, index=99, episodes=(one,) * len(like.episodes), failed=True)
+        for like in {plan.group: plan for plan in plans}.values()
+    ]
+    for name, options in ESTIMATORS:
+        values = credit([*failed, *plans], name, options)
+        assert not any(any(v) for (_, index), v in values.items() if index == 99)
+        others = {key: v for key, v in values.items() if key[1] != 99}
+        same(credit(plans, name, options), others)
+
+
+@quick
+@given(plans=batches())
+def test_placement_changes_nothing_but_reward(plans):
+    for name, options in ESTIMATORS:
+        spread, broadcast, last = [
+            credit(plans, name, options, placement=placement)
+            for placement in ("spread", "broadcast", "last_token")
+        ]
+        if name != "reward":
+            same(spread, broadcast)
+            same(spread, last)
+            continue
+        for plan in plans:
+            steps = [d for episode in plan.episodes for d in episode if not plan.failed]
+            key = plan.group, plan.index
+            once = sum(d.reward for d in steps if d.tokens)
+            assert sum(spread[key]) == pytest.approx(once)
+            assert sum(last[key]) == pytest.approx(once)
+            assert sum(broadcast[key]) == pytest.approx(sum(d.reward * d.tokens for d in steps))
+
+
+@quick
+@given(plans=batches())
+def test_one_row_or_one_per_episode(plans):
+    for name, options in ESTIMATORS:
+        same(
+            credit(plans, name, options, row_per_episode=False),
+            credit(plans, name, options, row_per_episode=True),
+        )
+
+
+@quick
+@given(plans=batches())
+def test_nested_and_flattened_forms_agree(plans):
+    """`mask[p][k]` and `rewards[p][k]` are cut from the rows, and so may advantages be: a step's
+    tokens all carry its number, and the nested form holds all that the flat one does."""
+    batch = RolloutBatch([plan.play() for plan in plans], all_steps=True)
+    for name, options in ESTIMATORS:
+        arrays = iter(advantages(batch, name, **options))
+        for p, one in enumerate(batch.rollouts):
+            rows = [(row, next(arrays)) for row in one.rows]
+            nested = [values[s.start : s.stop] for row, values in rows for s in row.spans]
+            masks, earned = batch["mask"][p], batch["rewards"][p]
+            assert [len(n) for n in nested] == [len(m) for m in masks]
+            assert len(nested) == len(earned)
+            flat = sum(abs(values).sum() for _, values in rows)
+            assert sum(abs(n).sum() for n in nested) == pytest.approx(flat)
+            for numbers, mask, reward in zip(nested, masks, earned, strict=True):
+                if name != "reward":
+                    assert len(set(numbers.tolist())) <= 1
+                elif any(mask):
+                    assert sum(numbers) == pytest.approx(reward)
+
+
+def matched(plans, name):
+    """Whether a step has somebody to be compared with, by (group, index, episode, step)."""
+    table = table_of([plan.play() for plan in plans])
+    where = table.step if name == "step_return" else np.zeros_like(table.step)
+    keys = list(zip(table.group[table.rollout], table.episode, where, strict=True))
+    live = table.live[table.rollout]
+    owners = {}
+    for key, owner, alive in zip(keys, table.rollout, live, strict=True):
+        owners.setdefault(key, set()).update({owner} if alive else ())
+    places = [(plans[r].group, plans[r].index) for r in table.rollout]
+    at = zip(places, table.episode, table.step, keys, strict=True)
+    return {(*place, e, s): len(owners[key]) > 1 for place, e, s, key in at}
+
+
+def shifted(plans, groups, constant):
+    """The groups' rollouts with `constant` more on the last step of each episode."""
+
+    def more(episode):
+        return (*episode[:-1], replace(episode[-1], reward=episode[-1].reward + constant))
+
+    return [
+        replace(plan, episodes=tuple(map(more, plan.episodes))) if plan.group in groups else plan
+        for plan in plans
+    ]
+
+
+def by_token(plan):
+    """(episode, step) of each agent token."""
+    return [
+        (e, s)
+        for e, episode in enumerate(plan.episodes)
+        for s, did in enumerate(episode)
+        for _ in range(did.tokens)
+    ]
+
+
+@quick
+@given(plans=batches(least_steps=1), constant=quarters)
+def test_a_constant_on_a_groups_rewards_changes_no_relative_advantage(plans, constant):
+    """Domain: undiscounted, and episodes that were played (a constant has nowhere to go in one
+    without steps).
+
+    "rloo", "gigpo" and "grpo": always, but scaled by the batch only where all groups of the
+    environment get the constant, since the divisor is the deviation of raw rewards. "step_return"
+    and "trial": where another live rollout of the group got to that step, or episode; elsewhere
+    the baseline is 0 by definition.
+    """
+    for name, options in ESTIMATORS:
+        if name == "reward" or "gamma" in options:
+            continue
+        groups = {p.group for p in plans} if options.get("scale_rewards") == "batch" else {0}
+        before = credit(plans, name, options)
+        after = credit(shifted(plans, groups, constant), name, options)
+        if name not in ("step_return", "trial"):
+            same(before, after)
+            continue
+        compared = matched(plans, name)
+        for plan in plans:
+            key = plan.group, plan.index
+            tokens = [] if plan.failed else by_token(plan)
+            for at, old, new in zip(tokens, before[key], after[key], strict=True):
+                if compared[(*key, *at)]:
+                    assert new == pytest.approx(old, abs=1e-9)
+
+
+@quick
+@given(plans=batches(least_steps=1))
+def test_relative_advantages_of_the_same_state_sum_to_zero_over_a_group(plans):
+    """Of each rollout the first step, taken in the same state by all."""
+    starts = [
+        replace(
+            plan,
+            episodes=((replace(plan.episodes[0][0], tokens=1, anchor="start"),),),
+            free_shots=0,
+        )
+        for plan in plans
+    ]
+    for name, options in ESTIMATORS:
+        if name == "reward":
+            continue
+        values = credit(starts, name, options)
+        for group in {plan.group for plan in plans}:
+            total = sum(sum(v) for key, v in values.items() if key[0] == group)
+            assert total == pytest.approx(0.0, abs=1e-9)
