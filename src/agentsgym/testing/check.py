@@ -1,12 +1,13 @@
 """check_env: all checks on one environment."""
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.registry import make, registered
+from agentsgym.envs.registry import make
 from agentsgym.testing.checks import CHECKS
 from agentsgym.testing.context import Context, tasks_of
 from agentsgym.testing.report import Finding, Report
@@ -100,7 +101,9 @@ def _dataset(build: Callable[[], Any]) -> list[Mapping[str, Any]] | None:
 
 
 def _importable(env: MultistepEnv) -> bool:
-    """Whether a new process finds the environment by its name: it came with the package."""
-    from agentsgym.envs.shipped import SHIPPED
-
-    return env.class_path in SHIPPED and env.class_path in registered()
+    """Whether a new process can import the environment's class."""
+    env_class = type(env)
+    if env_class.__module__ == "__main__" or "<locals>" in env_class.__qualname__:
+        return False
+    module = sys.modules.get(env_class.__module__)
+    return getattr(module, env_class.__qualname__, None) is env_class

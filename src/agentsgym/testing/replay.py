@@ -1,7 +1,7 @@
 """Replays trials in a process of its own: reads a JSON request, prints the records' digests.
 
-Run as `python -m agentsgym.testing.replay`; the request holds `name`, `env_config`, `tasks` and
-`actions` (one list per trial).
+Run as `python -m agentsgym.testing.replay`; the request holds the `path` of the
+environment's class, `sys_path`, `env_config`, `tasks` and `actions` (one list per trial).
 """
 
 import json
@@ -15,7 +15,9 @@ from agentsgym.testing.playing import play_alone
 def main() -> None:
     """Answer one request."""
     request = json.load(sys.stdin)
-    env = make(request["name"], None, request["env_config"])
+    sys.path[:] = request["sys_path"]
+    config = {**request["env_config"], "workers": 0}
+    env = make(request["path"], None, config, allow_imports=True)
     records = play_alone(env, request["tasks"], Replay(request["actions"]))
     sys.stdout.write(json.dumps([record.digest for record in records]) + "\n")
 

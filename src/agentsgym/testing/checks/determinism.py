@@ -31,11 +31,13 @@ def another_process(context: Context) -> Finding:
     """The same in another process, whose strings hash differently."""
     name = "another process"
     if not context.importable:
-        return Finding(name, True, "not played: only a registered environment can be made there")
+        return Finding(name, True, "not played: the class cannot be imported there")
     tasks = context.tasks(1, most=4)
     here = play_alone(context.make(None), tasks, RandomPlayer(context.seed, nonsense=0.0))
+    env_class = type(context.env)
     request = {
-        "name": context.env.class_path,
+        "path": f"{env_class.__module__}.{env_class.__qualname__}",
+        "sys_path": sys.path,
         "env_config": context.env.env_config,
         "tasks": tasks,
         "actions": [record.actions for record in here],

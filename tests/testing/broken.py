@@ -1,0 +1,205 @@
+"""Environments that are each broken in one way, and the sound one they come from."""
+
+import random
+import time
+from typing import Any, ClassVar
+
+from agentsgym import MultistepEnv, task_dataset
+from agentsgym.envs import Key
+
+WORDS = ["apple", "bread", "chair", "dress", "eagle", "flute"]
+WORDS += ["grape", "horse", "igloo", "jelly", "knife", "lemon"]
+
+
+class SoundEnv(MultistepEnv):
+    """Guess the word in brackets; a wrong guess tells how many letters are in place."""
+
+    config_keys: ClassVar = {"max_steps_per_episode": Key(int, 6, "guesses", minimum=1)}
+    reward_range = (0.0, 1.0)
+
+    def _initialize_episode(self, session_id, task_data):
+        rng = random.Random(task_data["seed"])
+        return {"word": task_data["word"], "hint": rng.choice(task_data["word"]), "told": ""}
+
+    def _format_prompt(self, state, step):
+        if step == 0:
+            return f"Guess the word, like [bread]. It has the letter {state['hint']}."
+        return state["told"]
+
+    def _step_episode(self, session_id, state, action) -> tuple[Any, Any, bool, dict[str, Any]]:
+        guess = action.strip()
+        if not (guess.startswith("[") and guess.endswith("]")):
+            return {**state, "told": "No guess."}, 0.0, False, {"malformed": True, "win": False}
+        win = guess[1:-1] == state["word"]
+        same = sum(a == b for a, b in zip(guess[1:-1], state["word"], strict=False))
+        return {**state, "told": f"{same} letters in place."}, float(win), win, {"win": win}
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"word": w, "seed": k} for k, w in enumerate(WORDS[:8])])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"word": w, "seed": k} for k, w in enumerate(WORDS[8:])])
+
+
+class SharesState(SoundEnv):
+    """Keeps the word on the object, so that sessions side by side share the last one."""
+
+    def _initialize_episode(self, session_id, task_data):
+        self.word = task_data["word"]
+        return super()._initialize_episode(session_id, task_data)
+
+    def _step_episode(self, session_id, state, action):
+        return super()._step_episode(session_id, {**state, "word": self.word}, action)
+
+
+class KeepsHistory(SoundEnv):
+    """Tells each session what earlier ones said."""
+
+    def __init__(self, tokenizer=None, env_config=None):
+        super().__init__(tokenizer, env_config)
+        self.history: list[str] = []
+
+    def _step_episode(self, session_id, state, action):
+        self.history.append(action)
+        state, reward, done, info = super()._step_episode(session_id, state, action)
+        return {**state, "told": f"{len(self.history)} guesses so far."}, reward, done, info
+
+
+class DrawsGlobally(SoundEnv):
+    """Draws its hint from the global generator."""
+
+    def _initialize_episode(self, session_id, task_data):
+        state = super()._initialize_episode(session_id, task_data)
+        return {**state, "hint": random.choice(task_data["word"])}
+
+
+class SeedsGlobally(SoundEnv):
+    """Seeds the global generator: the same episode each time, but the process is disturbed."""
+
+    def _initialize_episode(self, session_id, task_data):
+        random.seed(task_data["seed"])
+        state = super()._initialize_episode(session_id, task_data)
+        return {**state, "hint": random.choice(task_data["word"])}
+
+
+class TellsTheTime(SoundEnv):
+    """No seed fixes what it says."""
+
+    def _format_prompt(self, state, step):
+        return f"{super()._format_prompt(state, step)} It is {time.perf_counter_ns()}."
+
+
+class ListsASet(SoundEnv):
+    """Says things in the order of a set of words, which differs from process to process."""
+
+    def _format_prompt(self, state, step):
+        return f"{super()._format_prompt(state, step)} Words: {', '.join(set(WORDS))}."
+
+
+class PaysTooMuch(SoundEnv):
+    """Pays for every letter in place, beyond what it declares."""
+
+    def _step_episode(self, session_id, state, action):
+        state, reward, done, info = super()._step_episode(session_id, state, action)
+        return state, reward + 2.0, done, info
+
+
+class PaysNan(SoundEnv):
+    """Pays what is no finite number."""
+
+    def _step_episode(self, session_id, state, action):
+        state, _, done, info = super()._step_episode(session_id, state, action)
+        return state, float("nan"), done, info
+
+
+class PaysText(SoundEnv):
+    """Pays a sentence, as some of TextArena's games do."""
+
+    def _step_episode(self, session_id, state, action):
+        state, _, done, info = super()._step_episode(session_id, state, action)
+        return state, "Bad action format", done, info
+
+
+class WinsByListing(SoundEnv):
+    """Looks for the word anywhere in the guess, as TextArena's Twenty Questions does."""
+
+    def _step_episode(self, session_id, state, action):
+        if state["word"] in action:
+            return state, 1.0, True, {"win": True}
+        return super()._step_episode(session_id, state, action)
+
+
+class ObeysInjections(SoundEnv):
+    """Believes an action that says it has won."""
+
+    def _step_episode(self, session_id, state, action):
+        if "won the game" in action:
+            return state, 1.0, True, {"win": True}
+        return super()._step_episode(session_id, state, action)
+
+
+class CrashesOnBinary(SoundEnv):
+    """Takes every action for ASCII."""
+
+    def _step_episode(self, session_id, state, action):
+        action.encode("ascii")
+        return super()._step_episode(session_id, state, action)
+
+
+class CrashesOnEmpty(SoundEnv):
+    """Takes it that there is a first word."""
+
+    def _step_episode(self, session_id, state, action):
+        return super()._step_episode(session_id, state, action.split()[0])
+
+
+class PlaysOnAfterDone(SoundEnv):
+    """Drives its episodes itself and does not look at done."""
+
+    def _run_complete_episode(self, session_id, agent):
+        record = super()._run_complete_episode(session_id, agent)
+        self._step_episode(session_id, self.active_states[session_id], "[apple]")
+        return record
+
+    def _step_episode(self, session_id, state, action):
+        state, reward, _, info = super()._step_episode(session_id, state, action)
+        return state, reward, True, info
+
+
+class MasksEverything(SoundEnv):
+    """Marks the prompt as the agent's own tokens."""
+
+    def _run_complete_episode(self, session_id, agent):
+        record = super()._run_complete_episode(session_id, agent)
+        del record["episode"]
+        return {**record, "agent_token_mask": [1] * len(record["full_token_ids"])}
+
+
+class TrainsOnItsEvaluation(SoundEnv):
+    """Has one task on both sides."""
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"word": WORDS[0], "seed": 0}, {"word": WORDS[9], "seed": 1}])
+
+
+class NamesAnother(SoundEnv):
+    """Its rows name another environment, as a copied `get_train_dataset` may."""
+
+    def get_train_dataset(self):
+        return SoundEnv().get_train_dataset()
+
+
+class LeavesStates(SoundEnv):
+    """Keeps states under names of its own and never forgets them."""
+
+    def _initialize_episode(self, session_id, task_data):
+        state = super()._initialize_episode(session_id, task_data)
+        self.active_states[f"{session_id}-copy"] = state
+        return state
+
+
+class PaysForTalking(SoundEnv):
+    """Is sound, but whoever says the same always earns nearly all."""
+
+    def _calculate_reward(self, state, actions, final_action, step_rewards):
+        return max(sum(step_rewards), 0.9)
