@@ -83,7 +83,12 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
         ha="left" if labelled else "right",
         color=_ORANGE,
         fontweight="bold",
-        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        bbox={
+            "boxstyle": "round,pad=0.15",
+            "facecolor": "white",
+            "edgecolor": "none",
+            "alpha": 0.8,
+        },
         annotation_clip=False,
     )
 
