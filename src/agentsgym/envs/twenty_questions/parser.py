@@ -499,7 +499,7 @@ class _Reader:
         kept = [w for w in words if normal([w])]
         if not 2 <= len(kept) <= 4 or kept[-1] in ("inside", "outside", "there"):
             return None
-        if any(word in ("and", "or", "not", "than") for word in kept):
+        if any(word in {"and", "or", "not", "than"} | _PREPOSITIONS for word in kept):
             return None
         for cut in range(1, len(kept)):
             adjective = self.find("be", kept[:cut])
