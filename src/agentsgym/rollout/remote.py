@@ -19,6 +19,15 @@ from agentsgym.envs.config import ConfigError
 from agentsgym.rollout.workers import Worker, WorkerLost, least_busy, started_workers
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "_open_sessions"})
+_HOOKS = frozenset(
+    {
+        "_initialize_episode",
+        "_format_prompt",
+        "_step_episode",
+        "_calculate_reward",
+        "_run_complete_episode",
+    }
+)
 _TRIES = 2
 _NUMBERS = itertools.count(1)
 
@@ -154,8 +163,12 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def hosted(env: MultistepEnv) -> MultistepEnv:
-    """The environment itself, or with `workers` above 0 its stand-in that plays it in workers."""
-    if env.config["workers"] == 0 or isinstance(env, RemoteEnv):
+    """The environment itself, or with `workers` above 0 its stand-in that plays it in workers.
+
+    An object whose own methods were replaced (by a spy or a mock) is played here, where whoever
+    replaced them can see it.
+    """
+    if env.config["workers"] == 0 or isinstance(env, RemoteEnv) or not _HOOKS.isdisjoint(vars(env)):
         return env
     return RemoteEnv(env)
 
@@ -188,8 +201,7 @@ def pack(env: MultistepEnv) -> bytes:
     A class of the main script or of a function goes by value, others by their names. Raises
     ConfigError naming what cannot be sent.
     """
-    overridden = type(env)._run_complete_episode is not MultistepEnv._run_complete_episode
-    if overridden or "_run_complete_episode" in vars(env):
+    if type(env)._run_complete_episode is not MultistepEnv._run_complete_episode:
         raise ConfigError(
             f"{env.name}: env_config['workers'] must be 0, for it defines its own "
             "_run_complete_episode"

@@ -132,6 +132,14 @@ class ALFWorldEnv(MultistepEnv):
             info["stop_reason"] = "win"
         return after, reward, after.won, info
 
+    def admissible_actions(self, state: State) -> list[str]:
+        """What an agent may say in a state."""
+        return [self.spoken(command) for command in state.commands]
+
+    def spoken(self, command: str) -> str:
+        """A command as an action, with tags where the configuration wants them."""
+        return f"<action>{command}</action>" if self.config["action_tags"] else command
+
     def command(self, action: str) -> str:
         """The command in an action, what was thought aloud before it left out; "" for none."""
         said = action.rpartition("</think>")[2]

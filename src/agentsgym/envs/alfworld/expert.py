@@ -40,8 +40,7 @@ class ExpertAgent:
         if not isinstance(course, _Course) or course.said != said:
             course = _Course(said, self._plan(messages, said))
         command = course.ahead[0] if course.ahead else "look"
-        env = self._session(messages)[0]
-        action = f"<action>{command}</action>" if env.config["action_tags"] else command
+        action = self._session(messages)[0].spoken(command)
         return action, _Course((*said, action), course.ahead[1:])
 
     def _plan(self, messages: list[Message], said: Sequence[str]) -> tuple[str, ...]:

@@ -118,6 +118,10 @@ class TextWorldEnv(MultistepEnv):
             info["stop_reason"] = "win" if view.won else "lost"
         return after, reward, after.over, info
 
+    def admissible_actions(self, state: State) -> list[str]:
+        """What an agent may say in a state."""
+        return list(state.commands)
+
     def _game(self, state: State) -> "Game":
         """The live game of a state; replayed where it has gone on without the state."""
         from agentsgym.envs.textworld.engine import Game
