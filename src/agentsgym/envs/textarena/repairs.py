@@ -50,15 +50,17 @@ def admissible(name: str, move: str) -> str:
 def outcome(game: Game, raw: Any, reward: Any) -> float:
     """The reward of a finished game as a float within the game's declared range.
 
-    Bandit pays the regret of a wrong final choice, so that a worse button earns more: it counts
-    as a loss here. LightsOut's progress falls without a bound when lights are switched on.
+    Bandit never finds the right button right (it compares a name with a table) and pays the
+    regret of every final choice, so that the best button earns 0 and a worse one more. Here the
+    best earns 1.0 and another loses its regret. LightsOut's progress falls without a bound when
+    lights are switched on.
     Raises TypeError for a reward that is no number.
     """
     if isinstance(reward, bool | str) or reward is None:
         raise TypeError(f"{game.name} paid {reward!r}, which is no number")
     value = float(reward)
-    if game.name == "Bandit" and 0.0 < value < 1.0:
-        value = -value
+    if game.name == "Bandit" and value >= 0.0:
+        value = 1.0 if value == 0.0 else -value
     return min(game.high, max(game.low, value))
 
 

@@ -1,0 +1,181 @@
+"""TextArena's games: the same games however they are played, and right rewards."""
+
+import random
+
+import pytest
+
+pytest.importorskip("textarena", reason="needs the extra textarena")
+
+import textarena as ta
+
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError, EnvPool, make
+from agentsgym.envs.shipped import TEXTARENA_GAMES
+from agentsgym.envs.textarena import GAMES, game_class
+from agentsgym.testing.players import RandomPlayer, Replay
+from agentsgym.testing.playing import play_alone, play_interleaved
+
+QUICK = [name for name in TEXTARENA_GAMES if name not in ("RushHour", "Sokoban", "Set")]
+
+
+def test_registry_and_table_name_the_same_games():
+    assert set(TEXTARENA_GAMES) == set(GAMES) and len(GAMES) == 22
+
+
+@pytest.mark.parametrize("name", TEXTARENA_GAMES)
+def test_a_row_makes_the_same_environment_again(name):
+    env = make(f"TextArena/{name}", None, {"train_tasks": 2, "eval_tasks": 1})
+    row = env.get_train_dataset()[0]
+    assert row["env_class_path"] == f"TextArena/{name}" == env.name
+    twin = EnvPool().get(row)
+    assert type(twin) is type(env) is game_class(name)
+    assert twin.config == env.config
+
+
+@pytest.mark.parametrize("name", TEXTARENA_GAMES)
+def test_every_variant_can_be_played(name):
+    for variant in GAMES[name].variants:
+        if (name, variant) == ("Sokoban", "medium"):
+            continue  # takes 15 seconds to deal
+        env = make(f"TextArena/{name}", None, {"variant": variant})
+        record = play_alone(env, [{"seed": 3}], RandomPlayer(0))[0]
+        assert record.error is None and record.steps
+        low, high = env.reward_range
+        assert low <= record.reward <= high
+
+
+def test_a_thousand_sessions_side_by_side_equal_one_after_another():
+    before = random.getstate()
+    for name in ("Blackjack", "Bandit", "Mastermind", "GuessTheNumber"):
+        env = make(f"TextArena/{name}")
+        tasks = [{"seed": k} for k in range(250)]
+        player = RandomPlayer(1)
+        alone = play_alone(make(f"TextArena/{name}"), tasks, player)
+        together = play_interleaved(env, tasks, player, seed=2)
+        assert [r.digest for r in alone] == [r.digest for r in together]
+        assert len({r.digest for r in alone}) > 20
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_same_moves_give_the_same_game_as_textarena_itself(name):
+    """The bare game, seeded before it is made, sees the same moves and pays the same."""
+    env = make(f"TextArena/{name}", None, {"max_steps_per_episode": 5000})
+    for seed in (0, 7):
+        record = play_alone(env, [{"seed": seed}], RandomPlayer(seed, nonsense=0.0))[0]
+        random.seed(seed)
+        bare = ta.make(env._env_id, **env._options)
+        bare.reset(num_players=1, seed=seed)
+        done = False
+        for action in record.actions:
+            assert not done
+            done, _ = _step(bare, action)
+        if done and isinstance(bare.state.rewards[0], int | float):
+            paid = float(bare.state.rewards[0])
+            assert record.reward == pytest.approx(paid) or _corrected(name, paid, record.reward)
+
+
+def _step(bare, action):
+    try:
+        return bare.step(action)
+    except AttributeError:  # FifteenPuzzle, when it is solved
+        return True, {}
+
+
+def _corrected(name, paid, reward):
+    """Bandit's regret counts against the player; LightsOut's progress is bounded below."""
+    return (name == "Bandit" and reward == (-paid if paid else 1.0)) or (
+        name == "LightsOut" and paid < -1 == reward
+    )
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_games_that_are_said_not_to_draw_in_steps_do_not(name):
+    if GAMES[name].draws:
+        pytest.skip("draws")
+    env = make(f"TextArena/{name}")
+    before = random.getstate()
+    play_alone(env, [{"seed": k} for k in range(4)], RandomPlayer(5))
+    assert random.getstate() == before
+
+
+def test_error_allowance_is_the_number_forgiven():
+    for allowed in (0, 1, 3):
+        env = make("TextArena/Mastermind", None, {"error_allowance": allowed})
+        batch = env.run_trial([{"seed": 0}], ScriptedAgent(["no guess"]))
+        episode = batch.rollouts[0].episodes[0]
+        assert len(episode.steps) == allowed + 1
+        assert episode.stop_reason == "malformed" and episode.steps[-1].malformed
+
+
+def test_the_step_limit_cuts_and_pays_the_progress_made():
+    env = make("TextArena/Sudoku", None, {"max_steps_per_episode": 2})
+    state = env._initialize_episode("s", {"seed": 4})
+    full, board = state.raw.full_grid, state.raw.state.game_state["board"]
+    blanks = [(r, c) for r in range(9) for c in range(9) if not board[r][c]]
+    moves = [f"[{r + 1} {c + 1} {full[r][c]}]" for r, c in blanks]
+    batch = env.run_trial([{"seed": 4}], ScriptedAgent(moves))
+    assert batch.rollouts[0].episodes[0].stop_reason == "max_steps"
+    assert batch["final_rewards"] == [pytest.approx(2 / len(blanks))]
+    whole = make("TextArena/Sudoku").run_trial([{"seed": 4}], ScriptedAgent(moves))
+    assert whole["final_rewards"] == [1.0]
+    assert whole.rollouts[0].episodes[0].stop_reason == "win"
+
+
+def test_the_limit_is_told_to_the_game():
+    env = make("TextArena/Mastermind", None, {"max_steps_per_episode": 7})
+    assert "You have 7 turns" in env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0)
+
+
+def test_one_puzzle_games_say_so():
+    for name, game in GAMES.items():
+        env = make(f"TextArena/{name}", None, {"train_tasks": 5, "eval_tasks": 5})
+        train, held_out = (
+            [row["task_data"] for row in dataset]
+            for dataset in (env.get_train_dataset(), env.get_eval_dataset())
+        )
+        if game.one_puzzle:
+            assert env.one_puzzle and train == held_out == [{"seed": 0}]
+        else:
+            assert len(train) == len(held_out) == 5
+            assert len({task["seed"] for task in [*train, *held_out]}) == 10
+
+
+def test_countdown_draws_puzzles_when_asked_to():
+    env = make("TextArena/Countdown", None, {"variant": "random", "train_tasks": 6})
+    tasks = [row["task_data"] for row in env.get_train_dataset()]
+    boards = {env._format_prompt(env._initialize_episode("s", task), 0) for task in tasks}
+    assert len(boards) == 6
+
+
+def test_unknown_options_and_missing_seeds_are_refused():
+    with pytest.raises(ConfigError, match=r"unknown option 'colour'.*code_length"):
+        make("TextArena/Mastermind", None, {"game_options": {"colour": 1}})
+    with pytest.raises(ConfigError, match="must be one of"):
+        make("TextArena/Mastermind", None, {"variant": "gigantic"})
+    with pytest.raises(ValueError, match="'seed'"):
+        make("TextArena/Mastermind")._initialize_episode("s", {})
+
+
+def test_options_reach_the_game():
+    env = make("TextArena/Mastermind", None, {"game_options": {"code_length": 2}})
+    assert "2 digits long" in env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0)
+
+
+def test_same_actions_in_worker_processes():
+    tasks = [{"seed": k} for k in range(3)]
+    actions = ["[1 2]", "[3 4]", "[8 8]", "[0 7]"]
+    played = [
+        make("TextArena/Minesweeper", None, {"workers": workers}).run_trial(
+            tasks, ScriptedAgent(actions)
+        )
+        for workers in (0, 1)
+    ]
+    assert played[0]["final_completion_messages"] == played[1]["final_completion_messages"]
+
+
+def test_replay_of_a_record_is_the_record():
+    env = make("TextArena/2048")
+    record = play_alone(env, [{"seed": 1}], RandomPlayer(0))[0]
+    again = play_alone(env, [{"seed": 1}], Replay([record.actions]))[0]
+    assert again == record
