@@ -1,0 +1,229 @@
+"""Tokens per second in multi-turn games: our engine, TRL's own path, and a floor without turns.
+
+    python benchmarks/generation.py [--smollm2] [--turns 20 50] [--device cuda] [--threads N]
+
+The same games are played with the same model by (a) `agentsgym.rollout.run` with the embedded
+engine, environment and scheduler included, (b) TRL's `_generate_single_turn` as a `rollout_func`
+calls it, (c) as the floor, one `generate()` of as many tokens without any turns, plus one forward
+pass over all observations. The last line is one JSON object; ratios are seconds of the other over
+seconds of ours, medians over runs that alternate.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import common
+import torch
+from common import NEW_TOKENS, Played
+
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import EnvPool
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.rollout import run
+from agentsgym.types import RolloutBatch, SamplingParams
+
+
+class Bench:
+    """One model, one set of games, three ways to play them."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, sessions: int, group: int, turns: int, device: str
+    ) -> None:
+        self.model, self.tokenizer, self.device = model.to(device), tokenizer, device
+        self.sessions, self.group, self.turns = sessions, group, turns
+        self.games = common.make_games(tokenizer, sessions // group, turns)
+        self.trl_clock: dict[int, float] = {}
+        self.rollout_func = common.trl_rollout_func(self.games, self.trl_clock)
+        self.trainer = common.trl_trainer(
+            model,
+            tokenizer,
+            self.games,
+            self.rollout_func,
+            num_generations=group,
+            per_device_train_batch_size=sessions,
+            use_cpu=device == "cpu",
+        )
+        self.agent = DirectOutputAgent(
+            EmbeddedEngine(model, tokenizer, capacity=sessions), SamplingParams(NEW_TOKENS)
+        )
+        self.envs = EnvPool(tokenizer)
+        self.batch: RolloutBatch | None = None
+
+    def ours(self) -> Played:
+        rows = common.rows_of(self.games)
+        env = self.envs.get(rows[0])
+        env.clock.clear()
+        self.agent.engine.reset()
+        start = self._now()
+        self.batch = run(rows, self.agent, self.group, envs=self.envs)
+        seconds = self._now() - start
+        failed = [rollout.error for rollout in self.batch.rollouts if rollout.failed]
+        if failed:
+            raise SystemExit(failed[0])
+        played = [(list(r.token_ids), list(r.agent_token_mask)) for r in self.batch.rows]
+        return Played(seconds, played, _durations(start, env.clock))
+
+    def trl(self) -> Played:
+        prompts = [
+            [{"role": "user", "content": texts[0]}] for texts in self.games for _ in range(self.group)
+        ]
+        self.trl_clock.clear()
+        start = self._now()
+        output = self.rollout_func(prompts, self.trainer)
+        seconds = self._now() - start
+        self.model.eval()
+        played = [
+            (prompt + completion, [0] * len(prompt) + mask)
+            for prompt, completion, mask in zip(
+                output["prompt_ids"], output["completion_ids"], output["env_mask"], strict=True
+            )
+        ]
+        return Played(seconds, played, _durations(start, self.trl_clock))
+
+    @torch.no_grad()
+    def floor(self) -> Played:
+        """As many tokens as the games have, with the settings of TRL's generation."""
+        opening = [common.opening_ids(self.tokenizer, texts[0]) for texts in self.games]
+        shortest = min(map(len, opening))
+        prompts = [ids[-shortest:] for ids in opening for _ in range(self.group)]
+        ids = torch.tensor(prompts, device=self.device)
+        observed = torch.randint(
+            5, 200, (self.sessions, common.OBSERVED_TOKENS * (self.turns - 1)), device=self.device
+        )
+        config = self.trainer.generation_config
+        before, config.max_new_tokens = config.max_new_tokens, NEW_TOKENS * self.turns
+        start = self._now()
+        out = self.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config
+        )
+        self.model(input_ids=observed, use_cache=False, logits_to_keep=1)
+        seconds = self._now() - start
+        config.max_new_tokens = before
+        length = out.shape[1] - shortest
+        mask = ([1] * NEW_TOKENS + [0] * common.OBSERVED_TOKENS) * self.turns
+        mask = [0] * shortest + mask[: length + observed.shape[1]]
+        row = [0] * len(mask)
+        return Played(seconds, [(row, mask)] * self.sessions)
+
+    def check(self) -> None:
+        """Our log-probabilities are the model's own, by a plain full forward."""
+        assert self.batch is not None
+        tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.5
+        for row in self.batch.rows[:: max(1, self.sessions // 4)]:
+            ids = torch.tensor([row.token_ids], device=self.device)
+            with torch.no_grad():
+                logps = self.model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+            own = logps.gather(1, ids[0, 1:, None])[:, 0].cpu()
+            mask = torch.tensor(row.agent_token_mask[1:]).bool()
+            gap = float((own - torch.tensor(row.logprobs[1:]))[mask].abs().max())
+            if not gap < tolerance:
+                raise SystemExit(f"no ratio: our log-probabilities are off by {gap:.2g}")
+
+    def _now(self) -> float:
+        common.synchronise(self.device)
+        return time.perf_counter()
+
+
+def _durations(start: float, clock: dict[int, float]) -> list[float]:
+    times = [start, *(clock[k] for k in sorted(clock))]
+    return [b - a for a, b in zip(times, times[1:], strict=False)]
+
+
+def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
+    """Play all sides in turn and give the ratios."""
+    print(f"{name}: {bench.sessions} sessions of {bench.turns} turns", flush=True)
+    sides: dict[str, Callable[[], Played]] = {
+        "ours": bench.ours,
+        "trl": bench.trl,
+        "floor": bench.floor,
+    }
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    growth: dict[str, list[float]] = {}
+    played: dict[str, Played] = {}
+    bench.ours()  # the first run allocates
+    bench.check()
+    for _ in range(repeats):
+        for side, play in sides.items():
+            played[side] = play()
+            seconds[side].append(played[side].seconds)
+            common.describe(side, played[side].work, played[side].seconds, bench.model.dtype)
+    ours, trl = played["ours"], played["trl"]
+    common.demand_equal(ours.work, trl.work, "turns, sampled and observed tokens")
+    common.demand_equal(
+        tuple(_seen(ours)), tuple(_seen(trl)), "prompts, observations and their places"
+    )
+    common.demand_equal((ours.sampled,), (played["floor"].sampled,), "sampled tokens")
+    medians = {side: common.median(values) for side, values in seconds.items()}
+    for side in ("ours", "trl"):
+        growth[side] = _growth(played[side].marks)
+        print(f"  {side}: ms per turn, first to last: {_in_ms(played[side].marks)}")
+        print(f"  {side}: last fifth over second fifth of the turns: {growth[side]:.2f}")
+    return {
+        "ours_over_trl": round(medians["trl"] / medians["ours"], 2),
+        "ours_over_floor": round(medians["floor"] / medians["ours"], 2),
+        "ours_tokens_per_second": round(ours.sampled / medians["ours"]),
+        "ours_growth": round(growth["ours"], 2),
+        "trl_growth": round(growth["trl"], 2),
+    }
+
+
+def _seen(played: Played) -> list[list[int]]:
+    """What was observed, with -1 where a token was sampled."""
+    return [
+        [-1 if own else token for token, own in zip(ids, mask, strict=True)]
+        for ids, mask in played.rows
+    ]
+
+
+def _growth(marks: list[float]) -> float:
+    fifth = max(1, len(marks) // 5)
+    return sum(marks[-fifth:]) / sum(marks[fifth : 2 * fifth] or marks[:fifth])
+
+
+def _in_ms(marks: list[float]) -> str:
+    step = max(1, len(marks) // 10)
+    return " ".join(f"{1000 * value:.0f}" for value in marks[::step])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    common.add_common_arguments(parser)
+    parser.add_argument("--turns", type=int, nargs="+", default=[20, 50])
+    parser.add_argument("--sessions", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dtype", default=None, help="float32 (CPU) or bfloat16 (CUDA) if left out")
+    parser.add_argument("--smollm2", action="store_true", help="also SmolLM2-135M, 8 sessions")
+    args = parser.parse_args()
+    common.set_up(args)
+    if args.quick:
+        args.turns, args.sessions, args.repeats = [3], 8, 1
+    default = "bfloat16" if args.device.startswith("cuda") else "float32"
+    dtype = getattr(torch, args.dtype or default)
+    result: dict[str, Any] = {"device": common.device_name(args.device)}
+    print(f"{result['device']}; torch {torch.__version__}")
+    group = min(8, args.sessions)
+    model, tokenizer = common.tiny()
+    for turns in args.turns:
+        bench = Bench(model, tokenizer, args.sessions, group, turns, args.device)
+        values = compare(f"tiny, {turns} turns", bench, args.repeats)
+        suffix = "" if turns == args.turns[0] else f"_{turns}_turns"
+        result[f"ours_over_trl_tiny{suffix}"] = values.pop("ours_over_trl")
+        result |= {f"{key}{suffix}": value for key, value in values.items()}
+    if args.smollm2:
+        model, tokenizer = common.smollm2(dtype)
+        bench = Bench(model, tokenizer, 8, 2, args.turns[0], args.device)
+        values = compare("SmolLM2-135M", bench, 1)
+        result |= {f"{key}_smollm2": value for key, value in values.items()}
+    if args.device.startswith("cuda"):
+        for billions in (0.5, 1.5):
+            model, tokenizer = common.random_llama(billions, args.device, dtype)
+            bench = Bench(model, tokenizer, args.sessions, group, args.turns[0], args.device)
+            values = compare(f"Llama of {billions} B", bench, args.repeats)
+            result |= {f"{key}_{billions}b": value for key, value in values.items()}
+    common.finish(result)
+
+
+if __name__ == "__main__":
+    main()
