@@ -1,0 +1,44 @@
+"""An environment for the tests of workers, in a module of its own that imports no torch."""
+
+import os
+import sys
+import threading
+import time
+from typing import Any, ClassVar
+
+from agentsgym import MultistepEnv
+from agentsgym.envs import Key
+
+
+class MoodyEnv(MultistepEnv):
+    """Counts actions up to `length`; some actions end or block the process that it runs in."""
+
+    config_keys: ClassVar = {
+        "max_steps_per_episode": Key(int, 12, "actions", minimum=1),
+        "error_allowance": Key(int, 99, "mistakes", minimum=0),
+    }
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
+        return {"length": task_data.get("length", 3), "total": 0, "count": 0}
+
+    def _format_prompt(self, state, step):
+        return f"total {state['total']}, step {step}"
+
+    def _step_episode(self, session_id, state, action):
+        if action == "die":
+            os._exit(3)
+        if action == "hang":
+            time.sleep(60)
+        if action == "exit":
+            sys.exit("the environment wants to leave")
+        if action == "unsendable":
+            return state, 0.0, False, {"lock": threading.Lock()}
+        count = state["count"] + 1
+        after = {**state, "total": state["total"] * 31 + len(action), "count": count}
+        info = {
+            "pid": os.getpid(),
+            "open": len(self.active_states),
+            "torch": "torch" in sys.modules,
+            "argv": sys.argv,
+        }
+        return after, float(after["total"] % 7), count >= state["length"], info
