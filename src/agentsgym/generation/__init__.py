@@ -1,24 +1,29 @@
 """Engines that sample actions for many sessions behind one protocol (`agentsgym.types.Engine`).
 
-Importing this package stays light: torch is imported when `EmbeddedEngine` is first asked for.
+Importing this package stays light: torch is imported when `EmbeddedEngine` is first asked for,
+aiohttp when an engine over HTTP is made.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded import EmbeddedEngine
+    from agentsgym.generation.fleet import EngineUnavailable
     from agentsgym.generation.support import UnsupportedModelError
+    from agentsgym.generation.vllm import VLLMEngine
 
-__all__ = ["EmbeddedEngine", "UnsupportedModelError"]
+__all__ = ["EmbeddedEngine", "EngineUnavailable", "UnsupportedModelError", "VLLMEngine"]
+
+_HOMES = {
+    "EmbeddedEngine": "embedded",
+    "EngineUnavailable": "fleet",
+    "UnsupportedModelError": "support",
+    "VLLMEngine": "vllm",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "EmbeddedEngine":
-        from agentsgym.generation.embedded import EmbeddedEngine
-
-        return EmbeddedEngine
-    if name == "UnsupportedModelError":
-        from agentsgym.generation.support import UnsupportedModelError
-
-        return UnsupportedModelError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,65 @@
+"""Whether a vLLM server's log-probabilities are those at the sampling temperature.
+
+vLLM's default, `--logprobs-mode raw_logprobs`, gives those at temperature 1 whatever was sampled;
+importance ratios need `processed_logprobs`. A server does not tell its mode (but in development
+mode), so we ask for the same distribution at two temperatures and compare: where a and b are two
+tokens, logp(a) − logp(b) halves when the temperature doubles, if it was taken into account.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Mode = Literal["processed", "raw", "logits", "flat"]
+
+TEMPERATURES = (1.0, 2.0)
+_TOP = 5
+_FLAT = 0.02  # gap (nats) below which two tokens tell nothing
+_NEAR = 0.2  # share of the gap by which it may miss, for rounding
+
+
+def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
+    """The JSON that asks for the likeliest tokens after `token_id`."""
+    return {
+        "model": model,
+        "prompt": [token_id],
+        "max_tokens": 1,
+        "temperature": temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": 0,
+        "logprobs": _TOP,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        "watermarking": False,
+    }
+
+
+def top_logprobs(answer: Any) -> dict[str, float]:
+    """The likeliest tokens' values of an answer to `probe_body`; empty where there are none."""
+    try:
+        found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+    except (KeyError, IndexError, TypeError):
+        return {}
+    return {token: float(value) for token, value in found.items()} if found else {}
+
+
+def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
+    """The mode that values at the temperatures 1 (`cold`) and 2 (`warm`) come from.
+
+    "flat" where the distribution is too even to tell; then the mode makes no difference either.
+    """
+    if any(value > 1e-3 for value in (*cold.values(), *warm.values())):
+        return "logits"
+    if sum(math.exp(value) for value in cold.values()) > 1.01:
+        return "logits"
+    common = sorted(set(cold) & set(warm), key=lambda token: cold[token])
+    if len(common) < 2:
+        return "flat"
+    before = cold[common[-1]] - cold[common[0]]
+    after = warm[common[-1]] - warm[common[0]]
+    if before < _FLAT:
+        return "flat"
+    return "processed" if abs(after - before / 2) < _NEAR * before else "raw"
