@@ -1,0 +1,108 @@
+"""Random rollouts for the trainer, and the same as the reference takes them."""
+
+import random
+from dataclasses import replace
+
+import torch
+
+from agentsgym.training.samples import make_rollouts
+from agentsgym.types import Rollout, Row, StepSpan
+from training import reference
+
+
+def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
+    """`number` rollouts of one or two rows with one to three steps. The last but one failed, the
+    last one said nothing."""
+    draw = random.Random(seed)
+    result = []
+    for index in range(number):
+        failed, silent = index == number - 2, index == number - 1
+        step = 0
+        parts = []
+        for _ in range(draw.choice(rows)):
+            ids = [draw.randrange(4, vocabulary) for _ in range(draw.randint(2, 5))]
+            mask, spans = [0] * len(ids), []
+            for _ in range(0 if silent else draw.randint(1, 3)):
+                tokens, seen = draw.randint(1, 4), draw.randint(0, 3)
+                spans.append(StepSpan(0, step, len(ids), len(ids) + tokens))
+                ids += [draw.randrange(4, vocabulary) for _ in range(tokens + seen)]
+                mask += [1] * tokens + [0] * seen
+                step += 1
+            mask = [0] * len(mask) if failed else mask
+            zeros = (0.0,) * len(ids)
+            parts.append(Row("", 0, index, tuple(ids), tuple(mask), zeros, zeros, tuple(spans)))
+        error = "boom" if failed else None
+        result.append(Rollout("", 0, index, "", {}, {}, (), tuple(parts), error))
+    return result
+
+
+class Cell:
+    """Rollouts with random advantages of shape (T,) per row, and random log-probabilities of the
+    sampler, the old policy and the reference near the model's own."""
+
+    def __init__(self, model, number=8, seed=0, train_on="rollout", off_policy=True, rows=(1, 2)):
+        generator = torch.Generator().manual_seed(seed)
+
+        def noise(size, scale):
+            return scale * torch.randn(size, generator=generator, dtype=torch.float64)
+
+        self.train_on = train_on
+        self.off_policy = off_policy
+        self.rollouts = []
+        self.advantages = []
+        self.old, self.ref = [], []
+        for rollout in random_rollouts(number, model.config.vocab_size, seed, rows):
+            rows_of = []
+            for row in rollout.rows:
+                with torch.no_grad():
+                    own = reference.log_probabilities(model, list(row.token_ids))[0].double()
+                mask = torch.tensor(row.agent_token_mask, dtype=torch.float64)
+                old = (own + noise(len(own), 0.3)) * mask if off_policy else own * mask
+                sampler = (old + noise(len(own), 0.5)) * mask
+                self.old.append(old)
+                self.ref.append((own + noise(len(own), 0.3)) * mask)
+                self.advantages.append((noise(len(own), 1.0) * mask).numpy())
+                rows_of.append(replace(row, logprobs=tuple(sampler.tolist())))
+            self.rollouts.append(replace(rollout, rows=tuple(rows_of)))
+
+    def for_trainer(self):
+        """The dict that `_generate_and_score_completions` would return."""
+        live = [not r.failed for r in self.rollouts]
+        made = make_rollouts(self.rollouts, self.advantages, live, self.train_on)
+        whole = [row for rollout in self.rollouts for row in rollout.rows]
+        for row in (row for rollout in made for row in rollout.rows):
+            # A row of `train_on="steps"` is the beginning of the row that it was cut from.
+            number = next(
+                n
+                for n, origin in enumerate(whole)
+                if origin.rollout == row.row.rollout
+                and origin.token_ids[: row.length] == row.row.token_ids
+            )
+            row.old_logps = self.old[number][: row.length] if self.off_policy else None
+            row.ref_logps = self.ref[number][: row.length]
+        return {"rollout_index": torch.arange(len(made)), "rollouts": made}
+
+    def for_reference(self):
+        """Lists of `reference.Row`s, live rollouts only."""
+        result, number = [], 0
+        for rollout in self.rollouts:
+            rows = []
+            for row in rollout.rows:
+                steps = [-1] * len(row.token_ids)
+                for span in row.spans:
+                    steps[span.start : span.stop] = [span.step] * span.length
+                rows.append(
+                    reference.Row(
+                        list(row.token_ids),
+                        list(row.agent_token_mask),
+                        self.advantages[number].tolist(),
+                        steps,
+                        list(row.logprobs),
+                        self.old[number].tolist() if self.off_policy else None,
+                        self.ref[number].tolist(),
+                    )
+                )
+                number += 1
+            if not rollout.failed:
+                result.append(rows)
+        return result

@@ -1,0 +1,208 @@
+"""Loss and gradients written from the formulas, in float64, one row at a time by plain autograd.
+
+An independent second opinion: it shares no code with agentsgym, knows no chunks, padding, windows
+or ranks, and takes nothing but plain lists.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Row:
+    """Token ids, 1 on agent tokens, their advantages, the step number of each (any value off
+    agent tokens), and log-probabilities of sampler, old policy and reference (or None)."""
+
+    ids: list[int]
+    mask: list[int]
+    advantages: list[float]
+    steps: list[int]
+    sampler: list[float] | None = None
+    old: list[float] | None = None
+    ref: list[float] | None = None
+
+
+@dataclass
+class Loss:
+    """The formula's settings."""
+
+    kind: str
+    scope: str = "token"
+    low: float = 0.2
+    high: float = 0.2
+    delta: float | None = None
+    cap: float | None = None
+    beta: float = 0.0
+    correct_kl: bool = True
+    entropy: float = 0.0
+    norm: float = 1.0
+    tau: tuple[float, float] = (1.0, 1.05)
+    vespo: tuple[float, float, float, float] = (2.0, 3.0, 3.0, 2.0)
+    temperature: float = 1.0
+
+
+def log_probabilities(model, ids, temperature=1.0):
+    """log p(token t | tokens before t) and the entropy of that distribution, shape (T,); the
+    first token has neither."""
+    logits = model(input_ids=torch.tensor([ids])).logits[0] / temperature
+    table = torch.log_softmax(logits, -1)
+    zero = table.new_zeros(1)
+    chosen = torch.stack([table[t - 1, ids[t]] for t in range(1, len(ids))])
+    entropy = -(table.exp() * table).sum(-1)[:-1]
+    return torch.cat([zero, chosen]), torch.cat([zero, entropy])
+
+
+def loss_of(model, rollouts, settings):
+    """The loss of one optimiser step on `rollouts`, each a list of `Row`s."""
+    counts = [sum(sum(row.mask) for row in rows) for rows in rollouts]
+    live = len(rollouts)
+    total = torch.zeros((), dtype=torch.float64)
+    for rows, tokens in zip(rollouts, counts, strict=True):
+        divisor = {
+            "grpo": live * max(tokens, 1),
+            "sapo": live * max(tokens, 1),
+            "dapo": sum(counts),
+            "cispo": sum(counts),
+            "vespo": sum(counts),
+            "dr_grpo": live * settings.norm,
+            "luspo": live,
+        }[settings.kind]
+        total = total + sum(_token_losses(model, rows, settings)) / divisor
+        if settings.entropy:
+            for row in rows:
+                entropy = log_probabilities(model, row.ids, settings.temperature)[1]
+                mask = torch.tensor(row.mask, dtype=torch.float64)
+                total = total - settings.entropy * (entropy * mask).sum() / sum(counts)
+    return total
+
+
+def _token_losses(model, rows, settings):
+    """The loss of each agent token of a rollout."""
+    spoken = []
+    for row in rows:
+        logps, _ = log_probabilities(model, row.ids, settings.temperature)
+        for t, agent in enumerate(row.mask):
+            if agent:
+                now = logps[t]
+                old = float(now.detach()) if row.old is None else row.old[t]
+                spoken.append((row, t, now, old))
+    differences = [float(now.detach()) - old for _, _, now, old in spoken]
+    for (row, t, now, old), own in zip(spoken, differences, strict=True):
+        if settings.scope == "token":
+            scope = [own]
+        elif settings.scope == "step":
+            scope = [
+                d
+                for (r, k, _, _), d in zip(spoken, differences, strict=True)
+                if r.steps[k] == row.steps[t]
+            ]
+        else:
+            scope = differences
+        value = math.exp(sum(scope) / len(scope))
+        # The value of the scope's ratio with the gradient of the token's own.
+        ratio = value * torch.exp(now - now.detach())
+        yield _one(row, t, now, old, ratio, sum(differences), settings)
+
+
+def _one(row, t, now, old, ratio, summed, s):
+    advantage, size = row.advantages[t], float(ratio.detach())
+    if s.kind == "cispo":
+        loss = -min(size, s.high) * advantage * now
+    elif s.kind == "sapo":
+        tau = s.tau[0] if advantage > 0 else s.tau[1]
+        loss = -4 / tau / (1 + torch.exp(-tau * (ratio - 1))) * advantage
+    elif s.kind == "vespo":
+        k, rate = s.vespo[:2] if advantage >= 0 else s.vespo[2:]
+        whole = math.exp(min(max(summed, math.log(1e-8)), 20.0))
+        loss = -math.exp(rate) * whole**k * math.exp(-rate * whole) * advantage * now
+    else:
+        clipped = min(max(size, 1 - s.low), 1 + s.high)
+        free = ratio if s.delta is None or size <= s.delta else s.delta
+        inside = 1 - s.low <= size <= 1 + s.high
+        bounded = ratio if inside else clipped
+        one, two = free * advantage, bounded * advantage
+        loss = -(one if float(one) <= float(two) else two)
+    loss = torch.as_tensor(loss, dtype=torch.float64)
+    if s.cap is not None and row.sampler is not None:
+        loss = loss * min(math.exp(old - row.sampler[t]), s.cap)
+    if s.beta:
+        gap = row.ref[t] - now
+        kl = torch.exp(gap) - gap - 1
+        loss = loss + s.beta * (kl * ratio if s.correct_kl else kl)
+    return loss
+
+
+def gradient_of(model, rollouts, settings):
+    """Loss and gradient, the latter as one flat float64 vector; the model's own is left alone."""
+    loss = loss_of(model, rollouts, settings)
+    parameters = list(model.parameters())
+    parts = torch.autograd.grad(loss, parameters, allow_unused=True)
+    flat = [
+        (torch.zeros_like(p) if g is None else g).reshape(-1)
+        for p, g in zip(parameters, parts, strict=True)
+    ]
+    return float(loss.detach()), torch.cat(flat)
+
+
+def grpo(rewards_by_group, scaled):
+    """(R − mean) / (std + 1e-4), or without the divisor, for each reward of each group."""
+    result = []
+    for rewards in rewards_by_group:
+        mean = sum(rewards) / len(rewards)
+        deviation = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+        result.append([(r - mean) / (deviation + 1e-4 if scaled else 1.0) for r in rewards])
+    return result
+
+
+def step_return(groups):
+    """Return-to-go minus the mean of others at the same step; `groups[g][i]` lists rewards."""
+    result = []
+    for rollouts in groups:
+        to_go = [[sum(steps[t:]) for t in range(len(steps))] for steps in rollouts]
+        group = []
+        for i, own in enumerate(to_go):
+            numbers = []
+            for t, value in enumerate(own):
+                others = [o[t] for j, o in enumerate(to_go) if j != i and len(o) > t]
+                numbers.append(value - (sum(others) / len(others) if others else 0.0))
+            group.append(numbers)
+        result.append(group)
+    return result
+
+
+def rloo(groups):
+    """Sum of rewards minus the mean sum of the others, on each step."""
+    result = []
+    for rollouts in groups:
+        sums = [sum(steps) for steps in rollouts]
+        group = []
+        for i, steps in enumerate(rollouts):
+            others = [s for j, s in enumerate(sums) if j != i]
+            group.append([sums[i] - sum(others) / len(others)] * len(steps))
+        result.append(group)
+    return result
+
+
+def trial(groups):
+    """`groups[g][i][e]` lists the rewards of episode e; everything is scored."""
+    result = []
+    for rollouts in groups:
+        to_go = [
+            [
+                [sum(steps[t:]) + sum(map(sum, episodes[e + 1 :])) for t in range(len(steps))]
+                for e, steps in enumerate(episodes)
+            ]
+            for episodes in rollouts
+        ]
+        group = []
+        for i, own in enumerate(to_go):
+            episodes = []
+            for e, numbers in enumerate(own):
+                others = [o[e][0] for j, o in enumerate(to_go) if j != i]
+                mean = sum(others) / len(others)
+                episodes.append([q - mean for q in numbers])
+            group.append(episodes)
+        result.append(group)
+    return result

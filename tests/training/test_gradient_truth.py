@@ -1,0 +1,475 @@
+"""The trainer's loss and gradient against an independent reference in float64, and against TRL's.
+
+The grid runs on random rollouts with random advantages per token; the last cells run from playing
+to the gradient. Two processes are in test_two_processes.py.
+"""
+
+import inspect
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from trl import GRPOTrainer
+from trl.trainer.utils import (
+    FusedCausalLMOutput,
+    add_fused_lm_head,
+    shuffle_sequence_dict,
+    split_tensor_dict,
+)
+
+from agentsgym.envs import task_dataset
+from helpers import CountdownEnv
+from training import reference
+from training.cells import Cell
+
+LOSSES = ("grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
+SCOPES = ("token", "step", "rollout")
+NORM = 37
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def make_exact(make_trainer, tiny_llama):
+    """A trainer in float64 whose generation is what the test says."""
+    tiny_llama.double()
+
+    def make(cell=None, epsilon_high=0.3, **options):
+        if options.get("loss_type") == "dr_grpo":
+            options["loss_norm_tokens"] = NORM
+        trainer = make_trainer(model=tiny_llama, epsilon=0.2, epsilon_high=epsilon_high, **options)
+        trainer.model.train()
+        if cell is not None:
+            trainer._generate_and_score_completions = lambda inputs: cell.for_trainer()
+        return trainer
+
+    return make
+
+
+def window(trainer):
+    """Loss and gradient of the micro-batches of one optimiser step."""
+    trainer.model.zero_grad()
+    size = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+    rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()][:size]
+    loss = sum(
+        float(trainer.training_step(trainer.model, rows))
+        for _ in range(trainer.args.gradient_accumulation_steps)
+    )
+    return loss, torch.cat([p.grad.reshape(-1) for p in trainer.model.parameters()])
+
+
+def settings_of(trainer, **changes):
+    """The reference's settings for a trainer's arguments."""
+    args = trainer.args
+    settings = reference.Loss(
+        args.loss_type,
+        args.ratio_scope,
+        args.epsilon,
+        args.epsilon_high,
+        delta=args.delta,
+        cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
+        entropy=args.entropy_coef,
+        norm=NORM,
+        temperature=args.temperature,
+    )
+    return replace(settings, **changes)
+
+
+def distance(one, other):
+    return float((one - other).norm() / other.norm())
+
+
+def agrees(trainer, cell, **changes):
+    """Assert that loss and gradient are the reference's."""
+    loss, gradient = window(trainer)
+    expected, truth = reference.gradient_of(
+        trainer.model, cell.for_reference(), settings_of(trainer, **changes)
+    )
+    assert truth.norm() > 1e-3
+    assert distance(gradient, truth) < TOLERANCE
+    assert loss == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+BINARY = (("rollout", "steps"), (1, 2), ("right", "left"), (True, False))
+# Of each loss's three cells two have a binary factor's first value and one the other: for each
+# factor the number of that one, found by search.
+ODD = ("1101", "2111", "1120", "2010", "0212", "2201", "0202")
+GRID = [
+    (loss, scope, *(values[odd == str(k)] for values, odd in zip(BINARY, odds, strict=True)))
+    for loss, odds in zip(LOSSES, ODD, strict=True)
+    for k, scope in enumerate(SCOPES)
+]
+"""(loss, scope, train_on, accumulation steps, padding side, off-policy)"""
+
+
+def test_the_grid_holds_every_pair_of_values():
+    values = [sorted({cell[k] for cell in GRID}, key=str) for k in range(6)]
+    assert [len(v) for v in values] == [7, 3, 2, 2, 2, 2]
+    for a, b in itertools.combinations(range(6), 2):
+        assert {(c[a], c[b]) for c in GRID} == set(itertools.product(values[a], values[b]))
+
+
+@pytest.mark.parametrize(("loss", "scope", "train_on", "accumulation", "side", "off"), GRID)
+def test_grid(
+    make_exact, chat_tokenizer, tiny_llama, loss, scope, train_on, accumulation, side, off
+):
+    cell = Cell(tiny_llama.double(), 8, seed=LOSSES.index(loss), train_on=train_on, off_policy=off)
+    trainer = make_exact(
+        cell,
+        loss_type=loss,
+        ratio_scope=scope,
+        train_on=train_on,
+        per_device_train_batch_size=8 // accumulation,
+        gradient_accumulation_steps=accumulation,
+        num_iterations=2 if off else 1,
+        max_tokens_per_forward=60,
+    )
+    trainer._tokenizer.padding_side = side
+    try:
+        agrees(trainer, cell)
+    finally:
+        trainer._tokenizer.padding_side = "right"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delta": 1.4},
+        {"entropy_coef": 0.1},
+        {"sampler_correction": "none"},
+        {"temperature": 0.7},
+        {"beta": 0.1},
+        {"beta": 0.1, "ratio_scope": "step", "use_bias_correction_kl": False},
+    ],
+    ids=str,
+)
+def test_other_terms(make_exact, tiny_llama, options):
+    options = dict(options)
+    beta = options.pop("beta", 0.0)
+    cell = Cell(tiny_llama.double(), 8)
+    trainer = make_exact(cell, num_iterations=2, loss_type="dapo", **options)
+    trainer.objective = replace(trainer.objective, beta=beta)
+    agrees(trainer, cell, beta=beta, correct_kl=trainer.args.use_bias_correction_kl)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_training_on_steps_gives_the_gradient_of_training_on_rollouts(make_exact, tiny_llama, loss):
+    gradients = []
+    for train_on in ("rollout", "steps"):
+        cell = Cell(tiny_llama.double(), 8, train_on=train_on)
+        trainer = make_exact(
+            cell, loss_type=loss, train_on=train_on, ratio_scope="rollout", num_iterations=2
+        )
+        gradients.append(window(trainer)[1])
+    assert distance(*gradients) < TOLERANCE
+
+
+def shift_mask(made):
+    """Every agent token moves one to the right."""
+    for rollout in made["rollouts"]:
+        for row in rollout.rows:
+            mask = row.row.agent_token_mask
+            row.row = replace(row.row, agent_token_mask=(0, *mask[:-1]))
+    return made
+
+
+def shift_advantages(made):
+    for rollout in made["rollouts"]:
+        for row in rollout.rows:
+            row.advantages = torch.roll(torch.tensor(row.advantages), 1).numpy()
+    return made
+
+
+def drop_row(made):
+    rollout = next(r for r in made["rollouts"] if len(r.rows) > 1)
+    rollout.rows.pop()
+    return made
+
+
+def revive(made):
+    """A failed rollout counts in the denominators."""
+    for rollout in made["rollouts"]:
+        rollout.live = True
+    return made
+
+
+@pytest.mark.parametrize("mutate", [shift_mask, shift_advantages, drop_row, revive])
+@pytest.mark.parametrize("train_on", ["rollout", "steps"])
+def test_a_mistake_is_seen(make_exact, tiny_llama, mutate, train_on):
+    cell = Cell(tiny_llama.double(), 8, train_on=train_on)
+    trainer = make_exact(cell, num_iterations=2, loss_type="grpo", train_on=train_on)
+    made = cell.for_trainer
+    cell.for_trainer = lambda: mutate(made())
+    _, gradient = window(trainer)
+    _, truth = reference.gradient_of(trainer.model, cell.for_reference(), settings_of(trainer))
+    assert distance(gradient, truth) > 1e-2
+
+
+# -- from playing to the gradient -----------------------------------------------------------------
+
+
+def rewards_by_step(trainer, rollouts):
+    """(group, index) → rewards per episode, from what was played."""
+    return {
+        (r.rollout.group, r.rollout.index): [
+            [step.reward for step in episode.steps] for episode in r.rollout.episodes
+        ]
+        for r in rollouts
+    }
+
+
+def by_reference(estimator, played, scaled):
+    """(group, index) → numbers per episode and step."""
+    groups = sorted({group for group, _ in played})
+    members = {g: sorted(i for group, i in played if group == g) for g in groups}
+    nested = [[played[g, i] for i in members[g]] for g in groups]
+    if estimator == "grpo":
+        final = [
+            [sum(map(sum, episodes)) / len(episodes) for episodes in group] for group in nested
+        ]
+        numbers = [
+            [[[a] * len(e) for e in episodes] for a, episodes in zip(values, group, strict=True)]
+            for values, group in zip(reference.grpo(final, scaled), nested, strict=True)
+        ]
+    elif estimator == "trial":
+        numbers = reference.trial(nested)
+    else:
+        flat = [[episodes[0] for episodes in group] for group in nested]
+        found = getattr(reference, estimator)(flat)
+        numbers = [[[steps] for steps in group] for group in found]
+    return {(g, i): numbers[a][b] for a, g in enumerate(groups) for b, i in enumerate(members[g])}
+
+
+def as_reference(rollouts, numbers, old=None):
+    result = []
+    for r in rollouts:
+        rows = []
+        for row in r.rollout.rows:
+            advantages, steps = [0.0] * len(row.token_ids), [-1] * len(row.token_ids)
+            for span in row.spans:
+                value = numbers[r.rollout.group, r.rollout.index][span.episode][span.step]
+                advantages[span.start : span.stop] = [value] * span.length
+                steps[span.start : span.stop] = [(span.episode, span.step)] * span.length
+            rows.append(
+                reference.Row(
+                    list(row.token_ids),
+                    list(row.agent_token_mask),
+                    advantages,
+                    steps,
+                    list(row.logprobs),
+                    None if old is None else old[row.token_ids],
+                )
+            )
+        result.append(rows)
+    return result
+
+
+END_TO_END = [
+    ("grpo", "grpo", "rollout", 1, 1),
+    ("grpo", "dapo", "steps", 2, 1),
+    ("rloo", "luspo", "rollout", 2, 2),
+    ("step_return", "dr_grpo", "steps", 1, 2),
+    ("step_return", "cispo", "rollout", 1, 2),
+    ("trial", "dapo", "rollout", 1, 2),
+]
+
+
+class LettersEnv(CountdownEnv):
+    """Each step earns by what was said, so that steps of a group differ."""
+
+    def _step_episode(self, session_id, state, action):
+        state, _, done, info = super()._step_episode(session_id, state, action)
+        return state, sum(map(ord, action)) % 7 / 7, done, info
+
+
+@pytest.mark.parametrize(
+    ("estimator", "loss", "train_on", "accumulation", "iterations"), END_TO_END
+)
+def test_from_playing_to_the_gradient(
+    make_exact, chat_tokenizer, estimator, loss, train_on, accumulation, iterations
+):
+    from agentsgym import register
+
+    register("Letters", LettersEnv)
+    trials = {"episodes_per_trial": 2, "carry": "full"} if estimator == "trial" else {}
+    env = LettersEnv(chat_tokenizer, trials)
+    trainer = make_exact(
+        env=env,
+        dataset=task_dataset(env, [{"rewards": [0.0] * (1 + k % 3)} for k in range(4)]),
+        advantage_estimator=estimator,
+        loss_type=loss,
+        train_on=train_on,
+        per_device_train_batch_size=8 // accumulation,
+        gradient_accumulation_steps=accumulation,
+        num_iterations=iterations,
+    )
+    scaled = loss == "grpo"
+    trainer.args.scale_rewards = "group" if scaled else "none"
+    loss_value, gradient = window(trainer)
+    rollouts = [r for micro in trainer._buffered_inputs for r in micro["rollouts"]]
+    assert len(rollouts) == 8
+    numbers = by_reference(estimator, rewards_by_step(trainer, rollouts), scaled)
+    settings = settings_of(trainer)
+    expected, truth = reference.gradient_of(
+        trainer.model, as_reference(rollouts, numbers), settings
+    )
+    assert distance(gradient, truth) < TOLERANCE
+    assert loss_value == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    if iterations == 1:
+        return
+    # The same rollouts again, after the weights have moved.
+    with torch.no_grad():
+        old = {
+            row.token_ids: reference.log_probabilities(trainer.model, list(row.token_ids))[
+                0
+            ].tolist()
+            for r in rollouts
+            for row in r.rollout.rows
+        }
+        generator = torch.Generator().manual_seed(1)
+        for p in trainer.model.parameters():
+            p.add_(0.05 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    _, gradient = window(trainer)
+    _, truth = reference.gradient_of(trainer.model, as_reference(rollouts, numbers, old), settings)
+    assert distance(gradient, truth) < TOLERANCE
+
+
+# -- against TRL ----------------------------------------------------------------------------------
+
+
+def padded(parts, left=False):
+    length = max(map(len, parts))
+    rows = [
+        [0] * (length - len(p)) + list(p) if left else list(p) + [0] * (length - len(p))
+        for p in parts
+    ]
+    return torch.tensor(rows)
+
+
+def for_trl(rows):
+    """TRL's batch of reference rows: prompts padded on the left, completions on the right."""
+    starts = [row.mask.index(1) if 1 in row.mask else 1 for row in rows]
+
+    def completions(name):
+        return padded([getattr(row, name)[s:] for row, s in zip(rows, starts, strict=True)])
+
+    prompts = [row.ids[:s] for row, s in zip(rows, starts, strict=True)]
+    return {
+        "prompt_ids": padded(prompts, left=True),
+        "prompt_mask": padded([[1] * len(p) for p in prompts], left=True),
+        "completion_ids": completions("ids"),
+        "completion_mask": padded(
+            [[1] * len(row.ids[s:]) for row, s in zip(rows, starts, strict=True)]
+        ),
+        "tool_mask": completions("mask"),
+        "advantages": completions("advantages"),
+        "old_per_token_logps": completions("old"),
+        "ref_per_token_logps": completions("ref"),
+        "num_items_in_batch": torch.tensor(float(sum(sum(row.mask) for row in rows))),
+    }
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scope", ["token", "rollout"])
+def test_our_loss_is_trls_where_both_apply(make_exact, tiny_llama, loss, scope):
+    """One row per rollout, none failed. TRL's "sequence" level is our scope "rollout" where the
+    advantage is the same on all tokens of a rollout; KL is compared at token level, because TRL's
+    correction then has the sequence's ratio also in the gradient."""
+    cell = Cell(tiny_llama.double(), 8, rows=(1,))
+    cell.rollouts = [r for r in cell.rollouts if r.agent_tokens]
+    for name in ("advantages", "old", "ref"):
+        setattr(cell, name, getattr(cell, name)[: len(cell.rollouts)])
+    if scope == "rollout":
+        cell.advantages = [0 * a + (-1) ** k * (k + 1) for k, a in enumerate(cell.advantages)]
+        cell.advantages = [
+            a * r.rows[0].agent_token_mask
+            for a, r in zip(cell.advantages, cell.rollouts, strict=True)
+        ]
+    trainer = make_exact(
+        cell, loss_type=loss, ratio_scope=scope, num_iterations=2, sampler_correction="none"
+    )
+    beta = 0.1 if scope == "token" else 0.0
+    trainer.objective = replace(trainer.objective, beta=beta)
+    loss_value, ours = window(trainer)
+    trainer.beta = beta
+    trainer.importance_sampling_level = {"token": "token", "rollout": "sequence"}[scope]
+    trainer.max_completion_length = NORM
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.zero_grad()
+    (rows,) = zip(*cell.for_reference(), strict=True)
+    value = GRPOTrainer._compute_loss(trainer, trainer.model, for_trl(rows))
+    value.backward()
+    theirs = torch.cat([p.grad.reshape(-1) for p in trainer.model.parameters()])
+    assert distance(ours, theirs) < TOLERANCE
+    assert loss_value == pytest.approx(float(value.detach()), rel=1e-4)
+
+
+# -- TRL's private shapes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_prepare_inputs", ["self", "generation_batch"]),
+        ("_generate_and_score_completions", ["self", "inputs"]),
+        ("_compute_loss", ["self", "model", "inputs"]),
+        ("training_step", ["self", "model", "inputs", "num_items_in_batch"]),
+        ("_get_train_sampler", ["self", "dataset"]),
+        ("_set_signature_columns_if_needed", ["self"]),
+        ("_save_checkpoint", ["self", "model", "trial"]),
+        ("log", ["self", "logs", "start_time"]),
+    ],
+)
+def test_signatures_that_we_override(name, parameters):
+    assert list(inspect.signature(getattr(GRPOTrainer, name)).parameters) == parameters
+
+
+def test_trl_shuffles_and_splits_what_we_hand_over():
+    """A tensor first, then lists; `split_tensor_dict` takes equal parts."""
+    batch = {"rollout_index": torch.arange(6), "rollouts": list("abcdef")}
+    mixed = shuffle_sequence_dict(batch)
+    assert ["abcdef"[i] for i in mixed["rollout_index"]] == mixed["rollouts"]
+    parts = split_tensor_dict(mixed, 3)
+    assert [len(part["rollouts"]) for part in parts] == [2, 2, 2]
+    assert sorted(r for part in parts for r in part["rollouts"]) == list("abcdef")
+
+
+def test_prepare_inputs_generates_once_and_hands_out_each_rollout_once_per_iteration(
+    make_exact, tiny_llama
+):
+    made = []
+    cell = Cell(tiny_llama.double(), 8)
+    trainer = make_exact(
+        per_device_train_batch_size=4, gradient_accumulation_steps=2, num_iterations=2
+    )
+
+    def generate(inputs):
+        made.append(cell.for_trainer())
+        return made[-1]
+
+    trainer._generate_and_score_completions = generate
+    seen = []
+    for step in range(5):
+        trainer._step = step
+        seen += [sorted(int(i) for i in trainer._prepare_inputs([])["rollout_index"])]
+    assert len(made) == 2
+    assert sorted(seen[0] + seen[1]) == sorted(seen[2] + seen[3]) == list(range(8))
+    assert seen[:2] == seen[2:4]
+
+
+def test_the_fused_head_gives_shifted_logprobs_and_entropies(tiny_llama):
+    model = tiny_llama.double()
+    add_fused_lm_head(model, temperature=0.5, outputs=("log_probs", "entropy"))
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 0]])
+    labels = torch.tensor([[-100, 6, -100, 8], [-100, -100, -100, -100]])
+    attention = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    out = model(input_ids=ids, attention_mask=attention, labels=labels, fused_lm_head=True)
+    assert isinstance(out, FusedCausalLMOutput)
+    assert out.log_probs.shape == out.entropy.shape == (2, 3)
+    logps, entropies = reference.log_probabilities(model, [5, 6, 7, 8], 0.5)
+    for t in (1, 3):
+        assert float(out.log_probs[0, t - 1].detach()) == pytest.approx(float(logps[t].detach()))
+        assert float(out.entropy[0, t - 1].detach()) == pytest.approx(float(entropies[t].detach()))
+    assert not out.log_probs[1].any() and float(out.log_probs[0, 1].detach()) == 0.0
+    out.log_probs[1].sum().backward()
+    assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
