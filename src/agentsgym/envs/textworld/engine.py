@@ -1,6 +1,7 @@
 """Games played in the real engine: `textworld` over its own Z-machine interpreter."""
 
 import re
+import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +49,9 @@ class Game:
                 intermediate_reward=True,
                 facts=True,
             )
-            self._env = textworld.start(game_file, infos)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # jericho's: it knows the game by no checksum
+                self._env = textworld.start(game_file, infos)
             weakref.finalize(self, self._env.close).atexit = False
             self.view = _view(self._env.reset())
 

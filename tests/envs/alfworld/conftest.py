@@ -1,0 +1,34 @@
+"""One generated game of each task type, shared by the folder's tests."""
+
+import pytest
+
+pytest.importorskip("alfworld", reason="needs the extra agentsgym[alfworld]")
+pytest.importorskip("fast_downward", reason="needs the extra agentsgym[alfworld]")
+
+from agentsgym.envs.alfworld import TASK_TYPES
+from agentsgym.envs.alfworld.games import generated_tasks
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("alfworld")
+
+
+@pytest.fixture(scope="session")
+def tasks(cache_dir):
+    """Task data by task type."""
+    made = generated_tasks(cache_dir, "train", list(TASK_TYPES), 6)
+    return {task["task_type"]: task for task in made}
+
+
+@pytest.fixture
+def task(tasks):
+    return tasks["pick_and_place_simple"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _end_workers():
+    yield
+    from agentsgym.rollout.workers import stop_workers
+
+    stop_workers()

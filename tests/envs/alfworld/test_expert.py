@@ -1,0 +1,51 @@
+"""The planner as an agent."""
+
+import pytest
+
+import agentsgym
+from agentsgym import ScriptedAgent
+from agentsgym.envs.alfworld import ExpertAgent
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_it_wins_every_type_in_the_fewest_steps_known(tasks, count):
+    env = agentsgym.make("ALFWorld", None, {"workers": count})
+    batch = env.run_trial(list(tasks.values()), ExpertAgent())
+    assert batch["final_rewards"] == [1.0] * 6, [r.error for r in batch.rollouts]
+    steps = [len(rollout.episodes[0].steps) for rollout in batch.rollouts]
+    assert steps == [env.reference_steps(task) for task in tasks.values()]
+    assert [env.reference_score(task) for task in tasks.values()] == [1.0] * 6
+
+
+def test_it_plans_anew_after_what_others_did(task):
+    expert = ExpertAgent()
+    env = agentsgym.make("ALFWorld", None, {"workers": 0})
+    detours = iter(["help", "nonsense", "inventory"])
+
+    def detour_first(messages):
+        command = next(detours, None)
+        return command or expert.get_action(messages, None)[0]
+
+    batch = env.run_trial([task], ScriptedAgent(detour_first))
+    assert batch["final_rewards"] == [1.0]
+    steps = len(batch.rollouts[0].episodes[0].steps)
+    assert steps == 3 + env.reference_steps(task)
+
+
+def test_with_tags_and_from_other_environment_objects(task):
+    first = agentsgym.make("ALFWorld", None, {"action_tags": True})
+    batch = agentsgym.make("ALFWorld", None, {"action_tags": True}).run_trial(
+        [task], ExpertAgent(first)
+    )
+    assert batch["final_rewards"] == [1.0]
+    assert batch["final_completion_messages"][0][1]["content"].startswith("<action>")
+
+
+def test_a_plan_beyond_the_limit_scores_nothing(task):
+    env = agentsgym.make("ALFWorld", None, {"max_steps_per_episode": 2})
+    assert env.reference_score(task) == 0.0
+
+
+def test_a_conversation_of_no_session_is_refused():
+    with pytest.raises(LookupError, match="running ALFWorld sessions"):
+        ExpertAgent().get_action([{"role": "user", "content": "hello"}], None)

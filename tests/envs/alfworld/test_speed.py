@@ -1,0 +1,70 @@
+"""The speed patch changes nothing but the time."""
+
+import hashlib
+import random
+import time
+
+import pytest
+
+from agentsgym.envs.alfworld import speed
+from agentsgym.envs.alfworld.engine import Engine
+
+LEAST = 15
+
+
+def play(engine, tasks, steps):
+    """A hash of the transcripts of random and of planned games, and the CPU seconds per step."""
+    digest, seconds, count = hashlib.sha256(), 0.0, 0
+    for kind, task in tasks.items():
+        rng = random.Random(kind)
+        view = engine.start(task["game_file"])
+        digest.update(repr(view).encode())
+        for _ in range(steps):
+            command = rng.choice([*view.commands, *_useful(view.commands) * 5, "juggle"])
+            began = time.process_time()
+            view = engine.step(command)
+            seconds += time.process_time() - began
+            count += 1
+            digest.update(repr((command, view)).encode())
+            if view.won:
+                break
+    return digest.hexdigest(), seconds / count
+
+
+def _useful(commands):
+    return [c for c in commands if c.split()[0] not in ("go", "look", "help", "inventory")]
+
+
+def test_same_transcript_and_at_least_fifteen_times_faster(tasks):
+    ours, stock = Engine(), Engine(fast=False)
+    play(ours, tasks, 12)
+    fast_hash, fast = play(ours, tasks, 12)
+    stock_hash, slow = play(stock, tasks, 12)
+    assert fast_hash == stock_hash
+    assert slow / fast >= LEAST, f"{1 / fast:.0f} steps/s against {1 / slow:.0f}"
+
+
+def test_plans_are_the_same(tasks):
+    ours, stock = Engine(), Engine(fast=False)
+    for task in list(tasks.values())[:2]:
+        assert ours.start(task["game_file"], planning=True) == stock.start(
+            task["game_file"], planning=True
+        )
+
+
+def test_the_stock_engine_is_left_as_it_is():
+    from textworld.envs.pddl import textgen
+
+    before = textgen.deepcopy
+    Engine()
+    assert textgen.deepcopy is before
+    assert before.__module__ == "copy"
+
+
+def test_an_unknown_version_runs_unpatched_with_a_warning(monkeypatch):
+    monkeypatch.setattr(speed, "KNOWN_VERSIONS", {"textworld": {"0.1"}})
+    with pytest.warns(RuntimeWarning, match=r"does not know textworld 1\.\d"):
+        patch = speed.SpeedPatch()
+    assert not patch.active
+    patch.apply()
+    patch.restore()

@@ -1,0 +1,148 @@
+"""TextWorld games by seed: made by tw-make, played, won, refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import agentsgym
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError
+from agentsgym.envs.textworld.engine import tidy
+from agentsgym.envs.textworld.games import distinct_seeds, ensure_games, fingerprint
+from agentsgym.envs.textworld.recipe import SIZES, recipe
+
+
+@pytest.fixture
+def make(cache_dir):
+    def made(tokenizer=None, **config):
+        given = {"cache_dir": cache_dir, "workers": 0, **config}
+        return agentsgym.make("TextWorld", tokenizer, given)
+
+    return made
+
+
+@pytest.mark.parametrize("kind", list(SIZES))
+def test_every_kind_is_made_and_won_by_its_walkthrough(make, kind):
+    env = make(kind=kind)
+    commands = env.walkthrough({"seed": 1})
+    batch = env.run_trial([{"seed": 1}], ScriptedAgent(commands))
+    episode = batch.rollouts[0].episodes[0]
+    assert episode.win and episode.stop_reason == "win"
+    assert episode.reward == pytest.approx(env.reference_score({"seed": 1})) == 1.0
+    assert [step.malformed for step in episode.steps] == [False] * len(commands)
+
+
+def test_rollouts_have_the_masks_of_the_specification(make, chat_tokenizer):
+    env = make(chat_tokenizer, kind="simple", workers=1)
+    commands = env.walkthrough({"seed": 1})
+    batch = env.run_trial([{"seed": 1}], ScriptedAgent(commands))
+    ids, mask = batch["completion_ids"][0], batch["action_mask"][0]
+    assert len(ids) == len(mask) == len(batch["logprobs"][0])
+    assert mask[0] == mask[-1] == 1
+    said = chat_tokenizer.decode([i for i, on in zip(ids, mask, strict=True) if on])
+    assert said == "".join(commands)
+    assert set(batch["logprobs"][0]) == {0.0}
+    assert len(batch["step_rewards"][0]) == len(commands)
+    assert sum(batch["step_rewards"][0]) == pytest.approx(1.0)
+    assert sum(r > 0 for r in batch["step_rewards"][0]) > 3
+
+
+def test_what_steps_earn(make):
+    commands = make().walkthrough({"seed": 1})
+    script = ScriptedAgent(["inventory", commands[0], "look", *commands[1:]])
+    score = make().run_trial([{"seed": 1}], script)["step_rewards"][0]
+    progress = make(reward="progress").run_trial([{"seed": 1}], script)["step_rewards"][0]
+    win = make(reward="win").run_trial([{"seed": 1}], script)["step_rewards"][0]
+    assert score == win == [0.0] * (len(commands) + 1) + [1.0]
+    assert progress == [0.0, 1.0, 0.0] + [1.0] * (len(commands) - 1)
+
+
+def test_what_is_not_admissible_never_reaches_the_engine(make):
+    env = make(error_allowance=9)
+    commands = env.walkthrough({"seed": 1})
+    hostile = ["quit", "restart", "save", "undo", "", "look. inventory", "x" * 50_000]
+    batch = env.run_trial([{"seed": 1}], ScriptedAgent([*hostile, *commands]))
+    episode = batch.rollouts[0].episodes[0]
+    assert [step.malformed for step in episode.steps[: len(hostile)]] == [True] * len(hostile)
+    assert episode.messages[2]["content"].startswith("You can't do that now.")
+    assert episode.reward == 1.0
+
+
+def test_prompts_hold_the_story_and_nothing_else(make):
+    batch = make().run_trial([{"seed": 1}], ScriptedAgent(["look", "juggle"]))
+    messages = batch["final_completion_messages"][0]
+    first, second = messages[0]["content"], messages[2]["content"]
+    assert first.startswith("You are in a text adventure.")
+    for text in (first, second):
+        assert "$$" not in text and "\n>" not in text and "\n\n\n" not in text
+        assert "Admissible commands: " in text
+    assert tidy("\n\nYou see.\n\n\n\n>    -= Hall =-0/1") == "You see."
+
+
+def test_sessions_side_by_side_and_in_workers_are_as_alone(make):
+    tasks = [{"seed": seed} for seed in (0, 1, 1, 2)]
+    script = ScriptedAgent(["look", "inventory", "look", "juggle"])
+    here = make().run_trial(tasks, script)
+    there = make(workers=2).run_trial(tasks, script)
+    assert here["final_completion_messages"] == there["final_completion_messages"]
+    assert [s.info for r in here.rollouts for s in r.episodes[0].steps] == [
+        s.info for r in there.rollouts for s in r.episodes[0].steps
+    ]
+    assert here["final_completion_messages"][1] == here["final_completion_messages"][2]
+
+
+def test_an_old_state_can_be_gone_on_from(make):
+    env = make()
+    start = env._initialize_episode("s", {"seed": 1})
+    command = env.walkthrough({"seed": 1})[0]
+    once, *_ = env._step_episode("s", start, command)
+    env._step_episode("s", once, "look")
+    again, *_ = env._step_episode("s", start, command)
+    assert (again.text, again.commands) == (once.text, once.commands)
+
+
+def test_training_and_evaluation_games_differ(make, cache_dir):
+    env = make(train_tasks=2, eval_tasks=1)
+    train = [row["task_data"]["seed"] for row in env.get_train_dataset()]
+    held_out = [row["task_data"]["seed"] for row in env.get_eval_dataset()]
+    assert (train, held_out) == ([0, 1], [2])
+    files = ensure_games(Path(cache_dir), recipe("custom", {}), [0, 1, 2])
+    assert len({fingerprint(file) for file in files}) == 3
+
+
+def test_seeds_with_the_same_game_count_once(make, cache_dir, monkeypatch):
+    from agentsgym.envs.textworld import games
+
+    monkeypatch.setattr(games, "fingerprint", lambda path: "the only game")
+    monkeypatch.setattr(games, "_MAX_ROUNDS", 1)
+    root = Path(cache_dir)
+    assert distinct_seeds(root, recipe("custom", {}), 2, held_out=False) == [0]
+    assert distinct_seeds(root, recipe("custom", {}), 1, held_out=True) == []
+
+
+def test_the_same_seed_makes_the_same_game_whatever_the_hash_seed(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.setitem(os.environ, "PYTHONHASHSEED", "4")
+    folders = (Path(cache_dir), tmp_path)
+    marks = [fingerprint(ensure_games(f, recipe("cooking", {}), [1])[0]) for f in folders]
+    assert marks[0] == marks[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"kind": "chess"}, "kind"),
+        ({"kind": "simple", "rooms": 3}, "'rooms' is no setting of simple games"),
+        ({"kind": "cooking", "rooms": 2}, "must be one of"),
+        ({"level": 3}, "'level' is no setting of custom games, which have rooms"),
+    ],
+)
+def test_sizes_are_checked(make, config, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**config)
+
+
+def test_tasks_are_checked(make):
+    batch = make().run_trial([{}, {"game_file": "/no/such.z8"}], ScriptedAgent(["x"]))
+    assert "needs a 'seed' or a 'game_file'" in batch.rollouts[0].error
+    assert "there is no game /no/such.z8" in batch.rollouts[1].error
