@@ -103,6 +103,27 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     engine_capacity: int = field(
         default=256, metadata={"help": "Sessions that the embedded engine samples at once."}
     )
+    engine_urls: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Base URLs of running vLLM servers that sample the actions; empty: the "
+            "embedded engine."
+        },
+    )
+    max_staleness: int | None = field(
+        default=None,
+        metadata={
+            "help": "Rollouts whose weights are more generations old than this are dropped; None: "
+            "none is, the sampler's ratio corrects them."
+        },
+    )
+    generate_ahead: bool = field(
+        default=False,
+        metadata={
+            "help": "Play the next generation on the vLLM servers while the optimiser works, one "
+            "generation behind; sampler_correction corrects for it."
+        },
+    )
     min_signal_share: float = field(
         default=0.02,
         metadata={
@@ -155,7 +176,18 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError("loss_type 'dr_grpo' needs loss_norm_tokens or max_rollout_tokens")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be positive in training, got {self.temperature}")
+        self._check_staleness()
         check_estimator(self.advantage_estimator, self.estimator_options, self.allow_imports)
+
+    def _check_staleness(self) -> None:
+        if self.max_staleness is not None and self.max_staleness < 0:
+            raise ValueError(f"max_staleness must be at least 0, got {self.max_staleness}")
+        if not self.generate_ahead:
+            return
+        if self.sampler_correction == "none":
+            raise ValueError("generate_ahead needs sampler_correction: rollouts are not on-policy")
+        if self.max_staleness == 0:
+            raise ValueError("generate_ahead plays one generation behind, max_staleness=0 drops it")
 
     def _check_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)

@@ -1,14 +1,16 @@
 """Where the trainer's rollouts come from: places in the batch, seeds, the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.trial import session_seed
 from agentsgym.rollout import Place, play
+from agentsgym.training.ahead import Ahead
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
+from agentsgym.training.staleness import drop_stale
 from agentsgym.types import Engine, Rollout, SamplingParams
 
 
@@ -19,11 +21,21 @@ class Player:
     run plays what it would have played.
     """
 
-    def __init__(self, engine: Engine, envs: EnvPool, args: GRPOEnvConfig, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        envs: EnvPool,
+        args: GRPOEnvConfig,
+        ranks: Ranks,
+        push: Callable[[int], None],
+    ) -> None:
+        """`push(step)` makes the engine sample from the weights as they are now."""
         self.engine = engine
         self.envs = envs
         self._args = args
         self._ranks = ranks
+        self._push = push
+        self._ahead = Ahead(self._play_training)
 
     def train_places(self, inputs: Sequence[Mapping[str, Any]], step: int) -> list[Place]:
         """A place for each local row. TRL repeats a task `num_generations` times over the slices
@@ -51,7 +63,30 @@ class Player:
         ]
 
     def train(self, places: Sequence[Place], step: int) -> list[Rollout]:
-        """Play with the training's sampling."""
+        """Play with the training's sampling, or take what was played ahead. Rollouts that are too
+        old come back as failed."""
+        rollouts = self._ahead.take(places)
+        self._push(step)
+        if rollouts is None:
+            rollouts = self._play_training(places)
+        args = self._args
+        return drop_stale(rollouts, step, args.steps_per_window, args.max_staleness)
+
+    def train_ahead(self, places: Sequence[Place]) -> None:
+        """Begin to play what `train` will be asked for next, with the weights that it pushed."""
+        self._ahead.start(places)
+
+    def evaluate(self, places: Sequence[Place], step: int) -> list[Rollout]:
+        """Play with the evaluation's own sampling."""
+        args = self._args
+        sampling = SamplingParams(
+            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
+        )
+        self._ahead.wait()
+        self._push(step)
+        return self._play(places, sampling)
+
+    def _play_training(self, places: Sequence[Place]) -> list[Rollout]:
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens,
@@ -60,22 +95,8 @@ class Player:
             args.top_k,
             tuple(args.stop_strings),
         )
-        return self._play(places, sampling, step)
+        return self._play(places, sampling)
 
-    def evaluate(self, places: Sequence[Place], step: int) -> list[Rollout]:
-        """Play with the evaluation's own sampling."""
-        args = self._args
-        sampling = SamplingParams(
-            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
-        )
-        return self._play(places, sampling, step)
-
-    def _play(self, places: Sequence[Place], sampling: SamplingParams, step: int) -> list[Rollout]:
-        # The weights changed since the engine last read anything.
-        reset = getattr(self.engine, "reset", None)
-        if reset is not None:
-            reset()
-        if hasattr(self.engine, "policy_version"):
-            self.engine.policy_version = step
+    def _play(self, places: Sequence[Place], sampling: SamplingParams) -> list[Rollout]:
         agent = DirectOutputAgent(self.engine, sampling)
         return play(places, agent, self.envs, max_rollout_tokens=self._args.max_rollout_tokens)

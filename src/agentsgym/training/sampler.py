@@ -35,14 +35,24 @@ class TaskSampler(Sampler[int]):
         self._shuffle = shuffle
 
     def __iter__(self) -> Iterator[int]:
+        for batch in self._batches(self._epoch()):
+            for _ in range(self._repeats):
+                yield from batch
+
+    def generation(self, number: int) -> list[int]:
+        """The indices of generation `number`, counted from 0 over all epochs."""
+        epoch, batch = divmod(number, self._size // self._tasks)
+        return self._batches(epoch)[batch]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """The indices of each generation of an epoch, every task `group_size` times."""
         order = list(range(self._size))
         if self._shuffle:
-            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch())
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
             order = torch.randperm(self._size, generator=generator).tolist()
-        for start in range(0, self._size - self._tasks + 1, self._tasks):
-            for _ in range(self._repeats):
-                for index in order[start : start + self._tasks]:
-                    yield from [index] * self._group_size
+        starts = range(0, self._size - self._tasks + 1, self._tasks)
+        groups = [order[start : start + self._tasks] for start in starts]
+        return [[i for i in group for _ in range(self._group_size)] for group in groups]
 
     def __len__(self) -> int:
         return (self._size // self._tasks) * self._tasks * self._group_size * self._repeats

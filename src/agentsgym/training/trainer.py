@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from trl import GRPOTrainer
 from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, check_row
 from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.chunks import Chunk, collate, pack
@@ -31,6 +33,8 @@ from agentsgym.training.ranks import Ranks
 from agentsgym.training.sampler import TaskSampler
 from agentsgym.training.samples import TrainRollout, TrainRow, weightless
 from agentsgym.training.signal import SignalWatch
+from agentsgym.training.staleness import age
+from agentsgym.training.sync import DiskSync, sync_for
 from agentsgym.training.weights import assign_weights, count, total
 from agentsgym.types import Engine, Rollout
 
@@ -54,7 +58,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             mixed.
         eval_dataset: rows of the same kind, or None.
         processing_class: the tokenizer (taken from the model's directory if None).
-        engine: what samples the actions; None makes an `EmbeddedEngine` on the trained model.
+        engine: what samples the actions; None makes a `VLLMEngine` on the servers of
+            `args.engine_urls`, or without any an `EmbeddedEngine` on the trained model.
         rollout_sink: receives every rollout that is played.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
@@ -89,18 +94,33 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         envs.get(check_row(train_dataset[0], 0))
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
-        self.player = Player(engine or self._embedded_engine(), envs, args, self.ranks)
+        engine = engine or self._own_engine()
+        self.sync = sync_for(engine, Path(args.output_dir) / "sync", self.ranks)
+        self.player = Player(engine, envs, args, self.ranks, self._push_weights)
+        if args.generate_ahead and not isinstance(self.sync, DiskSync):
+            raise ValueError("generate_ahead needs vLLM servers: set engine_urls")
         self.objective = _objective(args, self.epsilon_low, self.epsilon_high)
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
 
-    def _embedded_engine(self) -> EmbeddedEngine:
+    def _own_engine(self) -> Engine:
+        """The engine that the settings ask for."""
+        if self.args.engine_urls:
+            return VLLMEngine(
+                self.args.engine_urls,
+                self._tokenizer,
+                capacity=self.args.engine_capacity,
+                stop_token_ids=self.eos_token_ids,
+            )
         return EmbeddedEngine(
             self.accelerator.unwrap_model(self.model),
             self._tokenizer,
             capacity=self.args.engine_capacity,
             stop_token_ids=self.eos_token_ids,
         )
+
+    def _push_weights(self, version: int) -> None:
+        self.sync.push(self.accelerator.unwrap_model(self.model), version)
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -152,8 +172,18 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self._fill_logps(trained)
         self._log_generation(rollouts, assignment.share_with_signal, played)
         self._report(rollouts, "train", assignment.of_rows())
+        self._play_ahead(len(places))
         index = torch.arange(len(trained), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": trained}
+
+    def _play_ahead(self, size: int) -> None:
+        """Begin with this rank's `size` places of the next generation, where there is one."""
+        args, step = self.args, self.state.global_step + self.args.steps_per_window
+        if not args.generate_ahead or step >= self.state.max_steps:
+            return
+        indices = self._get_train_sampler().generation(step // args.steps_per_window)
+        rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
+        self.player.train_ahead(self.player.train_places(rows, step))
 
     def _resample_rounds(self) -> int:
         rounds: int = self.args.max_resample_rounds
@@ -347,6 +377,10 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollouts": seconds,
             "occupancy": self.player.engine.stats.occupancy,
         }
+        if isinstance(self.sync, DiskSync):
+            window, step = self.args.steps_per_window, self.state.global_step
+            ages = self.ranks.gather([age(rollout, step, window) for rollout in rollouts])
+            values["staleness"] = sum(ages) / len(ages)
         for name, value in values.items():
             if not math.isnan(value):
                 self._metrics["train"][name].append(value)

@@ -1,0 +1,58 @@
+"""Playing the next generation while the optimiser works on this one."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from agentsgym.rollout import Place
+from agentsgym.types import Rollout
+
+logger = logging.getLogger(__name__)
+
+PlayPlaces = Callable[[Sequence[Place]], list[Rollout]]
+
+
+class Ahead:
+    """At most one generation in a thread of its own. The thread is a daemon: a run that is broken
+    off does not wait for it."""
+
+    def __init__(self, play: PlayPlaces) -> None:
+        self._play = play
+        self._thread: threading.Thread | None = None
+        self._places: Sequence[Place] = ()
+        self._rollouts: list[Rollout] | None = None
+        self._error: BaseException | None = None
+
+    def start(self, places: Sequence[Place]) -> None:
+        """Begin to play `places`; what was played before and not taken is forgotten."""
+        self.wait()
+        self._places, self._rollouts, self._error = places, None, None
+        self._thread = threading.Thread(target=self._work, name="agentsgym-ahead", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being played."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def take(self, places: Sequence[Place]) -> list[Rollout] | None:
+        """The rollouts of `places`, when they are done; None where others, or none, were played.
+
+        Raises what playing them raised.
+        """
+        if self._thread is None:
+            return None
+        self.wait()
+        self._thread = None
+        if self._error is not None:
+            raise self._error
+        if list(places) != list(self._places):
+            logger.warning("the tasks are not those expected; what was played ahead is lost")
+            return None
+        return self._rollouts
+
+    def _work(self) -> None:
+        try:
+            self._rollouts = self._play(self._places)
+        except BaseException as error:
+            self._error = error

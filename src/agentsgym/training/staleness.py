@@ -1,0 +1,36 @@
+"""Rollouts of weights that are no longer the policy's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentsgym.types import Rollout, Row
+
+
+def age(rollout: Rollout, step: int, window: int) -> float:
+    """How many generations ago its weights were the policy's; one is `window` optimiser steps."""
+    return max(0, step - rollout.policy_version) / window
+
+
+def drop_stale(
+    rollouts: Sequence[Rollout], step: int, window: int, most: int | None
+) -> list[Rollout]:
+    """Mark rollouts older than `most` generations as failed, so that they train nothing; with
+    `most=None` all stay, and the sampler's ratio corrects them."""
+    if most is None:
+        return list(rollouts)
+    return [
+        _dropped(rollout, most) if age(rollout, step, window) > most else rollout
+        for rollout in rollouts
+    ]
+
+
+def _dropped(rollout: Rollout, most: int) -> Rollout:
+    if rollout.failed:
+        return rollout
+    reason = f"dropped: sampled by version {rollout.policy_version}, max_staleness={most}"
+    return replace(rollout, error=reason, rows=tuple(map(_masked, rollout.rows)))
+
+
+def _masked(row: Row) -> Row:
+    length = len(row.token_ids)
+    return replace(row, agent_token_mask=(0,) * length, per_token_rewards=(0.0,) * length)
