@@ -15,7 +15,8 @@ class Game:
         steps: default `max_steps_per_episode` of the default variant.
         variants: TextArena's suffixes (`Mastermind-v0-hard` is "hard"); "" is the default one.
         low, high: bounds of an episode's reward. Rewards outside are clamped to them.
-        best: reward of perfect play where every task can be solved, else None.
+        best: reward of perfect play where every task of the default variant can be solved, else
+            None.
         wins: whether a reward of 1.0 means that the game was won.
         draws: whether a step draws random numbers (a reset always may).
         prints: whether the game writes to standard output.
@@ -46,7 +47,7 @@ _ALL = (
     Game("2048", 300, _TILES, draws=True),
     Game("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
     Game("Blackjack", 60, ("", "long"), wins=False, draws=True),
-    Game("Countdown", 12, ("", "random"), one_puzzle=True),
+    Game("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
     Game("Crosswords", 30, ("", "hardcore")),
     Game("Cryptarithm", 100, best=1.0, one_puzzle=True),
     Game("FifteenPuzzle", 200),
@@ -56,7 +57,7 @@ _ALL = (
     Game("LogicPuzzle", 30, ("", "hard"), prints=True),
     Game("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
     Game("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True),
-    Game("PegJump", 20, one_puzzle=True),
+    Game("PegJump", 20, best=1.0, one_puzzle=True),
     Game("RushHour", 100, prints=True, slow=True),
     Game("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),
     Game("Set", 24, high=20.0, wins=False, slow=True),

@@ -1,0 +1,146 @@
+"""What counts as right."""
+
+import time
+
+import pytest
+
+from agentsgym.envs.classical_reasoning.answer import final_answer
+from agentsgym.envs.classical_reasoning.grader import ProcessGrader
+from agentsgym.envs.classical_reasoning.grading import choice, is_right, kind_of, number
+from agentsgym.envs.classical_reasoning.judge import Judge
+from agentsgym.envs.classical_reasoning.questions import Question
+
+CHOICES = "Which?\nA) red\nB) blue\nC) green"
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("42", "42"),
+        ("<think>maybe 7</think>\n42", "42"),
+        ("First \\boxed{1}, no: \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("it is <answer> B </answer>.", "B"),
+        ("So the answer is 12.", "12."),
+        ("Final answer: **blue**", "blue"),
+        ("long thought\n\nblue", "blue"),
+        ("\\boxed{open", "\\boxed{open"),
+        ("", ""),
+        ("   \n ", ""),
+        ("x" * 30_000, ""),
+        ("a\x00b", ""),
+    ],
+)
+def test_final_answer(said, answer):
+    assert final_answer(said) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "kind"),
+    [
+        (CHOICES, "B", "choice"),
+        ("Which letter?", "B", "exact"),
+        ("q", "1,234.5", "number"),
+        ("q", "25%", "number"),
+        ("q", "-3/4", "number"),
+        ("q", "$12", "number"),
+        ("q", "\\frac{1}{2}", "math"),
+        ("q", "x^2 + 1", "math"),
+        ("q", "x = 3", "math"),
+        ("q", "Friday", "exact"),
+        ("q", "12 apples", "exact"),
+    ],
+)
+def test_kinds_are_told_by_the_answer(question, answer, kind):
+    assert kind_of(question, answer) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "given", "expected"),
+    [
+        ("exact", "Friday", " friday. ", True),
+        ("exact", "The cat", "cat", True),
+        ("exact", "cat", "cat dog bird", False),
+        ("exact", "ﬁve", "five", True),
+        ("choice", "B", "b", True),
+        ("choice", "B", "(B)", True),
+        ("choice", "B", "B) blue", True),
+        ("choice", "B", "Option B", True),
+        ("choice", "B", "A, B, C", False),
+        ("choice", "A", "A B C", False),
+        ("choice", "A", "A) red B) blue", False),
+        ("choice", "B", "blue", False),
+        ("number", "12", "12.0", True),
+        ("number", "12", "12 km", True),
+        ("number", "12", "1 2 3 12", False),
+        ("number", "1234", "1,234", True),
+        ("number", "1/2", "0.5", True),
+        ("number", "2/3", "0.66667", True),
+        ("number", "2/3", "0.66", False),
+        ("number", "25%", "0.25", True),
+        ("number", "0.25", "25 %", True),
+        ("number", "25%", "25 percent", True),
+        ("number", "0.25", "25", False),
+        ("number", "-3", "−3", True),
+        ("number", "3", "three", False),
+        ("number", "1", "1e400", False),
+        ("number", "1", "1/0", False),
+        ("number", "1", "9" * 490, False),
+    ],
+)
+def test_right_and_wrong(kind, right, given, expected):
+    assert is_right(kind, right, given, 1e-4) is expected
+
+
+def test_tolerance_is_relative():
+    assert is_right("number", "1000", "1009", 0.01)
+    assert not is_right("number", "1000", "1011", 0.01)
+
+
+def test_odd_numbers_and_choices_do_not_crash():
+    for text in ("", "²", "½", "1/2/3", "--", "1e", ".", "٣", "1,2,3", "%"):
+        number(text), choice(text)
+
+
+def test_no_extra_is_needed_without_mathematics():
+    question = Question("q", ("Friday", "Fri"))
+    assert Judge(1e-4, 1).is_right(question, "fri", "auto")
+    assert Judge(1e-4, 1).is_right(Question("q", ("7",)), "7.0", "number")
+
+
+class TestMathematics:
+    @pytest.fixture(scope="class")
+    def judge(self):
+        pytest.importorskip("math_verify", reason="needs the extra reasoning")
+        return Judge(1e-4, 3.0)
+
+    @pytest.mark.parametrize(
+        ("right", "given", "expected"),
+        [
+            ("\\frac{1}{2}", "0.5", True),
+            ("x^2+2x+1", "(x+1)^2", True),
+            ("\\sqrt{8}", "2\\sqrt{2}", True),
+            ("\\sqrt{8}", "3\\sqrt{2}", False),
+            ("x = 3", "3", True),
+        ],
+    )
+    def test_equal_expressions(self, judge, right, given, expected):
+        assert judge.is_right(Question("q", (right,), "math"), given, "auto") is expected
+
+    def test_hostile_input_times_out_as_wrong_and_the_next_is_graded(self, judge):
+        question = Question("q", ("\\sqrt{8}",), "math")
+        began = time.perf_counter()
+        assert not judge.is_right(question, "9^{9^{9^{9^9}}}", "auto")
+        assert time.perf_counter() - began < 30
+        assert judge.is_right(question, "2\\sqrt{2}", "auto")
+
+
+def test_a_grader_that_dies_is_replaced():
+    grader = ProcessGrader(5.0, ["json"])
+    assert grader.ask({"kind": "warm", "modules": ["json"]})
+    assert not grader.ask({"kind": "warm", "modules": ["no_such_module"]})
+    assert grader.failures == 0
+    grader._child._process.kill()
+    assert not grader.ask({"kind": "warm", "modules": ["json"]})
+    assert grader.failures == 1
+    assert grader.ask({"kind": "warm", "modules": ["json"]})
+    grader.close()

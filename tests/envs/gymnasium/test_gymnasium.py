@@ -1,0 +1,131 @@
+"""The presets and the adapter: words, seeds, tasks, best play."""
+
+from typing import ClassVar
+
+import pytest
+
+pytest.importorskip("gymnasium", reason="needs the extra gymnasium")
+
+import gymnasium
+import numpy as np
+
+from agentsgym import ScriptedAgent
+from agentsgym.envs import EnvPool, make
+from agentsgym.envs.gymnasium import GymnasiumEnv
+from agentsgym.envs.gymnasium.values import BestPlay
+from agentsgym.envs.gymnasium.words import action_word
+
+PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
+
+
+def best_episode(env, task):
+    """Reward of playing `best_word` until the end."""
+    running, total = env._initialize_episode("s", task), 0.0
+    for _ in range(env.config["max_steps_per_episode"]):
+        running, reward, done, _ = env._step_episode("s", running, env.best_word(running))
+        total += reward
+        if done:
+            break
+    return total
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_rows_make_the_same_environment_and_tasks_are_disjoint(name):
+    env = make(f"Gymnasium/{name}", None, {"train_tasks": 20, "eval_tasks": 5})
+    train, held_out = env.get_train_dataset(), env.get_eval_dataset()
+    assert type(EnvPool().get(train[0])) is type(env)
+    if name == "CliffWalking":
+        assert train["task_data"] == held_out["task_data"] == [{"seed": 0}]
+        return
+    assert (len(train), len(held_out)) == (20, 5)
+    starts = [env._initialize_episode("s", row["task_data"]).text for row in [*train, *held_out]]
+    if name != "Blackjack":
+        assert len(set(starts)) == 25
+
+
+@pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
+def test_best_play_earns_what_the_reference_says(name):
+    env = make(f"Gymnasium/{name}", None, {"train_tasks": 10})
+    for row in env.get_train_dataset():
+        task = row["task_data"]
+        assert best_episode(env, task) == pytest.approx(env.reference_score(task))
+
+
+def test_known_values():
+    assert make("Gymnasium/CliffWalking").reference_score({"seed": 0}) == -13
+    config = {"map": "4x4", "slippery": True, "max_steps_per_episode": 100}
+    lake = make("Gymnasium/FrozenLake", None, config)
+    assert lake.reference_score({"seed": 0}) == pytest.approx(0.744, abs=0.002)
+    assert np.mean([best_episode(lake, {"seed": k}) for k in range(300)]) > 0.65
+    assert make("Gymnasium/Blackjack").reference_score({"seed": 0}) is None
+
+
+def test_rewards_are_gymnasiums_own():
+    env = make("Gymnasium/Taxi")
+    raw = gymnasium.make("Taxi-v4").unwrapped
+    raw.reset(seed=5)
+    words = ["north", "pickup", "east", "south", "dropoff", "west"]
+    running = env._initialize_episode("s", {"seed": 5})
+    for word in words:
+        running, reward, _, _ = env._step_episode("s", running, word)
+        observation, paid, *_ = raw.step(env.actions[word])
+        assert (running.observation, reward) == (observation, paid)
+
+
+def test_the_global_generators_are_left_alone():
+    before = np.random.get_state()[1].copy()
+    for name in PRESETS:
+        env = make(f"Gymnasium/{name}")
+        env.run_trial([{"seed": 1}], ScriptedAgent(["up", "hit", "north"]))
+    assert (np.random.get_state()[1] == before).all()
+
+
+def test_giving_up_is_no_way_to_save_time():
+    for name, worst in (("CliffWalking", -50.0), ("Taxi", -60.0), ("Blackjack", -1.0)):
+        batch = make(f"Gymnasium/{name}").run_trial([{"seed": 0}], ScriptedAgent(["nonsense"]))
+        assert batch["final_rewards"] == [worst]
+        assert batch.rollouts[0].episodes[0].stop_reason == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ("left", "left"),
+        ("[LEFT]", "left"),
+        ("I go left.", "left"),
+        ("<think>left or right</think> right", "right"),
+        ("left, right, up, down", None),
+        ("leftover", None),
+        ("", None),
+        ("left " * 2000, None),
+    ],
+)
+def test_words(said, word):
+    assert action_word(said, ["left", "right", "up", "down"]) == word
+
+
+def test_best_play_by_hand():
+    """Two states: 0 may stop for 1, or move to 1 for nothing, which pays 3 a step later."""
+    model = {
+        0: {0: [(1.0, 0, 1.0, True)], 1: [(1.0, 1, 0.0, False)]},
+        1: {0: [(0.5, 1, 3.0, True), (0.5, 1, 3.0, False)], 1: [(1.0, 0, 0.0, True)]},
+    }
+    best = BestPlay(model, horizon=3)
+    assert best.value(0, 1) == 1.0 and best.action(0, 1) == 0
+    assert best.value(0, 2) == 3.0 and best.action(0, 2) == 1
+    assert best.value(1, 2) == 4.5
+    assert best.value(0) == 4.5
+
+
+def test_an_environment_of_ones_own_takes_a_few_lines():
+    class Walk(GymnasiumEnv):
+        env_id = "CliffWalking-v1"
+        actions: ClassVar = {"north": 0, "east": 1, "south": 2, "west": 3}
+        rules = "Find the way."
+
+    env = Walk()
+    assert env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0) == (
+        "Find the way.\nAnswer with one of: north, east, south, west.\n\nObservation: 36"
+    )
+    batch = env.run_trial([{"seed": 0}], ScriptedAgent(["north", *["east"] * 11, "south"]))
+    assert batch["final_rewards"] == [-13.0]
