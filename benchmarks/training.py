@@ -1,0 +1,194 @@
+"""Seconds per full GRPO step, rollout to optimiser, against plain TRL.
+
+    python benchmarks/training.py [--steps N] [--threads N] [--device cuda]
+
+Both sides train the same model with the same settings on 64 rollouts of 20 turns (8 new and 12
+observed tokens), 8 rollouts to a game: ours with `GRPOEnvTrainer`, TRL's with `GRPOTrainer` and a
+`rollout_func` that plays the same games through `_generate_single_turn`. The sides alternate; the
+first step of each run warms up and is not counted. Peak memory is measured in a process for each
+side. The last line is one JSON object; `ours_over_trl` is TRL's seconds per step over ours.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import common
+import torch
+from common import NEW_TOKENS
+from transformers import TrainerCallback
+
+SIDES = ("ours", "trl")
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """When each optimiser step ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+
+
+class Side:
+    """A trainer on the games, and how long its parts take."""
+
+    def __init__(self, side: str, args: argparse.Namespace) -> None:
+        torch.manual_seed(0)
+        if args.model == "tiny":
+            self.model, tokenizer = common.tiny()
+        else:
+            dtype = torch.bfloat16 if args.device != "cpu" else torch.float32
+            self.model, tokenizer = common.random_llama(float(args.model), args.device, dtype)
+        games = common.make_games(tokenizer, args.rollouts // 8, args.turns)
+        options = common.trainer_options() | {
+            "max_steps": args.steps + 1,
+            "per_device_train_batch_size": args.rollouts,
+            "use_cpu": args.device == "cpu",
+        }
+        self.clock = Clock()
+        self.work: list[tuple[int, int, int]] = []
+        self.rollout_seconds: list[float] = []
+        make = self._ours if side == "ours" else self._trl
+        self.trainer = make(tokenizer, games, options)
+        self.trainer.add_callback(self.clock)
+
+    def _ours(self, tokenizer: Any, games: list[list[str]], options: dict[str, Any]) -> Any:
+        from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, task_dataset
+        from agentsgym.envs import make
+
+        first = common.rows_of(games)[0]
+        env = make("benchmarks/Talk", tokenizer, first["env_config"])
+        data = task_dataset(env, [row["task_data"] for row in common.rows_of(games)])
+        config = GRPOEnvConfig(**options, max_action_tokens=NEW_TOKENS)
+        trainer = GRPOEnvTrainer(
+            self.model, config, data, None, tokenizer, rollout_sink=self._keep_ours
+        )
+        self._time(trainer.player, "train")
+        return trainer
+
+    def _keep_ours(self, rollouts: Any, info: Any) -> None:
+        rows = [row for rollout in rollouts for row in rollout.rows]
+        self.work.append(_work([list(row.agent_token_mask) for row in rows]))
+
+    def _trl(self, tokenizer: Any, games: list[list[str]], options: dict[str, Any]) -> Any:
+        play = common.trl_rollout_func(games)
+
+        def recorded(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+            start = time.perf_counter()
+            output = play(prompts, trainer)
+            self.rollout_seconds.append(time.perf_counter() - start)
+            masks = [
+                [0] * len(prompt) + mask
+                for prompt, mask in zip(output["prompt_ids"], output["env_mask"], strict=True)
+            ]
+            self.work.append(_work(masks))
+            return output
+
+        return common.trl_trainer(self.model, tokenizer, games, recorded, **options)
+
+    def _time(self, owner: Any, name: str) -> None:
+        """Record the seconds of each call of a method."""
+        method = getattr(owner, name)
+
+        def timed(*args: Any) -> Any:
+            start = time.perf_counter()
+            result = method(*args)
+            self.rollout_seconds.append(time.perf_counter() - start)
+            return result
+
+        setattr(owner, name, timed)
+
+    def run(self) -> dict[str, Any]:
+        """Train; seconds per step and of its rollouts, without the first."""
+        self.trainer.train()
+        ends = self.clock.ends
+        steps = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        return {
+            "step": steps,
+            "rollouts": self.rollout_seconds[1:],
+            "work": self.work[1:],
+            "dtype": str(self.model.dtype),
+            "memory_mb": _peak_memory_mb(),
+        }
+
+
+def _work(masks: list[list[int]]) -> tuple[int, int, int]:
+    played = common.Played(0.0, [(mask, mask) for mask in masks])
+    return played.work
+
+
+def _peak_memory_mb() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def peak_memory(side: str, args: argparse.Namespace) -> float:
+    """Peak memory of one step of a side, in its own process."""
+    command = [sys.executable, "-W", "ignore", __file__, "--only", side, "--steps", "1"]
+    for name in ("device", "threads", "rollouts", "turns", "model"):
+        command += [f"--{name}", str(getattr(args, name))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{side} failed: {done.stderr[-2000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["memory_mb"])
+
+
+def compare(args: argparse.Namespace) -> dict[str, Any]:
+    """Both sides in turn."""
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    rollouts: dict[str, list[float]] = {side: [] for side in SIDES}
+    work: dict[str, Any] = {}
+    for _ in range(args.repeats):
+        for side in SIDES:
+            result = Side(side, args).run()
+            seconds[side] += result["step"]
+            rollouts[side] += result["rollouts"]
+            work[side] = result["work"][-1]
+            for step in result["step"]:
+                common.describe(side, work[side], step, result["dtype"])
+    common.demand_equal(work["ours"], work["trl"], "turns, sampled and observed tokens")
+    medians = {side: common.median(values) for side, values in seconds.items()}
+    breakdown = {}
+    for side in SIDES:
+        played = common.median(rollouts[side])
+        breakdown[f"{side}_seconds_per_step"] = round(medians[side], 2)
+        breakdown[f"{side}_seconds_rollouts"] = round(played, 2)
+        breakdown[f"{side}_seconds_update"] = round(medians[side] - played, 2)
+    return {"ours_over_trl": round(medians["trl"] / medians["ours"], 2), **breakdown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    common.add_common_arguments(parser)
+    parser.add_argument("--steps", type=int, default=2, help="counted steps of a run")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rollouts", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--model", default="tiny", help="tiny, 0.5 or 1.5 (billions, random)")
+    parser.add_argument("--only", choices=SIDES, help="one side alone, for its memory")
+    args = parser.parse_args()
+    common.set_up(args)
+    if args.only:
+        common.finish(Side(args.only, args).run())
+        return
+    if args.quick:
+        args.steps, args.repeats, args.rollouts, args.turns = 1, 1, 8, 3
+    result: dict[str, Any] = {"device": common.device_name(args.device)}
+    print(f"{result['device']}; torch {torch.__version__}")
+    result |= compare(args)
+    if not args.quick:
+        result |= {f"{side}_peak_memory_mb": round(peak_memory(side, args)) for side in SIDES}
+    common.finish(result)
+
+
+if __name__ == "__main__":
+    main()
