@@ -125,20 +125,21 @@ _killer.calls = 0
 
 
 def test_sessions_beside_a_killed_worker_are_replayed(engine_agent, chat_tokenizer, monkeypatch):
-    tasks = [{"length": 8}, {"length": 9}]
-    here = MoodyEnv(chat_tokenizer).run_trial(tasks, engine_agent, 4)
+    tasks = [{"length": 4}, {"length": 5}]
+    config = {"episodes_per_trial": 2, "carry": "full"}
+    here = MoodyEnv(chat_tokenizer, config).run_trial(tasks, engine_agent, 4)
     worker = workers(1)[0]
     requests = []
     stock = type(worker).request
 
     def request(self, *arguments):
         requests.append(self.pid)
-        if len(requests) in (20, 60):
+        if len(requests) in (20, 100):
             os.kill(self.pid, signal.SIGKILL)
         return stock(self, *arguments)
 
     monkeypatch.setattr(type(worker), "request", request)
-    there = MoodyEnv(chat_tokenizer, {"workers": 1}).run_trial(tasks, engine_agent, 4)
+    there = MoodyEnv(chat_tokenizer, {**config, "workers": 1}).run_trial(tasks, engine_agent, 4)
     assert told(there) == told(here)
     assert len(set(requests) - {None}) == 3
 

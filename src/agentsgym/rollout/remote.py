@@ -49,10 +49,25 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """A state that a worker holds, reached by `actions`."""
+    """A state that a worker holds, reached by `played`: the actions of the session's episodes,
+    the running one last. Earlier ones count, for an environment may look back at them."""
 
     lease: Lease
-    actions: tuple[str, ...] = ()
+    played: tuple[tuple[str, ...], ...] = ((),)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The running episode's actions."""
+        return self.played[-1]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number of episodes begun, and of actions in the running one."""
+        return len(self.played), len(self.actions)
+
+    def after(self, action: str) -> "RemoteState":
+        """The state that an action leads to."""
+        return RemoteState(self.lease, (*self.played[:-1], (*self.actions, action)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +105,15 @@ class RemoteEnv(MultistepEnv):
         return self._env.class_path
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
-        state = RemoteState(Lease(least_busy(self.config["workers"]), session_id, task_data))
+        state = self._next_episode(session_id, task_data)
         self._insist(state, None)
         return state
+
+    def _next_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
+        last = self.active_states.get(session_id)
+        if isinstance(last, RemoteState) and last.lease.task_data == task_data:
+            return RemoteState(last.lease, (*last.played, ()))
+        return RemoteState(Lease(least_busy(self.config["workers"]), session_id, task_data))
 
     def _format_prompt(self, state: RemoteState, step: int) -> Any:
         return self._ask(state, "_format_prompt", step)
@@ -100,9 +121,9 @@ class RemoteEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: RemoteState, action: str
     ) -> tuple[RemoteState, float, bool, dict[str, Any]]:
-        message = ("step", state.lease.number, len(state.actions), action)
+        message = ("step", state.lease.number, state.place, action)
         reward, done, info = self._insist(state, message)
-        return RemoteState(state.lease, (*state.actions, action)), reward, done, info
+        return state.after(action), reward, done, info
 
     def _calculate_reward(
         self,
@@ -125,7 +146,7 @@ class RemoteEnv(MultistepEnv):
         return self._env._format_memory(reflection)
 
     def _ask(self, state: RemoteState, method: str, *arguments: Any) -> Any:
-        message = ("ask", state.lease.number, len(state.actions), method, arguments)
+        message = ("ask", state.lease.number, state.place, method, arguments)
         return self._insist(state, message)
 
     def _insist(self, state: RemoteState, message: tuple[Any, ...] | None) -> Any:
@@ -148,7 +169,7 @@ class RemoteEnv(MultistepEnv):
     def _begin(self, state: RemoteState) -> None:
         lease = state.lease
         begin = ("begin", lease.number, self._packed.number, lease.session_id, lease.task_data)
-        _value(*self._request(state, (*begin, state.actions)))
+        _value(*self._request(state, (*begin, state.played)))
 
     def _request(self, state: RemoteState, message: tuple[Any, ...]) -> tuple[str, Any]:
         return state.lease.worker.request(

@@ -26,14 +26,38 @@ Reply = tuple[str, Any]
 ORPHAN_CHECK_SECONDS = 5.0
 
 
+Played = tuple[tuple[str, ...], ...]
+"""The actions of a session, episode by episode; the last is the running one."""
+
+
 @dataclass(slots=True)
 class Held:
-    """A session's state after `steps` actions."""
+    """A session's state in its episode number `episodes` (from 1), after `steps` actions."""
 
     env: MultistepEnv
     session_id: str
-    state: Any
+    task_data: dict[str, Any]
+    state: Any = None
+    episodes: int = 0
     steps: int = 0
+
+    def begin(self) -> None:
+        """Begin the next episode. The environment still finds the last one's state."""
+        self.state = self.env._initialize_episode(self.session_id, dict(self.task_data))
+        self.env.active_states[self.session_id] = self.state
+        self.episodes += 1
+        self.steps = 0
+
+    def step(self, action: str) -> tuple[float, bool, dict[str, Any]]:
+        """Give an action; (reward, done, info)."""
+        state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
+        self.state = self.env.active_states[self.session_id] = state
+        self.steps += 1
+        return reward, done, info
+
+    def stands_after(self, played: Played) -> bool:
+        """Whether these are the actions that led here (their numbers tell)."""
+        return self.episodes == len(played) and self.steps == len(played[-1])
 
 
 class Server:
@@ -68,37 +92,42 @@ class Server:
         return "ok", None
 
     def on_begin(
-        self, lease: int, env_id: int, session_id: str, task_data: Any, actions: tuple[str, ...]
+        self, lease: int, env_id: int, session_id: str, task_data: Any, played: Played
     ) -> Reply:
-        """Begin an episode and give it the actions that it had before, if any."""
-        env = self._envs[env_id]
-        held = Held(env, session_id, env._initialize_episode(session_id, dict(task_data)))
-        env.active_states[session_id] = held.state
-        self._held[lease] = held
-        for action in actions:
-            _step(held, action)
+        """Bring a session to where it stands after `played`: on from where it is if its next
+        episode begins, else from the start."""
+        *before, now = played
+        held = self._held.get(lease)
+        if held is None or now or not before or not held.stands_after(tuple(before)):
+            env = self._envs[env_id]
+            env.active_states.pop(session_id, None)
+            held = self._held[lease] = Held(env, session_id, task_data)
+            for actions in before:
+                _play(held, actions)
+        _play(held, now)
         return "ok", None
 
-    def on_step(self, lease: int, steps: int, action: str) -> Reply:
-        """Give a session its action number `steps`; (reward, done, info)."""
+    def on_step(self, lease: int, place: tuple[int, int], action: str) -> Reply:
+        """Give an action to a session that stands at (episode, step); (reward, done, info)."""
         held = self._held.get(lease)
-        if held is None or held.steps != steps:
+        if held is None or (held.episodes, held.steps) != place:
             return "lost", None
-        return "ok", _step(held, action)
+        return "ok", held.step(action)
 
-    def on_ask(self, lease: int, steps: int, method: str, arguments: tuple[Any, ...]) -> Reply:
+    def on_ask(
+        self, lease: int, place: tuple[int, int], method: str, arguments: tuple[Any, ...]
+    ) -> Reply:
         """Call a method of the environment with the session's state and `arguments`."""
         held = self._held.get(lease)
-        if held is None or held.steps != steps:
+        if held is None or (held.episodes, held.steps) != place:
             return "lost", None
         return "ok", getattr(held.env, method)(held.state, *arguments)
 
 
-def _step(held: Held, action: str) -> tuple[float, bool, dict[str, Any]]:
-    state, reward, done, info = held.env._step_episode(held.session_id, held.state, action)
-    held.state = held.env.active_states[held.session_id] = state
-    held.steps += 1
-    return reward, done, info
+def _play(held: Held, actions: tuple[str, ...]) -> None:
+    held.begin()
+    for action in actions:
+        held.step(action)
 
 
 def unpack(payload: bytes) -> MultistepEnv:
