@@ -33,7 +33,8 @@ def main() -> None:
     env = make("TwentyQuestions", env_config=config)
 
     # 2. A model that knows the words, from scripted games of a teacher that asks at random.
-    start = warm_start(env, RandomTeacher(env), WarmStartConfig(steps=20 if quick else 1000), seed=0)
+    teaching = WarmStartConfig(steps=20 if quick else 1000)
+    start = warm_start(env, RandomTeacher(env), teaching, seed=0)
 
     # 3. GRPO on the training tasks.
     with tempfile.TemporaryDirectory() as folder:

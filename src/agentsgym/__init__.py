@@ -33,7 +33,25 @@ _HOMES = {
 }
 
 __version__ = "0.1.0"
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = [
+    "Agent",
+    "DirectOutputAgent",
+    "EnvPool",
+    "GRPOEnvConfig",
+    "GRPOEnvTrainer",
+    "HumanAgent",
+    "Key",
+    "MultistepEnv",
+    "OptimalAgent",
+    "RolloutBatch",
+    "SamplingParams",
+    "ScriptedAgent",
+    "TwentyQuestionsEnv",
+    "__version__",
+    "make",
+    "register",
+    "task_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -43,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(__all__)

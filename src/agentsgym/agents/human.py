@@ -9,8 +9,8 @@ from agentsgym.types import Message
 class HumanAgent:
     """Shows what is new in the conversation and asks for the action.
 
-    `show` receives each new message's text; `ask` returns a line (EOFError and KeyboardInterrupt
-    pass through, so that the caller can end the game).
+    `show` receives each new message's text; `ask` returns a line. KeyboardInterrupt passes through,
+    so that the caller can end the game; any other exception fails the rollout.
     """
 
     def __init__(self, show: Callable[[str], None], ask: Callable[[], str]) -> None:

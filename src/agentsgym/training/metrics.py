@@ -35,7 +35,7 @@ def record(rollout: Rollout) -> RolloutRecord:
     return RolloutRecord(
         failed=rollout.failed,
         final_reward=rollout.final_reward,
-        win=sum(wins) / len(wins) if wins else None,
+        win=sum(wins) / len(scored) if wins else None,
         steps=count_steps(rollout.episodes),
         agent_tokens=sum(span.length for row in rollout.rows for span in row.spans),
         tokens=sum(len(row.token_ids) for row in rollout.rows),
@@ -82,9 +82,9 @@ def summarise(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "malformed": sum(r.malformed for r in records) / steps,
         "failed": _mean([float(r.failed) for r in records]),
     }
-    wins = [r.win for r in live if r.win is not None]
-    if wins:
-        values["win_rate"] = _mean(wins)
+    if any(r.win is not None for r in live):
+        # Where wins are told at all, an episode that a limit ended without a word is none.
+        values["win_rate"] = _mean([r.win or 0.0 for r in live])
     names = sorted({name for r in records for name in r.sums})
     values |= {name: sum(r.sums.get(name, 0.0) for r in records) / steps for name in names}
     return values | _stop_shares(records) | _by_episode(live)
