@@ -106,4 +106,6 @@ def _importable(env: MultistepEnv) -> bool:
     if env_class.__module__ == "__main__" or "<locals>" in env_class.__qualname__:
         return False
     module = sys.modules.get(env_class.__module__)
+    if getattr(module, "__spec__", None) is None:  # made by hand, not found on the path
+        return False
     return getattr(module, env_class.__qualname__, None) is env_class

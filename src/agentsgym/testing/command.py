@@ -1,6 +1,7 @@
 """`agentsgym check`."""
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,8 @@ def check(
 
     Exit status 0: every check passed; 1: one failed; 2: the environment cannot be made.
     """
+    if "" not in sys.path:  # a dotted path may name a module in the working directory
+        sys.path.insert(0, "")
     try:
         report = check_env(env, settings(config or []), budget_seconds=seconds, allow_imports=True)
     except (ConfigError, MissingExtra, UnknownEnvironment, ValueError) as error:
