@@ -33,10 +33,10 @@ NEW_TOKENS = 8
 OBSERVED_TOKENS = 12
 NEVER = -1e4  # the bias of tokens that must not be sampled
 
-_WORDS = (
-    "red blue green big small fast slow old new hot cold near far left right up down one two six "
-    "cat dog bird fish tree stone door key lamp box is was has not and or but then now here"
-).split()
+_WORDS = """
+    red blue green big small fast slow old new hot cold near far left right up down one two six
+    cat dog bird fish tree stone door key lamp box is was has not and or but then now here
+""".split()  # noqa: SIM905
 _PROBE = "agentsgymprobe"
 
 
@@ -316,11 +316,13 @@ def trainer_options() -> dict[str, Any]:
 class Played:
     """What one side played and how long it took.
 
-    `rows` are (token ids, agent mask) per game; `marks` the seconds of each turn.
+    `rows` are (token ids, agent mask) per game; `marks` the seconds of each turn; `cpu_seconds` the
+    process's own, which other jobs on the machine change little.
     """
 
     seconds: float
     rows: list[tuple[list[int], list[int]]]
+    cpu_seconds: float = 0.0
     marks: list[float] = field(default_factory=list)
 
     @property
@@ -346,13 +348,28 @@ def _runs(mask: Sequence[int]) -> int:
     return sum(a == 1 and b == 0 for a, b in zip(mask, [*mask[1:], 0], strict=True))
 
 
-def describe(name: str, work: tuple[int, int, int], seconds: float, dtype: Any) -> None:
+class Stopwatch:
+    """Seconds on the wall and of the process, from construction; waits for the device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        synchronise(device)
+        self.start = time.perf_counter()
+        self._cpu_start = time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        synchronise(self.device)
+        return time.perf_counter() - self.start, time.process_time() - self._cpu_start
+
+
+def describe(name: str, played: Played, dtype: Any) -> None:
     """One line about a side."""
-    turns, sampled, observed = work
+    (turns, sampled, observed), seconds = played.work, played.seconds
     print(
         f"  {name:<10} {turns} turns, {sampled} sampled + {observed} observed tokens, "
         f"{torch.get_num_threads()} threads, {str(dtype).removeprefix('torch.')}: "
-        f"{seconds:.2f} s, {sampled / seconds:,.0f} sampled tokens/s",
+        f"{seconds:.2f} s ({played.cpu_seconds:.2f} s of CPU), "
+        f"{sampled / seconds:,.0f} sampled tokens/s",
         flush=True,
     )
 

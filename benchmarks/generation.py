@@ -10,7 +10,7 @@ seconds of ours, medians over runs that alternate.
 """
 
 import argparse
-import time
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,23 +56,25 @@ class Bench:
         env = self.envs.get(rows[0])
         env.clock.clear()
         self.agent.engine.reset()
-        start = self._now()
+        watch = common.Stopwatch(self.device)
         self.batch = run(rows, self.agent, self.group, envs=self.envs)
-        seconds = self._now() - start
+        seconds, cpu = watch.read()
         failed = [rollout.error for rollout in self.batch.rollouts if rollout.failed]
         if failed:
             raise SystemExit(failed[0])
         played = [(list(r.token_ids), list(r.agent_token_mask)) for r in self.batch.rows]
-        return Played(seconds, played, _durations(start, env.clock))
+        return Played(seconds, played, cpu, _durations(watch.start, env.clock))
 
     def trl(self) -> Played:
         prompts = [
-            [{"role": "user", "content": texts[0]}] for texts in self.games for _ in range(self.group)
+            [{"role": "user", "content": texts[0]}]
+            for texts in self.games
+            for _ in range(self.group)
         ]
         self.trl_clock.clear()
-        start = self._now()
+        watch = common.Stopwatch(self.device)
         output = self.rollout_func(prompts, self.trainer)
-        seconds = self._now() - start
+        seconds, cpu = watch.read()
         self.model.eval()
         played = [
             (prompt + completion, [0] * len(prompt) + mask)
@@ -80,7 +82,7 @@ class Bench:
                 output["prompt_ids"], output["completion_ids"], output["env_mask"], strict=True
             )
         ]
-        return Played(seconds, played, _durations(start, self.trl_clock))
+        return Played(seconds, played, cpu, _durations(watch.start, self.trl_clock))
 
     @torch.no_grad()
     def floor(self) -> Played:
@@ -94,18 +96,18 @@ class Bench:
         )
         config = self.trainer.generation_config
         before, config.max_new_tokens = config.max_new_tokens, NEW_TOKENS * self.turns
-        start = self._now()
+        watch = common.Stopwatch(self.device)
         out = self.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config
         )
         self.model(input_ids=observed, use_cache=False, logits_to_keep=1)
-        seconds = self._now() - start
+        seconds, cpu = watch.read()
         config.max_new_tokens = before
         length = out.shape[1] - shortest
         mask = ([1] * NEW_TOKENS + [0] * common.OBSERVED_TOKENS) * self.turns
         mask = [0] * shortest + mask[: length + observed.shape[1]]
         row = [0] * len(mask)
-        return Played(seconds, [(row, mask)] * self.sessions)
+        return Played(seconds, [(row, mask)] * self.sessions, cpu)
 
     def check(self) -> None:
         """Our log-probabilities are the model's own, by a plain full forward."""
@@ -121,14 +123,10 @@ class Bench:
             if not gap < tolerance:
                 raise SystemExit(f"no ratio: our log-probabilities are off by {gap:.2g}")
 
-    def _now(self) -> float:
-        common.synchronise(self.device)
-        return time.perf_counter()
-
 
 def _durations(start: float, clock: dict[int, float]) -> list[float]:
     times = [start, *(clock[k] for k in sorted(clock))]
-    return [b - a for a, b in zip(times, times[1:], strict=False)]
+    return [b - a for a, b in itertools.pairwise(times)]
 
 
 def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
@@ -140,7 +138,8 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
         "floor": bench.floor,
     }
     seconds: dict[str, list[float]] = {side: [] for side in sides}
-    growth: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {side: [] for side in sides}
+    growth: dict[str, float] = {}
     played: dict[str, Played] = {}
     bench.ours()  # the first run allocates
     bench.check()
@@ -148,7 +147,8 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
         for side, play in sides.items():
             played[side] = play()
             seconds[side].append(played[side].seconds)
-            common.describe(side, played[side].work, played[side].seconds, bench.model.dtype)
+            cpu[side].append(played[side].cpu_seconds)
+            common.describe(side, played[side], bench.model.dtype)
     ours, trl = played["ours"], played["trl"]
     common.demand_equal(ours.work, trl.work, "turns, sampled and observed tokens")
     common.demand_equal(
@@ -156,6 +156,7 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
     )
     common.demand_equal((ours.sampled,), (played["floor"].sampled,), "sampled tokens")
     medians = {side: common.median(values) for side, values in seconds.items()}
+    own = {side: common.median(values) for side, values in cpu.items()}
     for side in ("ours", "trl"):
         growth[side] = _growth(played[side].marks)
         print(f"  {side}: ms per turn, first to last: {_in_ms(played[side].marks)}")
@@ -163,6 +164,8 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
     return {
         "ours_over_trl": round(medians["trl"] / medians["ours"], 2),
         "ours_over_floor": round(medians["floor"] / medians["ours"], 2),
+        "cpu_ours_over_trl": round(own["trl"] / own["ours"], 2),
+        "cpu_ours_over_floor": round(own["floor"] / own["ours"], 2),
         "ours_tokens_per_second": round(ours.sampled / medians["ours"]),
         "ours_growth": round(growth["ours"], 2),
         "trl_growth": round(growth["trl"], 2),
@@ -193,7 +196,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--dtype", default=None, help="float32 (CPU) or bfloat16 (CUDA) if left out")
+    parser.add_argument(
+        "--dtype", default=None, help="float32 (CPU) or bfloat16 (CUDA) if left out"
+    )
     parser.add_argument("--smollm2", action="store_true", help="also SmolLM2-135M, 8 sessions")
     args = parser.parse_args()
     common.set_up(args)

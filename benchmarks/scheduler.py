@@ -67,22 +67,23 @@ class Bench:
         agent = DirectOutputAgent(self.engine, SamplingParams(NEW_TOKENS))
         rows = common.rows_of(self.games)
         self.engine.reset()
-        start = self._now()
+        watch = common.Stopwatch(self.device)
         batch = run(rows, agent, envs=EnvPool(self.tokenizer))
-        seconds = self._now() - start
+        seconds, cpu = watch.read()
         failed = [rollout.error for rollout in batch.rollouts if rollout.failed]
         if failed:
             raise SystemExit(failed[0])
         played = [(list(r.token_ids), list(r.agent_token_mask)) for r in batch.rows]
-        return Played(seconds, played)
+        return Played(seconds, played, cpu)
 
     def lockstep(self, *, skipping: bool) -> Played:
         self.engine.reset()
-        start = self._now()
+        watch = common.Stopwatch(self.device)
         rows: list[tuple[list[int], list[int]]] = []
         for first in range(0, len(self.games), self.capacity):
             rows += self._batch(self.games[first : first + self.capacity], skipping)
-        return Played(self._now() - start, rows)
+        seconds, cpu = watch.read()
+        return Played(seconds, rows, cpu)
 
     def _batch(
         self, games: Sequence[list[str]], skipping: bool
@@ -125,10 +126,6 @@ class Bench:
             answers |= {int(result.session_id): result.token_ids for result in results}
         return answers
 
-    def _now(self) -> float:
-        common.synchronise(self.device)
-        return time.perf_counter()
-
 
 def against_lockstep(bench: Bench, repeats: int) -> dict[str, float]:
     """Ratios of seconds for the same useful work."""
@@ -138,18 +135,23 @@ def against_lockstep(bench: Bench, repeats: int) -> dict[str, float]:
         "skipping": lambda: bench.lockstep(skipping=True),
     }
     seconds: dict[str, list[float]] = {side: [] for side in sides}
+    cpu: dict[str, list[float]] = {side: [] for side in sides}
     played: dict[str, Played] = {}
     for _ in range(repeats):
         for side, play in sides.items():
             played[side] = play()
             seconds[side].append(played[side].seconds)
-            common.describe(side, played[side].work, played[side].seconds, bench.dtype)
+            cpu[side].append(played[side].cpu_seconds)
+            common.describe(side, played[side], bench.dtype)
     for side in ("lockstep", "skipping"):
         common.demand_equal(played["ours"].work, played[side].work, "useful turns and tokens")
     medians = {side: common.median(values) for side, values in seconds.items()}
+    own = {side: common.median(values) for side, values in cpu.items()}
     return {
         "ours_over_lockstep": round(medians["lockstep"] / medians["ours"], 2),
         "ours_over_lockstep_skipping": round(medians["skipping"] / medians["ours"], 2),
+        "cpu_ours_over_lockstep": round(own["lockstep"] / own["ours"], 2),
+        "cpu_ours_over_lockstep_skipping": round(own["skipping"] / own["ours"], 2),
         "ours_useful_tokens_per_second": round(played["ours"].sampled / medians["ours"]),
     }
 

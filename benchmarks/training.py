@@ -10,6 +10,8 @@ side. The last line is one JSON object; `ours_over_trl` is TRL's seconds per ste
 """
 
 import argparse
+import dataclasses
+import itertools
 import json
 import resource
 import subprocess
@@ -30,11 +32,13 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.ends: list[float] = []
+        self.cpu_ends: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
+        self.cpu_ends.append(time.process_time())
 
 
 class Side:
@@ -54,7 +58,7 @@ class Side:
             "use_cpu": args.device == "cpu",
         }
         self.clock = Clock()
-        self.work: list[tuple[int, int, int]] = []
+        self.work: list[common.Played] = []
         self.rollout_seconds: list[float] = []
         make = self._ours if side == "ours" else self._trl
         self.trainer = make(tokenizer, games, options)
@@ -109,20 +113,19 @@ class Side:
     def run(self) -> dict[str, Any]:
         """Train; seconds per step and of its rollouts, without the first."""
         self.trainer.train()
-        ends = self.clock.ends
-        steps = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        clock = self.clock
         return {
-            "step": steps,
+            "step": [b - a for a, b in itertools.pairwise(clock.ends)],
+            "cpu": [b - a for a, b in itertools.pairwise(clock.cpu_ends)],
             "rollouts": self.rollout_seconds[1:],
-            "work": self.work[1:],
+            "work": self.work[-1].work,
             "dtype": str(self.model.dtype),
             "memory_mb": _peak_memory_mb(),
         }
 
 
-def _work(masks: list[list[int]]) -> tuple[int, int, int]:
-    played = common.Played(0.0, [(mask, mask) for mask in masks])
-    return played.work
+def _work(masks: list[list[int]]) -> common.Played:
+    return common.Played(0.0, [(mask, mask) for mask in masks])
 
 
 def _peak_memory_mb() -> float:
@@ -145,24 +148,29 @@ def peak_memory(side: str, args: argparse.Namespace) -> float:
 def compare(args: argparse.Namespace) -> dict[str, Any]:
     """Both sides in turn."""
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    cpu: dict[str, list[float]] = {side: [] for side in SIDES}
     rollouts: dict[str, list[float]] = {side: [] for side in SIDES}
     work: dict[str, Any] = {}
     for _ in range(args.repeats):
         for side in SIDES:
-            result = Side(side, args).run()
+            trained = Side(side, args)
+            result = trained.run()
             seconds[side] += result["step"]
+            cpu[side] += result["cpu"]
             rollouts[side] += result["rollouts"]
-            work[side] = result["work"][-1]
-            for step in result["step"]:
-                common.describe(side, work[side], step, result["dtype"])
+            work[side] = result["work"]
+            for step, own in zip(result["step"], result["cpu"], strict=True):
+                played = dataclasses.replace(trained.work[-1], seconds=step, cpu_seconds=own)
+                common.describe(side, played, result["dtype"])
     common.demand_equal(work["ours"], work["trl"], "turns, sampled and observed tokens")
     medians = {side: common.median(values) for side, values in seconds.items()}
-    breakdown = {}
+    own = {side: common.median(values) for side, values in cpu.items()}
+    breakdown = {"cpu_ours_over_trl": round(own["trl"] / own["ours"], 2)}
     for side in SIDES:
-        played = common.median(rollouts[side])
+        playing = common.median(rollouts[side])
         breakdown[f"{side}_seconds_per_step"] = round(medians[side], 2)
-        breakdown[f"{side}_seconds_rollouts"] = round(played, 2)
-        breakdown[f"{side}_seconds_update"] = round(medians[side] - played, 2)
+        breakdown[f"{side}_seconds_rollouts"] = round(playing, 2)
+        breakdown[f"{side}_seconds_update"] = round(medians[side] - playing, 2)
     return {"ours_over_trl": round(medians["trl"] / medians["ours"], 2), **breakdown}
 
 

@@ -3,12 +3,14 @@
 `PlainCodec` serves tokenizers without a chat template: texts are encoded one by one with
 `add_special_tokens=False` and joined. `TemplateCodec` asks the tokenizer's own chat template what
 stands between a sampled action and the next one, and notices when the template rewrites history.
+A template that renders each message by itself is asked about the newest messages only.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentsgym.tokens.locality import is_local
 from agentsgym.types import Message, Tokenizer
 
 # Stands for the action when a template is asked what comes after it. Plain letters, so that no
@@ -72,6 +74,9 @@ class TemplateCodec:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
+        self._local = is_local(tokenizer.chat_template)
+        self._opening: tuple[Message, str] | None = None
+        self._around: dict[str, tuple[str, str] | None] = {}
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
@@ -86,17 +91,59 @@ class TemplateCodec:
         than as it was said (surrounding white space apart): a template that drops earlier
         `<think>` blocks does so.
         """
+        if self._local and len(messages) > 3:
+            head = self._opening_text(messages[0])
+            tail, now = self._tail(head, [messages[0], *messages[-2:]])
+            if tail is not None:
+                delta = self.encode_action(self._after_stop(tail, action_ids))
+                return Bridge(delta, text + now[len(head) :])
+        tail, now = self._tail(text, messages)
+        if tail is None:
+            return Bridge(None, now)
+        return Bridge(self.encode_action(self._after_stop(tail, action_ids)), now)
+
+    def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
+        """What follows the action `messages[-2]` (None: history was rewritten), and the whole
+        conversation as it is rendered now."""
         now = self._render(messages)
         said = messages[-2]["content"]
+        around = self._around_message(messages[-1]["role"])
+        if around is not None:
+            tail = around[0] + messages[-1]["content"] + around[1]
+            if len(now) == len(text) + len(said) + len(tail) and now == text + said + tail:
+                return tail, now
+        return self._probed_tail(text, now, messages), now
+
+    def _probed_tail(self, text: str, now: str, messages: Sequence[Message]) -> str | None:
+        """The tail by rendering again with a probe in the action's place."""
         probed = self._render(
             [*messages[:-2], {"role": "assistant", "content": _PROBE}, messages[-1]]
         )
         head, found, tail = probed.rpartition(_PROBE)
         kept = bool(found) and head == text and now.startswith(head) and now.endswith(tail)
         middle = now[len(head) : len(now) - len(tail)] if kept else ""
-        if not kept or middle.strip() != said.strip():
-            return Bridge(None, now)
-        return Bridge(self.encode_action(self._after_stop(tail, action_ids)), now)
+        return tail if kept and middle.strip() == messages[-2]["content"].strip() else None
+
+    def _around_message(self, role: str) -> tuple[str, str] | None:
+        """What a template usually writes before and after a message that follows an action; a
+        guess, to be compared with what it does write."""
+        if role not in self._around:
+            said: Message = {"role": "assistant", "content": _PROBE}
+            try:
+                rendered = self._render(
+                    [{"role": "user", "content": "."}, said, {"role": role, "content": _PROBE}]
+                )
+            except Exception:  # a template may refuse any conversation with any exception
+                rendered = ""
+            parts = rendered.split(_PROBE)
+            self._around[role] = (parts[1], parts[2]) if len(parts) == 3 else None
+        return self._around[role]
+
+    def _opening_text(self, first: Message) -> str:
+        """The first message with the generation prompt; the last one asked for is remembered."""
+        if self._opening is None or self._opening[0] != first:
+            self._opening = (first, self._render([first]))
+        return self._opening[1]
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of `text`; special tokens written in it become their ids."""

@@ -1,0 +1,95 @@
+"""Deltas of local templates are those that the whole conversation gives."""
+
+import random
+
+import pytest
+
+from agentsgym.tokens import TemplateCodec
+from agentsgym.tokens.locality import is_local
+from agentsgym.training.tiny import CHAT_TEMPLATE
+from conftest import build_tokenizer
+from helpers import CHATML, DROPS_THOUGHT
+
+SMOLLM2 = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are SmolLM<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TRIMS = CHATML.replace("m['content']", "m['content'] | trim")
+LOCAL = [CHATML, SMOLLM2, CHAT_TEMPLATE, DROPS_THOUGHT, TRIMS]
+
+NOT_LOCAL = [
+    # counts messages
+    "{% for m in messages %}{{ loop.index0 ~ m['content'] }}{% endfor %}",
+    "{% for m in messages %}{% if not loop.last %}{{ m['content'] }}{% endif %}{% endfor %}",
+    # looks at others
+    "{% for m in messages %}{{ m['content'] + messages[-1]['role'] }}{% endfor %}",
+    "{% for m in messages[1:] %}{{ m['content'] }}{% endfor %}",
+    "{% for m in messages %}{{ messages | length }}{% endfor %}",
+    "{% for m in messages %}{{ loop['index'] }}{% endfor %}",
+    "{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}",
+    # writes all first parts, then all second ones
+    "{% for m in messages %}{{ m['role'] }}{% endfor %}"
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    "{% for i in 'ab' %}{% for m in messages %}{{ m['content'] }}{% endfor %}{% endfor %}",
+    # carries state
+    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+    "{{ ns.n }}{% endfor %}",
+    "{% for m in messages %}{% break %}{% endfor %}",
+    # asks for something outside
+    "{% for m in messages %}{{ now() }}{% endfor %}",
+    # no loop, no template, broken
+    "{{ messages[0]['content'] }}",
+    "{% for m in messages %}",
+    None,
+    {"default": CHATML},
+]
+
+
+@pytest.mark.parametrize("template", LOCAL)
+def test_local_templates_are_recognised(template):
+    assert is_local(template)
+
+
+@pytest.mark.parametrize("template", NOT_LOCAL)
+def test_where_in_doubt_a_template_is_not_local(template):
+    assert not is_local(template)
+
+
+@pytest.mark.parametrize("template", LOCAL)
+@pytest.mark.parametrize("system", [False, True])
+def test_short_rendering_equals_the_whole(template, system):
+    tokenizer = build_tokenizer(template)
+    short, whole = TemplateCodec(tokenizer), TemplateCodec(tokenizer)
+    assert short._local
+    whole._local = False
+    whole._around = {"user": None}  # two renderings of everything, always
+    rng = random.Random(0)
+    words = ["yes", " no ", "<think>hm</think>ok", "", "\n", "<|im_end|>", "agent", "a\n\nb "]
+    messages = [{"role": "system", "content": "Play."}] if system else []
+    messages.append({"role": "user", "content": "Begin."})
+    text = short.open(messages).text
+    for _ in range(40):
+        messages.append({"role": "assistant", "content": rng.choice(words)})
+        messages.append({"role": "user", "content": rng.choice(words)})
+        ids = (tokenizer.eos_token_id,) if rng.random() < 0.5 else (9,)
+        bridge = short.bridge(text, messages, ids)
+        assert bridge == whole.bridge(text, messages, ids)
+        text = bridge.text
+
+
+def test_a_delta_costs_the_same_at_any_turn():
+    tokenizer = build_tokenizer(CHATML)
+    codec = TemplateCodec(tokenizer)
+    rendered = []
+    render = codec._render
+    codec._render = lambda messages: rendered.append(len(messages)) or render(messages)
+    messages = [{"role": "user", "content": "Begin."}]
+    text = codec.open(messages).text
+    for turn in range(30):
+        messages.append({"role": "assistant", "content": "yes"})
+        messages.append({"role": "user", "content": f"line {turn}"})
+        text = codec.bridge(text, messages, (9,)).text
+    assert max(rendered) <= 3
+    assert len(rendered) <= 30 + 4
