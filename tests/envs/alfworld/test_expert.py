@@ -5,6 +5,7 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs.alfworld import ExpertAgent
+from agentsgym.runs.agents import scripted_agent
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -32,6 +33,12 @@ def test_it_plans_anew_after_what_others_did(task):
     assert steps == 3 + env.reference_steps(task)
 
 
+def test_it_wins_every_episode_of_a_trial(task):
+    config = {"episodes_per_trial": 2, "carry": "full"}
+    batch = agentsgym.make("ALFWorld", None, config).run_trial([task], ExpertAgent())
+    assert [episode.win for episode in batch.rollouts[0].episodes] == [True, True]
+
+
 def test_with_tags_and_from_other_environment_objects(task):
     first = agentsgym.make("ALFWorld", None, {"action_tags": True})
     batch = agentsgym.make("ALFWorld", None, {"action_tags": True}).run_trial(
@@ -47,5 +54,16 @@ def test_a_plan_beyond_the_limit_scores_nothing(task):
 
 
 def test_a_conversation_of_no_session_is_refused():
-    with pytest.raises(LookupError, match="running ALFWorld sessions"):
+    with pytest.raises(LookupError, match="running session of a ALFWorldEnv"):
         ExpertAgent().get_action([{"role": "user", "content": "hello"}], None)
+
+
+def test_the_teacher_makes_detours_and_wins_all_the_same(tasks):
+    env = agentsgym.make("ALFWorld", None, {"workers": 0})
+    chosen = list(tasks.values())[:2]
+    games = [env.run_trial(chosen, env.teacher_agent(detours=0.3, seed=s), 2) for s in (1, 1)]
+    assert games[0]["final_rewards"] == [1.0] * 4
+    assert games[0]["final_completion_messages"] == games[1]["final_completion_messages"]
+    steps = sum(len(rollout.episodes[0].steps) for rollout in games[0].rollouts)
+    assert steps > 2 * sum(env.reference_steps(task) for task in chosen)
+    assert scripted_agent(env, "optimal").__class__ is ExpertAgent

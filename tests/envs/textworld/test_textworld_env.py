@@ -8,6 +8,7 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
+from agentsgym.envs.textworld import WalkthroughAgent
 from agentsgym.envs.textworld.engine import tidy
 from agentsgym.envs.textworld.games import distinct_seeds, ensure_games, fingerprint
 from agentsgym.envs.textworld.recipe import SIZES, recipe
@@ -100,6 +101,12 @@ def test_an_old_state_can_be_gone_on_from(make):
     env._step_episode("s", once, "look")
     again, *_ = env._step_episode("s", start, command)
     assert (again.text, again.commands) == (once.text, once.commands)
+
+
+def test_the_walkthrough_as_an_agent(make):
+    batch = make().run_trial([{"seed": 0}, {"seed": 1}], WalkthroughAgent(), 2)
+    assert batch["final_rewards"] == [1.0] * 4, [r.error for r in batch.rollouts]
+    assert type(make().optimal_agent()) is type(make().teacher_agent()) is WalkthroughAgent
 
 
 def test_training_and_evaluation_games_differ(make, cache_dir):

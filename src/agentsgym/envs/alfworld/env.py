@@ -2,7 +2,6 @@
 
 import json
 import re
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,8 +15,9 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
-from agentsgym.types import Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 if TYPE_CHECKING:
     from agentsgym.envs.alfworld.engine import Game, View
@@ -98,7 +98,7 @@ class ALFWorldEnv(MultistepEnv):
         ensure("fast_downward", "alfworld")
         if self.config["dense_reward"]:
             self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
-        _LIVE.add(self)
+        announce(self)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -233,6 +233,18 @@ class ALFWorldEnv(MultistepEnv):
         """The planner's commands that win a task; empty where it finds none."""
         return _plan(self.game_file(task_data), "seed" in task_data)
 
+    def optimal_agent(self) -> Agent:
+        """The expert as an agent."""
+        from agentsgym.envs.alfworld.expert import ExpertAgent
+
+        return ExpertAgent(self)
+
+    def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
+        """The expert, who with probability `detours` does something else at a step."""
+        from agentsgym.envs.alfworld.expert import ExpertAgent
+
+        return ExpertAgent(self, detours=detours, seed=seed)
+
     def reference_steps(self, task_data: Mapping[str, Any]) -> int:
         """Number of commands of the expert's play, for regret in steps."""
         return len(self.expert_plan(task_data))
@@ -245,14 +257,6 @@ class ALFWorldEnv(MultistepEnv):
         limit = self.config["max_steps_per_episode"]
         dense: float = self.config["dense_reward"]
         return float(steps <= limit) + dense * float(min(steps, limit))
-
-
-_LIVE: "weakref.WeakSet[ALFWorldEnv]" = weakref.WeakSet()
-
-
-def live_environments() -> list[ALFWorldEnv]:
-    """All ALFWorld environments of this process; the expert looks for its game in them."""
-    return list(_LIVE)
 
 
 def task_type_names(given: Sequence[str | int] | None) -> list[str]:

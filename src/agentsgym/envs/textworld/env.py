@@ -9,10 +9,11 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
-from agentsgym.types import Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 if TYPE_CHECKING:
     from agentsgym.envs.textworld.engine import Game
@@ -75,6 +76,7 @@ class TextWorldEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         ensure("textworld", "textworld")
+        announce(self)
         if self.config["reward"] == "progress":
             self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
         try:
@@ -184,6 +186,16 @@ class TextWorldEnv(MultistepEnv):
         """The generator's commands that win a task; empty where it gives none."""
         game = details(Path(self.game_file(task_data)))
         return tuple(game.get("metadata", {}).get("walkthrough", ()))
+
+    def optimal_agent(self) -> Agent:
+        """Who plays the walkthrough."""
+        from agentsgym.envs.textworld.walkthrough import WalkthroughAgent
+
+        return WalkthroughAgent(self)
+
+    def teacher_agent(self) -> Agent:
+        """Who plays the walkthrough."""
+        return self.optimal_agent()
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """1.0 where the walkthrough fits into the step limit; None where that is not known, and
