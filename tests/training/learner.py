@@ -1,0 +1,216 @@
+"""What every process of the two-process tests runs, and what one process alone does for comparison.
+
+Run as a script under `accelerate launch` with the folder to write to.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
+
+from agentsgym import register
+from agentsgym.envs import task_dataset
+from helpers import CountdownEnv
+from training.cells import Cell
+
+CELLS = (
+    ("grpo", "token", "rollout"),
+    ("dapo", "step", "steps"),
+    ("dr_grpo", "rollout", "rollout"),
+    ("cispo", "token", "steps"),
+    ("sapo", "step", "rollout"),
+    ("luspo", "rollout", "steps"),
+    ("vespo", "token", "rollout"),
+)
+NORM = 37
+ROLLOUTS = 12
+
+
+class LettersEnv(CountdownEnv):
+    """One to three steps; each earns by what was said. The first rollout of task 3 fails."""
+
+    def _step_episode(self, session_id, state, action):
+        state, _, done, info = super()._step_episode(session_id, state, action)
+        if len(state["rewards"]) == 3 and session_id.split("-")[1] == "000":
+            raise RuntimeError("the environment broke")
+        return state, sum(map(ord, action)) % 7 / 7, done, info
+
+
+def tiny_model(tokenizer):
+    """A random Llama in float64."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config).double()
+
+
+def make_trainer(tokenizer, out, **options):
+    """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes."""
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+    register("Letters", LettersEnv)
+    env = LettersEnv(tokenizer)
+    tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(9)]
+    defaults = {
+        "output_dir": str(out),
+        "num_generations": 4,
+        "max_action_tokens": 4,
+        "max_tokens_per_forward": 80,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "max_grad_norm": 0.0,
+        "bf16": False,
+    }
+    played = []
+    trainer = GRPOEnvTrainer(
+        tiny_model(tokenizer),
+        GRPOEnvConfig(**(defaults | options)),
+        task_dataset(env, tasks),
+        task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
+        tokenizer,
+        rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
+    )
+    trainer.played = played
+    return trainer
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradient of each optimiser step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
+        self.seen.append(torch.cat([g.reshape(-1) for g in grads]).clone())
+
+
+def weights(trainer):
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).clone()
+
+
+def played(trainer, phase):
+    """(group, index) → what was said and earned, of this process."""
+    return {
+        (r.group, r.index): (
+            [list(row.token_ids) for row in r.rows],
+            r.failed,
+            [step.reward for e in r.episodes for step in e.steps],
+        )
+        for at, r in trainer.played
+        if at == phase
+    }
+
+
+def train(tokenizer, out, processes, **options):
+    """Two optimiser steps of two micro-batches each, and an evaluation."""
+    per_process = ROLLOUTS // processes
+    accumulation = 2
+    trainer = make_trainer(
+        tokenizer,
+        out,
+        max_steps=options.pop("max_steps", 2),
+        per_device_train_batch_size=per_process // accumulation,
+        gradient_accumulation_steps=accumulation,
+        **options,
+    )
+    gradients = Gradients()
+    trainer.add_callback(gradients)
+    return trainer, gradients
+
+
+def everything(tokenizer, out, processes):
+    """All that is compared, as a dict that torch.save takes."""
+    trainer, gradients = train(tokenizer, out / "a", processes)
+    trainer.train()
+    evaluated = trainer.evaluate()
+    result = {
+        "rank": trainer.accelerator.process_index,
+        "processes": trainer.accelerator.num_processes,
+        "gradients": gradients.seen,
+        "weights": weights(trainer),
+        "played": played(trainer, "train"),
+        "evaluated": played(trainer, "eval"),
+        "metrics": evaluated,
+        "logs": trainer.state.log_history,
+        "epsilon_high": trainer.epsilon_high,
+    }
+    again, gradients = train(
+        tokenizer, out / "b", processes, num_iterations=2, ratio_scope="rollout", max_steps=4
+    )
+    again.train()
+    result["iterated"] = weights(again)
+    result["cells"] = [cell(tokenizer, out / "c", processes, *c) for c in CELLS]
+    return result
+
+
+def cell(tokenizer, out, processes, loss, scope, train_on):
+    """The gradient of one window on random rollouts, of which each process holds its share."""
+    norm = {"loss_norm_tokens": NORM} if loss == "dr_grpo" else {}
+    trainer, gradients = train(
+        tokenizer,
+        out,
+        processes,
+        max_steps=1,
+        loss_type=loss,
+        ratio_scope=scope,
+        train_on=train_on,
+        num_iterations=2,
+        **norm,
+    )
+    size = ROLLOUTS // processes
+    first = trainer.accelerator.process_index * size
+    whole = Cell(tiny_model(tokenizer), ROLLOUTS, train_on=train_on)
+
+    def share(inputs):
+        rollouts = whole.for_trainer()["rollouts"][first : first + size]
+        return {"rollout_index": torch.arange(size), "rollouts": rollouts}
+
+    trainer._generate_and_score_completions = share
+    trainer.train()
+    return gradients.seen[0]
+
+
+def resume(tokenizer, out, processes):
+    """Weights after four steps in one go, and after two and two with a checkpoint between."""
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole, _ = train(tokenizer, out / "whole", processes, **options)
+    whole.train()
+    resumed, _ = train(tokenizer, out / "whole", processes, **options)
+    resumed.train(resume_from_checkpoint=str(out / "whole" / "checkpoint-2"))
+    return weights(whole), weights(resumed)
+
+
+def main():
+    from conftest import build_tokenizer
+    from helpers import CHATML
+
+    torch.set_num_threads(1)
+    out = Path(sys.argv[1])
+    tokenizer = build_tokenizer(CHATML)
+    result = everything(tokenizer, out, 2)
+    result["resumed"] = resume(tokenizer, out / "r", 2)
+    torch.save(result, out / f"rank{result['rank']}.pt")
+
+
+if __name__ == "__main__":
+    main()

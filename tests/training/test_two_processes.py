@@ -1,0 +1,127 @@
+"""Two processes on CPU (gloo, started by `accelerate launch`) against one, on the same rollouts.
+
+Groups of 4 rollouts over shares of 6 straddle the processes; episodes last one to three steps, so
+that rows and forward chunks differ between them, and one rollout fails.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from training import learner, reference
+from training.cells import Cell
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """What the two processes wrote, rank by rank."""
+    out = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # --multi_gpu starts one process per rank; on a machine (or with `use_cpu`) without a GPU they
+    # talk over gloo. With --cpu, accelerate would start a single process.
+    command = [
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
+        *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
+        *("--dynamo_backend", "no", "--main_process_ip", "127.0.0.1"),
+        *("--main_process_port", str(port), "-m", "training.learner", str(out)),
+    ]
+    tests = Path(__file__).parents[1]
+    # A process alone ends in a second or so; one that waits for the other would wait for ever.
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"},
+        cwd=tests.parent,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    where = max(done.stderr.find("Traceback"), 0)
+    assert done.returncode == 0, done.stderr[where : where + 4000]
+    return [torch.load(out / f"rank{k}.pt", weights_only=False) for k in range(2)]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory, chat_tokenizer):
+    """The same by this process alone."""
+    return learner.everything(chat_tokenizer, tmp_path_factory.mktemp("one"), 1)
+
+
+def apart(first, second):
+    return float((first - second).norm() / second.norm())
+
+
+def test_two_processes_took_part(two):
+    assert [(r["rank"], r["processes"]) for r in two] == [(0, 2), (1, 2)]
+
+
+def test_the_same_rollouts_are_played(two, one):
+    first, second = (set(rank["played"]) for rank in two)
+    assert not first & second
+    # A group straddles the processes: rollouts 4 to 7 are group 1.
+    assert {g for g, _ in first} & {g for g, _ in second} == {1}
+    assert two[0]["played"] | two[1]["played"] == one["played"]
+    assert sum(failed for _, failed, _ in one["played"].values()) >= 1
+    tokens = [sum(map(len, ids)) for rank in two for ids, _, _ in rank["played"].values()]
+    assert len(set(tokens)) > 1
+
+
+def test_gradients_and_weights_are_those_of_one_process(two, one):
+    assert len(one["gradients"]) == 2
+    for rank in two:
+        for ours, theirs in zip(rank["gradients"], one["gradients"], strict=True):
+            assert apart(ours, theirs) < 1e-5
+        assert apart(rank["weights"], one["weights"]) < 1e-7
+    assert torch.equal(two[0]["weights"], two[1]["weights"])
+
+
+def test_so_they_are_off_policy_with_the_ratio_of_whole_rollouts(two, one):
+    for rank in two:
+        assert apart(rank["iterated"], one["iterated"]) < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("number", "loss", "scope", "train_on"),
+    [(k, *cell) for k, cell in enumerate(learner.CELLS)],
+)
+def test_gradient_truth_with_two_processes(two, one, chat_tokenizer, number, loss, scope, train_on):
+    model = learner.tiny_model(chat_tokenizer)
+    cell = Cell(model, learner.ROLLOUTS, train_on=train_on)
+    settings = reference.Loss(loss, scope, cap=2.0, norm=learner.NORM)
+    if loss == "cispo":
+        settings.high = one["epsilon_high"]
+    _, truth = reference.gradient_of(model, cell.for_reference(), settings)
+    assert apart(one["cells"][number], truth) < 1e-5
+    for rank in two:
+        assert apart(rank["cells"][number], truth) < 1e-5
+
+
+def test_evaluation(two, one):
+    assert not set(two[0]["evaluated"]) & set(two[1]["evaluated"])
+    assert two[0]["evaluated"] | two[1]["evaluated"] == one["evaluated"]
+    assert {task for task, _ in one["evaluated"]} == set(range(5))
+    for rank in two:
+        for name, value in one["metrics"].items():
+            if name != "eval_runtime":
+                assert rank["metrics"][name] == pytest.approx(value), name
+
+
+def test_what_is_logged_is_of_all_processes(two, one):
+    """Also the loss, the ratios and the entropy, which each process computes for its own rows."""
+    for ours, theirs in zip(two[0]["logs"], one["logs"], strict=True):
+        for name, value in theirs.items():
+            if not name.startswith(("time/", "train_", "eval_runtime")):
+                assert ours[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_resuming_equals_no_interruption(two):
+    for rank in two:
+        whole, resumed = rank["resumed"]
+        assert torch.equal(whole, resumed)
