@@ -72,6 +72,17 @@ def test_rewards_are_gymnasiums_own():
         assert (running.observation, reward) == (observation, paid)
 
 
+@pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
+def test_sessions_share_the_model_and_nothing_else(name):
+    env = make(f"Gymnasium/{name}")
+    one, two = (env._initialize_episode("s", {"seed": 0}) for _ in range(2))
+    assert one.raw is not two.raw and one.raw.P is two.raw.P
+    before = repr(two.raw.P), two.raw.s, two.raw.np_random.bit_generator.state
+    env._step_episode("s", one, next(iter(env.actions)))
+    env._step_episode("s", one, list(env.actions)[-1])
+    assert (repr(two.raw.P), two.raw.s, two.raw.np_random.bit_generator.state) == before
+
+
 def test_the_global_generators_are_left_alone():
     before = np.random.get_state()[1].copy()
     for name in PRESETS:

@@ -16,6 +16,7 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
     """
 
     env_id = "FrozenLake-v1"
+    shares_model = True
     actions: ClassVar[Mapping[str, int]] = {"left": 0, "down": 1, "right": 2, "up": 3}
     rules = (
         "You (A) walk over a frozen lake. Reach the goal (G) and do not step into a hole (H); "
@@ -67,6 +68,7 @@ class GymnasiumTaxiEnv(GymnasiumEnv):
     """
 
     env_id = "Taxi-v4"
+    shares_model = True
     actions: ClassVar[Mapping[str, int]] = {
         "south": 0,
         "north": 1,
@@ -118,6 +120,7 @@ class GymnasiumCliffWalkingEnv(GymnasiumEnv):
     """
 
     env_id = "CliffWalking-v1"
+    shares_model = True
     actions: ClassVar[Mapping[str, int]] = {"up": 0, "right": 1, "down": 2, "left": 3}
     rules = (
         "You (A) walk along a cliff (C) to the goal (G). Every step costs 1. Stepping onto the "

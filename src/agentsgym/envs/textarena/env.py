@@ -13,12 +13,11 @@ from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
 from agentsgym.envs.textarena.moves import moves
-from agentsgym.envs.textarena.play import Fresh, Play, Shelf, UnplayableSeed, begin, deal
+from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.envs.textarena.repairs import playable
 from agentsgym.types import Tokenizer
 
 EVAL_SEEDS_BEGIN = 1_000_000
-_KEPT = Shelf()
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
@@ -130,7 +129,7 @@ class TextArenaEnv(MultistepEnv):
 
     def _deal(self, seed: int) -> Fresh:
         if self.game.slow:
-            return _KEPT.deal(self.game, self._env_id, self._options, seed)
+            return KEPT.deal(self.game, self._env_id, self._options, seed)
         return deal(self.game, self._env_id, self._options, seed)
 
     # -- configuration --------------------------------------------------------------------------

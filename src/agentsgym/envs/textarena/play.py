@@ -138,6 +138,15 @@ class Shelf:
                 self._kept.popitem(last=False)
             return self._kept[key].copy()
 
+    def clear(self) -> None:
+        """Forget all puzzles."""
+        with self._lock:
+            self._kept.clear()
+
+
+KEPT = Shelf()
+"""The shelf of this process."""
+
 
 def begin(game: Game, fresh: Fresh, *, error_allowance: int, draws: bool) -> Play:
     """Start to play a game that was dealt."""
