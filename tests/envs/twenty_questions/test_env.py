@@ -1,6 +1,7 @@
 """Twenty Questions: T1 to T5 of the specification, and the rules of the game."""
 
 import json
+import math
 
 import pytest
 from datasets import Dataset
@@ -203,3 +204,14 @@ def test_same_task_same_game():
     lines = ["Is it alive?", "Can it fly?", "[dog]"]
     runs = [play(lines, "dog", config=QUICKSTART) for _ in range(2)]
     assert episode(runs[0]).messages == episode(runs[1]).messages
+
+
+def test_information_reward_pays_bits():
+    config = QUICKSTART | {"hints": 0, "information_reward": 0.5}
+    env = TwentyQuestionsEnv(None, config)
+    animals = int((env.table.values[:, env.table.attribute_index["animal"]] == 1).sum())
+    batch = env.run_trial(
+        [{"solution": "dog"}], ScriptedAgent(["Is it an animal?", "Is it an animal?", "[dog]"])
+    )
+    assert batch["step_rewards"][0] == pytest.approx([0.5 * math.log2(64 / animals), 0.0, 1.0])
+    assert TwentyQuestionsEnv(None, {}).config["information_reward"] == 0.0

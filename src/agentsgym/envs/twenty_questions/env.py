@@ -1,5 +1,6 @@
 """Twenty Questions: native, offline, exact."""
 
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -27,12 +28,14 @@ _MALFORMED = "That was neither one question nor one guess in square brackets, so
 
 
 class State(TypedDict):
-    """An episode: the secret, the opening hints, what was said, and whether it is over."""
+    """An episode: the secret, the opening hints, what was said, whether it is over, and which
+    secrets of the table (by number) agree with all answers so far."""
 
     solution: str
     hints: list[tuple[str, bool]]
     history: list[tuple[str, str]]
     last_answer: str
+    possible: list[int]
     done: bool
 
 
@@ -40,8 +43,8 @@ class TwentyQuestionsEnv(MultistepEnv):
     """Guess a secret word by asking yes/no questions; a table of knowledge answers.
 
     `task_data` is `{"solution": str, "seed": int}`; the seed draws the opening hints. A win earns
-    1.0, all else 0.0. A secret that the table does not know is playable and answers "I don't
-    know". With `split="hints"` a task is a secret and its hints: every secret occurs in training
+    1.0, all else 0.0 (but for `information_reward`). A secret that the table does not know is
+    playable and answers "I don't know". With `split="hints"` a task is a secret and its hints: every secret occurs in training
     and evaluation, no (secret, hints) pair in both.
 
     Args:
@@ -62,6 +65,12 @@ class TwentyQuestionsEnv(MultistepEnv):
         "hints": Key(int, 0, "opening hints in the first prompt", minimum=0),
         "train_tasks_per_secret": Key(int, 1, "training tasks of each secret", minimum=1),
         "eval_tasks_per_secret": Key(int, 1, "evaluation tasks of each secret", minimum=1),
+        "information_reward": Key(
+            float,
+            0.0,
+            "reward of a question per bit, log2 of (secrets possible before / after the answer)",
+            minimum=0,
+        ),
         "answer_style": Key(
             str,
             "plain",
@@ -93,9 +102,14 @@ class TwentyQuestionsEnv(MultistepEnv):
         solution = task_data.get("solution")
         if not isinstance(solution, str) or not solution.strip():
             raise ValueError(f"task_data needs a 'solution' (a word), got {task_data!r}")
+        hints = self.hints(solution, int(task_data.get("seed", 0)))
+        possible = list(range(len(self.table.secrets)))
+        for key, value in hints:
+            possible = self._still_possible(possible, key, value)
         return State(
             solution=self.table.canonical(solution) or solution,
-            hints=self.hints(solution, int(task_data.get("seed", 0))),
+            hints=hints,
+            possible=possible,
             history=[],
             last_answer="",
             done=False,
@@ -145,6 +159,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         said = f"{answer.text}."
         if self.config["answer_style"] == "echo" and answer.attribute in self._attributes:
             said = self._echo(answer.attribute, answer.text)
+        possible = self._still_possible(state["possible"], answer.attribute, answer.value)
         info = {
             "win": False,
             "answer": answer.text,
@@ -152,7 +167,19 @@ class TwentyQuestionsEnv(MultistepEnv):
             "metrics": {"unparsed": float(not answer.parsed)},
             "anchor": repr((state["hints"], sorted(set(history)))),
         }
-        return {**state, "history": history, "last_answer": said}, 0.0, False, info
+        gained = math.log2(len(state["possible"]) / len(possible)) if possible else 0.0
+        after: State = {**state, "history": history, "last_answer": said, "possible": possible}
+        return after, self.config["information_reward"] * gained, False, info
+
+    def _still_possible(
+        self, possible: list[int], attribute: str | None, answer: bool | None
+    ) -> list[int]:
+        """Numbers of the secrets among `possible` that the table answers this way."""
+        if attribute is None or attribute not in self.table.attribute_index:
+            return possible
+        wanted = -1 if answer is None else int(answer)
+        column = self.table.values.T[self.table.attribute_index[attribute]].tolist()
+        return [number for number in possible if column[number] == wanted]
 
     def _echo(self, key: str, answer: bool | str) -> str:
         """An answer that repeats the attribute: "Yes, electric." or "No, not electric."."""
