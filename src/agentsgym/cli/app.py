@@ -7,6 +7,7 @@ from agentsgym.cli.evaluation import evaluate
 from agentsgym.cli.listing import envs, presets
 from agentsgym.cli.play import play
 from agentsgym.cli.training import train
+from agentsgym.testing.command import check
 
 app = typer.Typer(
     name="agentsgym",
@@ -34,6 +35,7 @@ app.command(name="eval")(evaluate)
 app.command()(play)
 app.command()(credit)
 app.command()(envs)
+app.command()(check)
 app.command()(presets)
 
 
