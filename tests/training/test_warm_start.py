@@ -12,7 +12,14 @@ from agentsgym.agents import ScriptedAgent
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.training.consistency import consistent_mass, guess_probabilities
-from agentsgym.training.imitation import Example, batches, examples_of, imitation_loss, pad
+from agentsgym.training.imitation import (
+    Example,
+    batches,
+    examples_of,
+    imitation_loss,
+    normalise,
+    pad,
+)
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start import WarmStartConfig, warm_start
 from helpers import CountdownEnv
@@ -65,7 +72,7 @@ def test_a_template_without_an_end_marks_the_agents_tokens_only(plain_tokenizer)
     assert example.weights.tolist() == [float(m) for m in batch["agent_token_mask"][0]]
 
 
-def test_the_loss_is_the_weighted_mean_over_targets(countdown_tokenizer):
+def test_the_loss_is_the_weighted_sum_over_targets(countdown_tokenizer):
     model = build_model(countdown_tokenizer, SMALL).eval()
     long = Example(np.array([2, 7, 4, 9, 1]), np.array([0, 0, 0, 1, 2], dtype=np.float32))
     short = Example(np.array([2, 8, 4]), np.array([0, 0, 5], dtype=np.float32))
@@ -75,7 +82,14 @@ def test_the_loss_is_the_weighted_mean_over_targets(countdown_tokenizer):
     for example, targets in ((long, ((3, 1.0), (4, 2.0))), (short, ((2, 5.0),))):
         logps = model(torch.tensor([example.ids.tolist()])).logits[0].log_softmax(-1)
         total += sum(float(-w * logps[t - 1, example.ids[t]].detach()) for t, w in targets)
-    assert float(imitation_loss(model, ids, weights).detach()) == pytest.approx(total / 8, rel=1e-5)
+    assert float(imitation_loss(model, ids, weights).detach()) == pytest.approx(total, rel=1e-5)
+
+
+def test_targets_of_short_and_long_games_weigh_the_same():
+    games = [Example(np.arange(n), np.ones(n, dtype=np.float32)) for n in (1, 1, 4, 6)]
+    scaled = normalise(games, 2)
+    weights = np.concatenate([game.weights for game in scaled])
+    assert weights == pytest.approx(np.full(12, 2 / 12))
 
 
 def test_batches_hold_games_of_like_length_and_each_game_once():

@@ -55,6 +55,7 @@ def consistent_mass(
     return figures | {f"after_{k}": float(np.mean(masses[k])) for k in sorted(masses)}
 
 
+@torch.no_grad()
 def guess_probabilities(
     model: Any, row: Row, guesses: Sequence[Sequence[int]]
 ) -> npt.NDArray[np.float64]:

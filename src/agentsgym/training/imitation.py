@@ -56,6 +56,17 @@ def _example(row: Row, end_id: int | None, last: dict[int, int], final_weight: f
     return Example(np.array(ids, dtype=np.int64), weights)
 
 
+def normalise(examples: Sequence[Example], batch_size: int) -> list[Example]:
+    """The examples with their weights scaled so that a batch's weights sum to 1 on average.
+
+    The scale is the same for all: games of like length share a batch, and dividing each batch by
+    its own sum would make every target of a short game count for more than one of a long game.
+    """
+    total = sum(float(example.weights.sum()) for example in examples)
+    scale = -(-len(examples) // batch_size) / max(total, 1e-8)
+    return [Example(example.ids, example.weights * np.float32(scale)) for example in examples]
+
+
 def batches(
     examples: Sequence[Example], size: int, rng: np.random.Generator
 ) -> Iterator[list[Example]]:
@@ -81,7 +92,7 @@ def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.T
 
 
 def imitation_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted mean cross-entropy (nats per target) of `ids` given what stands before them.
+    """Σ weight · cross-entropy (nats) of `ids` given what stands before them.
 
     Both have shape (B, T). Logits are computed at targets only. 0 where there is no target.
     """
@@ -91,5 +102,4 @@ def imitation_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torc
     wanted = weights[:, 1:] > 0
     logits = model.get_output_embeddings()(hidden[wanted]).float()
     losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][wanted], reduction="none")
-    weight = weights[:, 1:][wanted]
-    return (losses * weight).sum() / weight.sum().clamp_min(1e-8)
+    return (losses * weights[:, 1:][wanted]).sum()

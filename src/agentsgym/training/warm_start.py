@@ -13,7 +13,13 @@ import numpy as np
 import torch
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.training.imitation import batches, examples_of, imitation_loss, pad
+from agentsgym.training.imitation import (
+    batches,
+    examples_of,
+    imitation_loss,
+    normalise,
+    pad,
+)
 from agentsgym.training.tiny import TinyConfig, build_model, build_tokenizer
 from agentsgym.types import Agent, RolloutBatch
 
@@ -189,6 +195,7 @@ class _Games:
             rollouts = self.play(config.games_per_round).rollouts
             weight = config.final_weight_at(step)
             examples = examples_of(rollouts, tokenizer.eos_token_id, weight)
+            examples = normalise(examples, config.batch_size)
             for batch in batches(examples, config.batch_size, self._rng):
                 step += 1
                 yield pad(batch, tokenizer.pad_token_id)
