@@ -44,8 +44,8 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     `task_data` is `{"solution": str, "seed": int}`; the seed draws the opening hints. A win earns
     1.0, all else 0.0 (but for `information_reward`). A secret that the table does not know is
-    playable and answers "I don't know". With `split="hints"` a task is a secret and its hints: every secret occurs in training
-    and evaluation, no (secret, hints) pair in both.
+    playable and answers "I don't know". With `split="hints"` a task is a secret and its hints:
+    every secret occurs in training and evaluation, no (secret, hints) pair in both.
 
     Args:
         tokenizer: see `MultistepEnv`.
