@@ -4,11 +4,11 @@ import math
 from unittest.mock import patch
 
 import pytest
-from helpers import CountdownEnv, DigitEnv
 
 from agentsgym import EnvPool, ScriptedAgent
 from agentsgym.envs import ConfigError, MultistepEnv, UnknownEnvironment, check_row, make, register
 from agentsgym.rollout import run
+from helpers import CountdownEnv, DigitEnv
 
 TASK = {"rewards": [0.5, 1.0]}
 PROMPT, FIRST, OBSERVATION, SECOND = "Is it an animal?", "Can it fly?", "The number is 1", "[apple]"

@@ -4,12 +4,12 @@ import threading
 import time
 
 import pytest
-from helpers import CountdownEnv, DigitEnv
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.types import EngineStats, GenerationResult
+from helpers import CountdownEnv, DigitEnv
 
 SAMPLING = SamplingParams(max_tokens=5)
 

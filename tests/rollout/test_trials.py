@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from helpers import CountdownEnv, DigitEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
 from agentsgym.generation.embedded import EmbeddedEngine
+from helpers import CountdownEnv, DigitEnv
 
 TASK = {"rewards": [0.5, 1.0]}
 

@@ -17,7 +17,8 @@ class Session:
     """A running rollout.
 
     `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
-    which `sampled` tokens are used up. `carried` is what earlier episodes leave for the first prompt. `max_rollout_tokens` bounds the context (None: no bound).
+    which `sampled` tokens are used up. `carried` is what earlier episodes leave for the first
+    prompt. `max_rollout_tokens` bounds the context (None: no bound).
     """
 
     session_id: str
@@ -54,9 +55,7 @@ class Session:
             return None
         return self.max_rollout_tokens - len(self.transcript.context)
 
-    def request(
-        self, kind: ActionKind = "action", token_cap: int | None = None
-    ) -> ActionRequest:
+    def request(self, kind: ActionKind = "action", token_cap: int | None = None) -> ActionRequest:
         """Ask the agent for the next action."""
         return ActionRequest(
             kind=kind,

@@ -1,0 +1,34 @@
+"""`import agentsgym` stays light."""
+
+import subprocess
+import sys
+
+
+def test_import_loads_no_torch_and_is_quick():
+    code = (
+        "import sys, time; t = time.perf_counter(); import agentsgym; s = time.perf_counter() - t; "
+        "heavy = {'torch', 'trl', 'transformers', 'datasets'} & set(sys.modules); print(s, heavy)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    seconds = [float(run.stdout.split()[0]) for run in runs]
+    assert all("set()" in run.stdout for run in runs)
+    assert min(seconds) < 0.5
+
+
+def test_writing_and_playing_an_environment_needs_no_torch():
+    code = (
+        "import sys; from agentsgym import ScriptedAgent, make; "
+        "make('TwentyQuestions').run_trial([{'solution': 'apple'}], ScriptedAgent(['[apple]'])); "
+        "assert 'torch' not in sys.modules and 'trl' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_exist():
+    import agentsgym
+
+    for name in agentsgym.__all__:
+        assert getattr(agentsgym, name) is not None

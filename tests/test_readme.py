@@ -1,0 +1,88 @@
+"""Every command and every piece of Python in the README runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHORT = "train.max_steps=2 eval.episodes=64 threads=1"
+# What a test adds to a command so that it ends in seconds, and what it types.
+ADDED = {
+    "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
+    "agentsgym train quickstart --resume": ("", ""),
+    "agentsgym eval runs/quickstart": ("--episodes 64 --threads 1", ""),
+    "agentsgym eval agent:optimal --env TwentyQuestions --episodes 64": ("", ""),
+    "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
+    "agentsgym credit runs/quickstart": ("", ""),
+    "agentsgym envs": ("", ""),
+    "agentsgym check TwentyQuestions": ("", ""),
+}
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands():
+    lines = [line.split("#")[0].strip() for block in blocks("") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("agentsgym ")]
+
+
+def agentsgym(arguments, cwd, typed=""):
+    """Run the command line as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "agentsgym", *shlex.split(arguments)],
+        cwd=cwd,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A directory in which the quickstart ran for two steps."""
+    folder = tmp_path_factory.mktemp("readme")
+    done = agentsgym(f"train quickstart {SHORT}", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands(command, workplace):
+    extra, typed = ADDED[command]
+    arguments = f"{command.removeprefix('agentsgym ')} {extra}"
+    done = agentsgym(arguments, workplace, typed)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_commands_are_known():
+    assert set(commands()) == set(ADDED)
+
+
+def test_python(workplace, monkeypatch):
+    own, session = blocks("python")
+    example = (ROOT / "examples/own_environment.py").read_text(encoding="utf-8")
+    assert own.strip() in example
+    monkeypatch.chdir(workplace)
+    names = {}
+    exec(session, names)
+    assert len(names["batch"]["full_token_ids"]) == 4
+
+
+def test_make_targets():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test"):
+        assert f"make {target}" in README and re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "agentsgym train quickstart" in makefile
+
+
+def test_links():
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / link).exists(), link
