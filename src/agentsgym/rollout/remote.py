@@ -3,7 +3,8 @@
 The state of a session stays in its worker; here is a `RemoteState`, which names it and lists the
 actions that led to it. From these a session is played again in a fresh worker after its own died
 or hung: once, then the session fails alone. So the environment must be deterministic, as every
-environment must.
+environment must. There is no tokenizer in a worker, and what an environment prints there goes to
+standard error.
 """
 
 import itertools
