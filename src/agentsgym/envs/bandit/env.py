@@ -14,6 +14,7 @@ from agentsgym.envs.bandit.horizon import FiniteHorizon
 from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.rounds import earlier_state, round_line
 from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Tokenizer
 
@@ -109,21 +110,15 @@ class BanditEnv(MultistepEnv):
             steps=0,
             said="",
         )
-        earlier = self._earlier_episode(session_id, fresh)
+        earlier: State | None = earlier_state(
+            self, session_id, {**fresh}, ("seed", "probabilities")
+        )
         if earlier is None:
             return fresh
         fresh["episode"] = earlier["episode"] + 1
         if self.carries:
             fresh["carried"] = add(earlier["carried"], earlier["counts"])
         return fresh
-
-    def _earlier_episode(self, session_id: str, fresh: State) -> State | None:
-        """The last state of the trial's episode before this one; None where this is the first."""
-        earlier: State | None = self.active_states.get(session_id)
-        if earlier is None or earlier["episode"] + 1 >= self.config["episodes_per_trial"]:
-            return None
-        same = all(earlier[key] == fresh[key] for key in ("seed", "probabilities"))
-        return earlier if same else None
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -133,7 +128,7 @@ class BanditEnv(MultistepEnv):
             f"Pull {', '.join(most)} or {last}; each wins at its own fixed rate. "
             f"Answer with the name. {self.pulls} pulls."
         )
-        return f"{self._round(state)} {rules}".strip()
+        return f"{round_line(self, state['episode'], 'same arms')} {rules}".strip()
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -143,15 +138,6 @@ class BanditEnv(MultistepEnv):
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes: {reflection}"
-
-    def _round(self, state: State) -> str:
-        """Where a trial stands, for an agent that knows its earlier episodes."""
-        episodes = self.config["episodes_per_trial"]
-        if not self.carries or episodes == 1:
-            return ""
-        kind = "practice" if state["episode"] < self.config["free_shots"] else "scored"
-        arms = "" if state["episode"] == 0 else ", same arms"
-        return f"Round {state['episode'] + 1} of {episodes}, {kind}{arms}."
 
     def _step_episode(
         self, session_id: str, state: State, action: str

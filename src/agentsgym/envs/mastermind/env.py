@@ -11,6 +11,7 @@ from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
 from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
+from agentsgym.envs.rounds import earlier_state, round_line
 from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Tokenizer
 
@@ -116,21 +117,13 @@ class MastermindEnv(MultistepEnv):
             steps=0,
             said="",
         )
-        earlier = self._earlier_episode(session_id, fresh)
+        earlier: State | None = earlier_state(self, session_id, {**fresh}, ("solution", "seed"))
         if earlier is None:
             return fresh
         fresh["episode"] = earlier["episode"] + 1
         if self.carries:
             fresh["told"], fresh["possible"] = earlier["told"], earlier["possible"]
         return fresh
-
-    def _earlier_episode(self, session_id: str, fresh: State) -> State | None:
-        """The last state of the trial's episode before this one; None where this is the first."""
-        earlier: State | None = self.active_states.get(session_id)
-        if earlier is None or earlier["episode"] + 1 >= self.config["episodes_per_trial"]:
-            return None
-        same = all(earlier[key] == fresh[key] for key in ("solution", "seed"))
-        return earlier if same else None
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -142,7 +135,9 @@ class MastermindEnv(MultistepEnv):
             f'Guess like "{example}". {self.config["max_steps_per_episode"]} guesses.'
         )
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
-        return "\n".join([f"{self._round(state)} {rules}".strip(), *hints])
+        return "\n".join(
+            [f"{round_line(self, state['episode'], 'same code')} {rules}".strip(), *hints]
+        )
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -152,15 +147,6 @@ class MastermindEnv(MultistepEnv):
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes:\n{reflection}"
-
-    def _round(self, state: State) -> str:
-        """Where a trial stands, for an agent that knows its earlier episodes."""
-        episodes = self.config["episodes_per_trial"]
-        if not self.carries or episodes == 1:
-            return ""
-        kind = "practice" if state["episode"] < self.config["free_shots"] else "scored"
-        code = "" if state["episode"] == 0 else ", same code"
-        return f"Round {state['episode'] + 1} of {episodes}, {kind}{code}."
 
     def _step_episode(
         self, session_id: str, state: State, action: str
