@@ -6,7 +6,8 @@
    from a seed) against the same engine under a lock-step scheduler: batches of as many sessions as
    the engine holds; a turn ends when its last answer is there, a batch when its last episode is
    over, and until then finished episodes keep being generated (`ours_over_lockstep`) or leave
-   their places empty (`ours_over_lockstep_skipping`).
+   their places empty (`ours_over_lockstep_skipping`). All actions have 8 tokens; with
+   `ours_over_lockstep_varied` they have 4 to 12, so that turns have slowest members as well.
 2. Time of the framework per environment step with an agent that answers at once, against verifiers
    in its own virtual environment, which this script makes (`ours_over_verifiers`).
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import common
@@ -42,9 +44,37 @@ from agentsgym.types import (
 
 VERIFIERS = "verifiers==0.3.1"  # the newest with MultiTurnEnv, which plays in process
 SHORTEST, LONGEST = 12, 50
+VARIED = (4, 12)
 
 
 # -- against lock-step --------------------------------------------------------------------------
+
+
+class VariedEngine:
+    """An engine whose actions have lengths of their own: drawn for the k-th action of a game."""
+
+    def __init__(self, engine: EmbeddedEngine, lengths: tuple[int, int]) -> None:
+        self.engine, self.lengths = engine, lengths
+        self.tokenizer, self.capacity = engine.tokenizer, engine.capacity
+        self.poll, self.cancel, self.release = engine.poll, engine.cancel, engine.release
+        self.asked: dict[int | None, int] = {}
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        self.engine.submit([self._sized(request) for request in requests])
+
+    def _sized(self, request: GenerationRequest) -> GenerationRequest:
+        number = self.asked.get(request.group, 0)
+        self.asked[request.group] = number + 1
+        drawn = random.Random(f"{request.group}/{number}").randint(*self.lengths)
+        return replace(request, sampling=replace(request.sampling, max_tokens=drawn))
+
+    def reset(self) -> None:
+        self.asked.clear()
+        self.engine.reset()
+
+    @property
+    def stats(self) -> EngineStats:
+        return self.engine.stats
 
 
 class Bench:
@@ -53,12 +83,13 @@ class Bench:
     def __init__(self, sessions: int, capacity: int, longest: int, device: str) -> None:
         model, self.tokenizer = common.tiny()
         rng = random.Random(0)
-        shortest = min(SHORTEST, longest)
+        shortest = min(SHORTEST, longest // 2)
         lengths = [rng.randint(shortest, longest) for _ in range(sessions)]
         games = common.make_games(self.tokenizer, sessions, longest)
         self.games = [texts[:n] for texts, n in zip(games, lengths, strict=True)]
         self.device, self.capacity = device, capacity
-        self.engine = EmbeddedEngine(model.to(device), self.tokenizer, capacity=capacity)
+        engine = EmbeddedEngine(model.to(device), self.tokenizer, capacity=capacity)
+        self.engine = VariedEngine(engine, (NEW_TOKENS, NEW_TOKENS))
         self.dtype = model.dtype
         print(f"{sessions} episodes of {min(lengths)} to {max(lengths)} steps, ", end="")
         print(f"mean {sum(lengths) / sessions:.1f}; {capacity} places")
@@ -81,12 +112,12 @@ class Bench:
         watch = common.Stopwatch(self.device)
         rows: list[tuple[list[int], list[int]]] = []
         for first in range(0, len(self.games), self.capacity):
-            rows += self._batch(self.games[first : first + self.capacity], skipping)
+            rows += self._batch(first, self.games[first : first + self.capacity], skipping)
         seconds, cpu = watch.read()
         return Played(seconds, rows, cpu)
 
     def _batch(
-        self, games: Sequence[list[str]], skipping: bool
+        self, first: int, games: Sequence[list[str]], skipping: bool
     ) -> list[tuple[list[int], list[int]]]:
         """All games of a batch, turn by turn; rows hold the useful tokens only."""
         tokenizer = self.tokenizer
@@ -97,7 +128,7 @@ class Bench:
         contexts = [list(ids) for ids, _ in rows]
         for turn in range(max(map(len, games))):
             playing = [i for i in range(len(games)) if turn < len(games[i]) or not skipping]
-            for i, ids in self._turn(turn, playing, contexts).items():
+            for i, ids in self._turn(first, playing, contexts).items():
                 texts = games[i]
                 text = texts[turn + 1] if turn + 1 < len(texts) else texts[0]
                 seen = common.encode(tokenizer, common.between(tokenizer, text))
@@ -112,12 +143,12 @@ class Bench:
         return rows
 
     def _turn(
-        self, turn: int, playing: Sequence[int], contexts: Sequence[list[int]]
+        self, first: int, playing: Sequence[int], contexts: Sequence[list[int]]
     ) -> dict[int, tuple[int, ...]]:
         sampling = SamplingParams(NEW_TOKENS)
         self.engine.submit(
             [
-                GenerationRequest(str(i), contexts[i], sampling, i, turn * NEW_TOKENS)
+                GenerationRequest(str(i), contexts[i], sampling, first + i, group=first + i)
                 for i in playing
             ]
         )
@@ -127,7 +158,7 @@ class Bench:
         return answers
 
 
-def against_lockstep(bench: Bench, repeats: int) -> dict[str, float]:
+def against_lockstep(bench: Bench, repeats: int, suffix: str = "") -> dict[str, float]:
     """Ratios of seconds for the same useful work."""
     sides: dict[str, Callable[[], Played]] = {
         "ours": bench.ours,
@@ -147,13 +178,13 @@ def against_lockstep(bench: Bench, repeats: int) -> dict[str, float]:
         common.demand_equal(played["ours"].work, played[side].work, "useful turns and tokens")
     medians = {side: common.median(values) for side, values in seconds.items()}
     own = {side: common.median(values) for side, values in cpu.items()}
-    return {
-        "ours_over_lockstep": round(medians["lockstep"] / medians["ours"], 2),
-        "ours_over_lockstep_skipping": round(medians["skipping"] / medians["ours"], 2),
-        "cpu_ours_over_lockstep": round(own["lockstep"] / own["ours"], 2),
-        "cpu_ours_over_lockstep_skipping": round(own["skipping"] / own["ours"], 2),
-        "ours_useful_tokens_per_second": round(played["ours"].sampled / medians["ours"]),
-    }
+    ratios = {}
+    for other in ("lockstep", "skipping"):
+        name = "ours_over_lockstep" + ("_skipping" if other == "skipping" else "") + suffix
+        ratios[name] = round(medians[other] / medians["ours"], 2)
+        ratios[f"cpu_{name}"] = round(own[other] / own["ours"], 2)
+    speed = round(played["ours"].sampled / medians["ours"])
+    return {**ratios, f"ours_useful_tokens_per_second{suffix}": speed}
 
 
 # -- against verifiers --------------------------------------------------------------------------
@@ -298,6 +329,9 @@ def main() -> None:
     print(f"{result['device']}; torch {torch.__version__}")
     bench = Bench(args.sessions, args.capacity, longest, args.device)
     result |= against_lockstep(bench, args.repeats)
+    print("actions of 4 to 12 tokens")
+    bench.engine.lengths = VARIED
+    result |= against_lockstep(bench, 1, "_varied")
     result |= (
         {"ours_over_verifiers": None}
         if args.no_verifiers
