@@ -61,7 +61,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-# -- what is compared -------------------------------------------------------------------------------
+# -- what is compared -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -110,26 +110,26 @@ class CarelessGuesser(_Player):
 
 RECIPES: Mapping[str, Recipe] = {
     "Bandit": Recipe(
-        {"arms": 3, "max_steps_per_episode": 4, "prior_alpha": 0.3, "prior_beta": 0.3},
-        env_steps=10_000,
-        rollouts=32,
+        {"arms": 2, "max_steps_per_episode": 3, "prior_alpha": 0.3, "prior_beta": 0.3},
+        env_steps=12_000,
+        rollouts=128,
         group=8,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         action_tokens=3,
         eval_episodes=512,
         player=HabitualPuller,
-        start_updates=120,
+        start_updates=80,
     ),
     "Mastermind": Recipe(
         {"colours": 4, "max_steps_per_episode": 2},
         env_steps=8_000,
-        rollouts=48,
+        rollouts=128,
         group=8,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         action_tokens=4,
         eval_episodes=480,
         player=CarelessGuesser,
-        start_updates=400,
+        start_updates=300,
     ),
     "TwentyQuestions": Recipe(
         {
@@ -193,7 +193,7 @@ def grid(seeds: int) -> Iterator[Cell]:
             yield Cell(env, CARRY, "rloo", seed)
 
 
-# -- starts -----------------------------------------------------------------------------------------
+# -- starts ---------------------------------------------------------------------------------------
 
 
 def start_of(cell: Cell, cache: Path) -> Path:
@@ -213,7 +213,8 @@ def start_of(cell: Cell, cache: Path) -> Path:
             batch_size=32,
             games_per_round=960,
             tokenizer_games=480,
-            vocab_size=400,
+            vocab_size=500,
+            max_token_length=64,
             warmup_steps=20,
             model=shape,
         )
@@ -230,7 +231,7 @@ def load(folder: Path) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(folder)
 
 
-# -- one run ----------------------------------------------------------------------------------------
+# -- one run --------------------------------------------------------------------------------------
 
 
 class Budget(TrainerCallback):  # type: ignore[misc]
@@ -349,7 +350,7 @@ def result_of(cell: Cell, cache: Path, quick: bool) -> dict[str, Any]:
     return result
 
 
-# -- results on disk --------------------------------------------------------------------------------
+# -- results on disk ------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -412,7 +413,7 @@ def with_starts(args: argparse.Namespace) -> Iterator[Cell]:
         yield cell
 
 
-# -- the report -------------------------------------------------------------------------------------
+# -- the report -----------------------------------------------------------------------------------
 
 
 def report(folder: Path) -> None:
@@ -426,8 +427,8 @@ def report(folder: Path) -> None:
         "is trained. One torch thread per process; several processes may share the grid.",
         "",
         "All cells of an environment and setting start from the same weights (the row *start*) and "
-        "spend the same budget of environment steps. A row is the mean over its seeds; `n` says how "
-        "many there are. The interval is the bootstrap over held-out tasks, its ends averaged over "
+        "spend the same budget of environment steps. A row is the mean over its seeds; `n` says "
+        "how many there are. The interval is the bootstrap over held-out tasks, its ends averaged over "
         "the seeds: it holds the luck of the tasks, not that of training, for which look at the "
         "spread of the seeds. **Bold**: the interval lies above the start's. `regret` is against "
         "the best player on the same tasks, `auc` the mean score over training.",
