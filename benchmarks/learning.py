@@ -1,6 +1,6 @@
 """What each way of assigning credit teaches, with the same budget of environment steps.
 
-    python benchmarks/learning.py [--budget SECONDS] [--env NAME] [--seeds N] [--quick]
+    python benchmarks/learning.py [--budget SECONDS] [--env NAME] [--setting NAME] [--quick]
 
 Three environments whose best play is known, every estimator that applies, seeds 0 to 2: first all
 cells with seed 0, then seed 1, then seed 2, so that a run that is cut short leaves a fair table.
@@ -87,13 +87,16 @@ class _Player:
         self.rng = np.random.default_rng(0)
 
 
-class HabitualPuller(_Player):
-    """Any arm first, then four times out of five the arm that it pulled last, whatever it won."""
+class FickleOfTwo(_Player):
+    """Any of two arms first; then the same again, three times in four after a win, two in five
+    after a loss."""
 
     def get_action(self, messages: Sequence[Any], last: Any) -> tuple[str, Any]:
-        names = self.env.arm_names
-        stays = last is not None and self.rng.random() < 0.8
-        arm = last if stays else names[self.rng.integers(len(names))]
+        said = messages[-1]["content"]
+        stay = 0.5 if last is None else 0.75 if f"{last} won." in said else 0.4
+        one, other = self.env.arm_names
+        same = self.rng.random() < stay
+        arm = one if (last == one) == same else other
         return arm, arm
 
 
@@ -110,24 +113,36 @@ class CarelessGuesser(_Player):
 
 RECIPES: Mapping[str, Recipe] = {
     "Bandit": Recipe(
-        {"arms": 2, "max_steps_per_episode": 3, "prior_alpha": 0.3, "prior_beta": 0.3},
+        {
+            "arms": 2,
+            "max_steps_per_episode": 3,
+            "prior_alpha": 0.1,
+            "prior_beta": 0.1,
+            "eval_tasks": 1024,
+        },
         env_steps=12_000,
         rollouts=128,
         group=8,
         learning_rate=1e-3,
         action_tokens=3,
-        eval_episodes=512,
-        player=HabitualPuller,
-        start_updates=80,
+        eval_episodes=1024,
+        player=FickleOfTwo,
+        start_updates=150,
     ),
     "Mastermind": Recipe(
-        {"colours": 4, "max_steps_per_episode": 2},
+        {
+            "colours": 4,
+            "hints": 2,
+            "max_steps_per_episode": 2,
+            "train_tasks_per_code": 84,
+            "eval_tasks_per_code": 21,
+        },
         env_steps=8_000,
         rollouts=128,
         group=8,
         learning_rate=1e-3,
         action_tokens=4,
-        eval_episodes=480,
+        eval_episodes=336,
         player=CarelessGuesser,
         start_updates=300,
     ),
@@ -407,6 +422,8 @@ def with_starts(args: argparse.Namespace) -> Iterator[Cell]:
     for cell in grid(1 if args.quick else args.seeds):
         if args.env and cell.env not in args.env:
             continue
+        if args.setting and cell.setting not in args.setting:
+            continue
         if (cell.env, cell.setting) not in seen:
             seen.add((cell.env, cell.setting))
             yield Cell(cell.env, cell.setting, "start")
@@ -428,8 +445,8 @@ def report(folder: Path) -> None:
         "",
         "All cells of an environment and setting start from the same weights (the row *start*) and "
         "spend the same budget of environment steps. A row is the mean over its seeds; `n` says "
-        "how many there are. The interval is the bootstrap over held-out tasks, its ends averaged over "
-        "the seeds: it holds the luck of the tasks, not that of training, for which look at the "
+        "how many there are. The interval is the bootstrap over held-out tasks, its ends averaged "
+        "over the seeds: it holds the luck of the tasks, not that of training, for which see the "
         "spread of the seeds. **Bold**: the interval lies above the start's. `regret` is against "
         "the best player on the same tasks, `auc` the mean score over training.",
     ]
@@ -574,6 +591,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--budget", type=float, help="begin no cell that may end after this, s")
     parser.add_argument("--env", action="append", choices=list(RECIPES), help="only these")
+    parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="only these")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--quick", action="store_true", help="smoke test in a temporary folder")
     parser.add_argument("--report", action="store_true", help="only write the page again")
