@@ -37,6 +37,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.credit import spread, step_advantages, table_of
 from agentsgym.envs import EnvPool
 from agentsgym.envs.mastermind.agents import read_conversation
 from agentsgym.envs.mastermind.wording import say_code
@@ -398,9 +399,8 @@ def key_of(result: Mapping[str, Any]) -> tuple[Any, ...]:
     return result["env"], result["setting"], name, result["seed"]
 
 
-def run(args: argparse.Namespace, folder: Path) -> None:
+def run(args: argparse.Namespace, folder: Path, cache: Path) -> None:
     """All cells that are not there yet, as far as the budget reaches."""
-    cache = folder / "starts" if args.quick else common.CACHE / "learning"
     began, longest = time.monotonic(), 0.0
     for cell in with_starts(args):
         if cell.key in {key_of(result) for result in read(folder)}:
@@ -430,6 +430,68 @@ def with_starts(args: argparse.Namespace) -> Iterator[Cell]:
         yield cell
 
 
+# -- the noise of the gradient -------------------------------------------------------------------
+
+
+NOISE = (
+    ("rloo", {}),
+    ("trial", {}),
+    ("grpo", {}),
+    ("step_return", {}),
+    ("trial", {"trial_gamma": 0.0}),
+)
+
+
+def noise(cache: Path, groups: int) -> dict[str, Any]:
+    """How noisy each estimator's gradient is for the bandit's trials at their start.
+
+    The same groups for all: the summed variance of one group's gradient (Σ advantage · ∇ log p over
+    agent tokens, per rollout), and this over the squared length of the mean gradient, from which
+    its own noise is taken off: how many groups have to be averaged until signal equals noise.
+    """
+    cell = Cell("Bandit", CARRY, "start")
+    recipe = RECIPES[cell.env]
+    model, tokenizer = load(start_of(cell, cache))
+    rows = list(make(cell.env, None, cell.env_config).get_train_dataset())
+    chosen = places(
+        rows, groups * recipe.group, rollouts_per_task=recipe.group, seed=1, cluster=_task
+    )
+    engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
+    agent = DirectOutputAgent(engine, SamplingParams(recipe.action_tokens, 1.0))
+    rollouts = play(chosen, agent, EnvPool(tokenizer))
+    found: dict[str, Any] = {}
+    for estimator, options in NOISE:
+        per_step = step_advantages(table_of(rollouts), estimator, **options)
+        credit = spread(rollouts, per_step)
+        size = recipe.group
+        parts = [
+            _gradient(model, rollouts[k : k + size], credit[k : k + size])
+            for k in range(0, len(rollouts), size)
+        ]
+        gradients = torch.stack(parts)
+        variance = float(gradients.var(dim=0).sum())
+        signal = float(gradients.mean(dim=0).square().sum()) - variance / groups
+        found[label(estimator, options)] = {
+            "variance": variance,
+            "signal": signal,
+            "groups_until_signal": variance / signal if signal > 0 else None,
+        }
+    return {"env": cell.env, "setting": cell.setting, "groups": groups, "estimators": found}
+
+
+def _gradient(model: Any, rollouts: Sequence[Rollout], credit: Sequence[Any]) -> torch.Tensor:
+    """The gradient of one group, flat; each of its rollouts is one row."""
+    model.zero_grad()
+    for rollout, advantages in zip(rollouts, credit, strict=True):
+        ids = torch.tensor([rollout.rows[0].token_ids])
+        logps = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        chosen = logps.gather(1, ids[0, 1:, None])[:, 0]
+        weights = torch.tensor(advantages[1:], dtype=chosen.dtype) / len(rollouts)
+        (chosen * weights).sum().backward()
+    grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    return torch.cat(grads).clone()
+
+
 # -- the report -----------------------------------------------------------------------------------
 
 
@@ -456,7 +518,35 @@ def report(folder: Path) -> None:
             draw(here, env, folder / f"learning-{env}.png")
             lines += ["", f"## {env}", "", _recipe_line(env), "", *_table(here)]
             lines += ["", f"![{env}](learning-{env}.png)"]
-    (folder / "learning.md").write_text("\n".join([*lines, *_remarks(folder)]) + "\n")
+    lines += [*_noise_lines(folder), *_remarks(folder)]
+    (folder / "learning.md").write_text("\n".join(lines) + "\n")
+
+
+def _noise_lines(folder: Path) -> list[str]:
+    """The noise of the gradient, where it was measured (`--noise`)."""
+    file = folder / "learning-noise.json"
+    if not file.exists():
+        return []
+    found = json.loads(file.read_text())
+    base = found["estimators"]["rloo"]["variance"]
+    lines = [
+        "",
+        "## Noise of the gradient",
+        "",
+        f"{found['env']}, {found['setting']}, at the start, the same {found['groups']} groups for "
+        "all (`--noise`): the summed variance of one group's gradient, over that of `rloo`, and "
+        "how many groups have to be averaged until the gradient is as long as its noise. `rloo` "
+        "and `trial` estimate the same gradient; `grpo` scales it, credit per episode leaves the "
+        "free shot's part out.",
+        "",
+        "| estimator | variance | groups until signal = noise |",
+        "|---|---|---|",
+    ]
+    for name, values in found["estimators"].items():
+        until = values["groups_until_signal"]
+        shown = "the signal is not told from noise" if until is None else f"{until:.0f}"
+        lines.append(f"| {name} | {values['variance'] / base:.2f} | {shown} |")
+    return lines
 
 
 def _remarks(folder: Path) -> list[str]:
@@ -594,13 +684,18 @@ def main() -> None:
     parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="only these")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--quick", action="store_true", help="smoke test in a temporary folder")
+    parser.add_argument("--noise", action="store_true", help="only measure gradient noise")
     parser.add_argument("--report", action="store_true", help="only write the page again")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     folder = Path(tempfile.mkdtemp(prefix="learning-quick-")) if args.quick else RESULTS
-    if not args.report:
-        run(args, folder)
+    cache = folder / "starts" if args.quick else common.CACHE / "learning"
+    if not args.report and not args.noise:
+        run(args, folder, cache)
+    if args.noise:
+        found = noise(cache, 4 if args.quick else 64)
+        (folder / "learning-noise.json").write_text(json.dumps(found, indent=1) + "\n")
     with locked(folder):
         report(folder)
     print(folder / "learning.md")
