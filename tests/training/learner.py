@@ -124,7 +124,7 @@ def played(trainer, phase):
 def train(tokenizer, out, processes, **options):
     """Two optimiser steps of two micro-batches each, and an evaluation."""
     per_process = ROLLOUTS // processes
-    accumulation = 2
+    accumulation = options.pop("accumulation", 2)
     trainer = make_trainer(
         tokenizer,
         out,
@@ -151,7 +151,6 @@ def everything(tokenizer, out, processes):
         "played": played(trainer, "train"),
         "evaluated": played(trainer, "eval"),
         "metrics": evaluated,
-        "logs": trainer.state.log_history,
         "epsilon_high": trainer.epsilon_high,
     }
     again, gradients = train(
@@ -159,18 +158,21 @@ def everything(tokenizer, out, processes):
     )
     again.train()
     result["iterated"] = weights(again)
-    result["cells"] = [cell(tokenizer, out / "c", processes, *c) for c in CELLS]
+    cells = [cell(tokenizer, out / "c", processes, 1 + k % 2, *c) for k, c in enumerate(CELLS)]
+    result["cells"] = [gradient for gradient, _ in cells]
+    result["logs"] = [logs for _, logs in cells]
     return result
 
 
-def cell(tokenizer, out, processes, loss, scope, train_on):
-    """The gradient of one window on random rollouts, of which each process holds its share."""
+def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
+    """Gradient and logs of one window on random rollouts, of which each process has its share."""
     norm = {"loss_norm_tokens": NORM} if loss == "dr_grpo" else {}
     trainer, gradients = train(
         tokenizer,
         out,
         processes,
         max_steps=1,
+        accumulation=accumulation,
         loss_type=loss,
         ratio_scope=scope,
         train_on=train_on,
@@ -187,7 +189,7 @@ def cell(tokenizer, out, processes, loss, scope, train_on):
 
     trainer._generate_and_score_completions = share
     trainer.train()
-    return gradients.seen[0]
+    return gradients.seen[0], trainer.state.log_history[0]
 
 
 def resume(tokenizer, out, processes):

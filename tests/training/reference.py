@@ -123,7 +123,7 @@ def _one(row, t, now, old, ratio, summed, s):
         inside = 1 - s.low <= size <= 1 + s.high
         bounded = ratio if inside else clipped
         one, two = free * advantage, bounded * advantage
-        loss = -(one if float(one) <= float(two) else two)
+        loss = -torch.minimum(torch.as_tensor(one), torch.as_tensor(two))
     loss = torch.as_tensor(loss, dtype=torch.float64)
     if s.cap is not None and row.sampler is not None:
         loss = loss * min(math.exp(old - row.sampler[t]), s.cap)

@@ -24,6 +24,7 @@ class RolloutRecord:
     malformed: int
     stop_reasons: tuple[str, ...]
     episode_rewards: tuple[float, ...]
+    episode_wins: tuple[bool | None, ...] = ()
     sums: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -43,6 +44,7 @@ def record(rollout: Rollout) -> RolloutRecord:
         malformed=sum(step.malformed for step in steps),
         stop_reasons=_stop_reasons(scored, rollout.failed),
         episode_rewards=tuple(episode.reward for episode in rollout.episodes),
+        episode_wins=tuple(episode.win for episode in rollout.episodes),
         sums=_sum_metrics(steps),
     )
 
@@ -65,7 +67,8 @@ def summarise(records: Sequence[RolloutRecord]) -> dict[str, float]:
     `reward`, `reward_std`, `win_rate` (where the environment tells), `steps`, `agent_tokens` and
     `tokens` per rollout, `truncated` and `malformed` and the environment's own metrics as shares
     of steps, `stop/<reason>` as shares of episodes, `failed` as share of rollouts, and with
-    several episodes `episode_<k>/reward` and `exploration_gain` (last minus first).
+    several episodes `episode_<k>/reward`, `episode_<k>/win_rate` and `exploration_gain` (last minus
+    first).
     """
     if not records:
         return {}
@@ -105,7 +108,29 @@ def _by_episode(live: Sequence[RolloutRecord]) -> dict[str, float]:
         for k in range(episodes)
     ]
     values = {f"episode_{k + 1}/reward": mean for k, mean in enumerate(means)}
+    for k in range(episodes):
+        wins = [r.episode_wins[k] for r in live if len(r.episode_wins) > k]
+        if any(win is not None for win in wins):
+            values[f"episode_{k + 1}/win_rate"] = _mean([float(bool(win)) for win in wins])
     return values | {"exploration_gain": means[-1] - means[0]}
+
+
+def mean_of_sums(parts: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, float]:
+    """Means over the tokens of all chunks and ranks together, however they were divided.
+
+    Each part maps a name to (sum, count). A ratio's `_mean` and `_square` become its effective
+    sample size `_ess` = (Σρ)² / (n·Σρ²): 1 on-policy, towards 0 where few tokens carry all.
+    """
+    totals: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        for name, (value, number) in part.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = before[0] + value, before[1] + number
+    means = {name: value / number for name, (value, number) in totals.items() if number}
+    for name in [name for name in means if name.endswith("_square")]:
+        mean, square = means.pop(name.replace("_square", "_mean")), means.pop(name)
+        means[name.replace("_square", "_ess")] = mean**2 / square if square else 0.0
+    return means
 
 
 def _mean(values: Sequence[float]) -> float:

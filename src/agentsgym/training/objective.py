@@ -7,7 +7,6 @@ import torch
 
 from agentsgym.training.chunks import Chunk
 from agentsgym.training.ratios import (
-    effective_sample_size,
     rollout_sum,
     sampler_correction,
     scoped_ratio,
@@ -41,12 +40,17 @@ class ObjectiveSettings:
         return self.ratio_scope == "rollout" or self.loss_type == "vespo"
 
 
+Sums = dict[str, tuple[float, float]]
+"""Name → sum and count."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkLoss:
-    """The chunk's loss Σ weight·ℓ (a scalar with a graph), and metrics without one."""
+    """The chunk's loss Σ weight·ℓ (a scalar with a graph), and metrics without one, each as a sum
+    and the number of tokens (or rows) that it is over."""
 
     loss: torch.Tensor
-    metrics: dict[str, float]
+    metrics: Sums
 
 
 def chunk_loss(
@@ -65,11 +69,11 @@ def chunk_loss(
         kl = kl_to_reference(logps, chunk.ref_logps)
         kl = kl * ratio if settings.correct_kl else kl
         loss = loss + settings.beta * kl
-        metrics["kl"] = masked_mean(kl, chunk.mask)
+        metrics["kl"] = masked_sum(kl, chunk.mask)
     # Where the weight is zero the loss must be too, whatever padding computed there.
     total = torch.where(chunk.mask > 0, loss, 0.0).mul(chunk.weight).sum()
     if entropy is not None:
-        metrics["entropy"] = masked_mean(entropy, chunk.mask)
+        metrics["entropy"] = masked_sum(entropy, chunk.mask)
         if settings.entropy_coef:
             total = total - settings.entropy_coef * (entropy * chunk.entropy_weight).sum()
     return ChunkLoss(total, metrics)
@@ -116,28 +120,27 @@ def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tenso
     return torch.exp(delta) - delta - 1
 
 
-def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> float:
-    """Mean over agent tokens; 0.0 where there is none."""
-    return float((values.detach() * mask).sum() / mask.sum().clamp(min=1.0))
+def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> tuple[float, float]:
+    """Sum over agent tokens, and their number."""
+    return float((values.detach() * mask).sum()), float(mask.sum())
 
 
-def _ratio_metrics(
-    ratio: torch.Tensor, chunk: Chunk, settings: ObjectiveSettings
-) -> dict[str, float]:
+def _ratio_metrics(ratio: torch.Tensor, chunk: Chunk, settings: ObjectiveSettings) -> Sums:
     low = (ratio < 1 - settings.epsilon_low) & (chunk.advantages < 0)
     high = (ratio > 1 + settings.epsilon_high) & (chunk.advantages > 0)
     if settings.loss_type == "cispo":
         low, high = torch.zeros_like(low), ratio > settings.epsilon_high
-    size = effective_sample_size(ratio, chunk.mask)
     return {
-        "clipped": masked_mean((low | high).to(ratio.dtype), chunk.mask),
-        f"ratio/{settings.ratio_scope}_ess": float(size),
+        "clipped": masked_sum((low | high).to(ratio.dtype), chunk.mask),
+        f"ratio/{settings.ratio_scope}_mean": masked_sum(ratio, chunk.mask),
+        f"ratio/{settings.ratio_scope}_square": masked_sum(ratio**2, chunk.mask),
     }
 
 
-def _correction_metrics(correction: torch.Tensor, chunk: Chunk, cap: float) -> dict[str, float]:
-    capped = ((correction >= cap) & (chunk.mask > 0)).any(dim=1).to(correction.dtype)
+def _correction_metrics(correction: torch.Tensor, chunk: Chunk, cap: float) -> Sums:
+    rows = (chunk.mask > 0).any(dim=1)
+    capped = ((correction >= cap) & (chunk.mask > 0)).any(dim=1)
     return {
-        "sampler/ratio": masked_mean(correction, chunk.mask),
-        "sampler/capped_rows": float(capped.mean()),
+        "sampler/ratio": masked_sum(correction, chunk.mask),
+        "sampler/capped_rows": (float(capped.sum()), float(rows.sum())),
     }

@@ -58,11 +58,3 @@ def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> tor
     """
     ratio = torch.exp((old_logps - chunk.sampler_logps) * chunk.sampled)
     return ratio.clamp(max=cap).detach()
-
-
-def effective_sample_size(ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(Σρ)² / (n·Σρ²) over agent tokens: 1 on-policy, towards 0 where few tokens carry all."""
-    kept = ratio.detach()[mask > 0]
-    if kept.numel() == 0:
-        return torch.ones((), dtype=ratio.dtype, device=ratio.device)
-    return kept.sum() ** 2 / (kept.numel() * (kept**2).sum())

@@ -8,14 +8,15 @@ and call none of their base methods. The unit that TRL shuffles and splits is a 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
 from torch import nn
+from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
 
 from agentsgym.credit.table import Floats
@@ -26,8 +27,8 @@ from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.chunks import Chunk, collate, pack
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.metrics import record, summarise
-from agentsgym.training.objective import ObjectiveSettings, chunk_loss
+from agentsgym.training.metrics import mean_of_sums, record, summarise
+from agentsgym.training.objective import ChunkLoss, ObjectiveSettings, Sums, chunk_loss
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.sampler import TaskSampler
@@ -111,6 +112,11 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
                 self._tokenizer,
                 capacity=self.args.engine_capacity,
                 stop_token_ids=self.eos_token_ids,
+            )
+        if self.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+            raise ValueError(
+                "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
+                "ZeRO-3 spread it; set use_vllm or hand over an engine (docs/distributed.md)"
             )
         return EmbeddedEngine(
             self.accelerator.unwrap_model(self.model),
@@ -270,19 +276,25 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         inputs = self._prepare_inputs(inputs)
         chunks = self._chunks(model, inputs["rollouts"])
         loss = torch.zeros((), device=self.accelerator.device)
+        metrics = []
         for number, rows in enumerate(chunks):
             with self._sync_context(model, last=number == len(chunks) - 1):
                 part = self._chunk_loss(model, rows)
-                self._backward(part * self.ranks.number)
-            loss += part.detach()
+                self._backward(part.loss * self.ranks.number)
+            loss += part.loss.detach()
+            metrics.append(part.metrics)
+        self._record_means(metrics)
         self._step += 1
         self._metrics["train"]["time/update"].append(time.perf_counter() - started)
-        return loss
+        # The logged loss is the mean over ranks of what they return; ours is their sum.
+        return loss * self.ranks.number
 
     def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch, Σ weight·ℓ over its chunks, on one graph."""
         chunks = self._chunks(model, inputs["rollouts"])
-        return torch.stack([self._chunk_loss(model, rows) for rows in chunks]).sum()
+        parts = [self._chunk_loss(model, rows) for rows in chunks]
+        self._record_means([part.metrics for part in parts])
+        return torch.stack([part.loss for part in parts]).sum()
 
     def _chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
         """Rows of the rollouts in forward chunks, as many on every rank."""
@@ -321,23 +333,38 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _sync_context(self, model: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged with the last chunk's backward only."""
-        if last or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+        if last:
             return nullcontext()
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            return self._no_deepspeed_step()
         context: AbstractContextManager[Any] = self.accelerator.no_sync(model)
         return context
+
+    @contextmanager
+    def _no_deepspeed_step(self) -> Iterator[None]:
+        """DeepSpeed's backward takes an optimiser step wherever accelerate says that gradients
+        are exchanged: one per chunk, were it not told otherwise."""
+        state = self.accelerator.gradient_state
+        before = state.sync_gradients
+        state._set_sync_gradients(False)
+        try:
+            yield
+        finally:
+            state._set_sync_gradients(before)
 
     def _backward(self, loss: torch.Tensor) -> None:
         deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
         self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
 
-    def _chunk_loss(self, model: nn.Module, rows: Sequence[TrainRow]) -> torch.Tensor:
+    def _chunk_loss(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
         chunk = self._collate(rows)
         logps, entropy = self._forward(model, chunk)
-        result = chunk_loss(logps, entropy, chunk, self.objective)
-        if chunk.mask.any():
-            for name, value in result.metrics.items():
-                self._metrics["train"][name].append(value)
-        return result.loss
+        return chunk_loss(logps, entropy, chunk, self.objective)
+
+    def _record_means(self, parts: Sequence[Sums]) -> None:
+        """Log the means of a micro-batch over all its tokens, those of other ranks included."""
+        for name, value in mean_of_sums(self.ranks.gather(list(parts))).items():
+            self._metrics["train"][name].append(value)
 
     # -- evaluation -----------------------------------------------------------------------------
 
