@@ -2,8 +2,41 @@
 
 from typing import Any
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
 from agentsgym import MultistepEnv, task_dataset
 from agentsgym.envs import Key
+
+_TEXTS = [
+    "Is it an animal? Can it fly? Yes. No. I don't know. [apple] [chair] [clock] [banana]",
+    "The number is higher. The number is lower. 0 1 2 3 4 5 6 7 8 9 guess the number",
+    "Let's play Twenty Questions. I am thinking of something. You have 20 turns left.",
+]
+
+
+def build_tokenizer(chat_template: str | None) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of 400 tokens, trained on a few sentences."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.train_from_iterator(
+        _TEXTS,
+        trainers.BpeTrainer(
+            vocab_size=400,
+            special_tokens=["<pad>", "<|im_start|>", "<|im_end|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        chat_template=chat_template,
+    )
+
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
@@ -19,7 +52,7 @@ DROPS_THOUGHT = (
 
 
 class CountdownEnv(MultistepEnv):
-    """Plays `length` steps; step k earns `rewards[k]`. Says "fail" to raise, "bad" for malformed."""
+    """Step k earns `rewards[k]`. Say "fail" to raise, "bad" for a malformed action."""
 
     config_keys = {"bonus": Key(float, 0.0, "added by _calculate_reward")}
 

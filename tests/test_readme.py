@@ -25,7 +25,8 @@ ADDED = {
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [body for named, body in fences if named == language]
 
 
 def commands():

