@@ -561,7 +561,7 @@ def _recipe_line(env: str) -> str:
     start = "`builtin:quickstart`"
     if recipe.player is not None:
         games = 32 * recipe.start_updates
-        player = (recipe.player.__doc__ or "").rstrip(".")
+        player = " ".join((recipe.player.__doc__ or "").split()).rstrip(".")
         start = f"a tiny model that read {games:,} games of a careless player ({player})"
     return (
         f"`{config}`; {recipe.env_steps:,} environment steps in updates on {recipe.rollouts} "
