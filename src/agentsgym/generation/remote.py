@@ -30,11 +30,11 @@ class RemoteEngine:
     should keep open. To be used from one thread at a time.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, capacity: int, loop: LoopThread | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._loop = LoopThread(name)
+        self._loop = loop or LoopThread(name)
         self._numbers = itertools.count()
         self._open: dict[str, _Ticket] = {}
         self._ready: list[GenerationResult] = []

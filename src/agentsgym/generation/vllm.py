@@ -72,6 +72,7 @@ class VLLMEngine(RemoteEngine):
         self._stop_ids = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
         self._counts = _Counts()
         self._client = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
+        self._loop.at_end(self._client.close)
         self.fleet = Fleet(
             [urls] if isinstance(urls, str) else urls,
             self._client,
@@ -111,13 +112,6 @@ class VLLMEngine(RemoteEngine):
         self.fleet.weights = weights
         for server in self.fleet.pool.servers:
             server.weights = weights
-
-    def close(self) -> None:
-        """Cancel everything and end the connections; harmless if done twice."""
-        if not self._loop.closed:
-            self.release(list(self._open))
-            self._run(self._client.close())
-        super().close()
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Forget sessions, results not yet polled included."""

@@ -99,4 +99,9 @@ class Player:
 
     def _play(self, places: Sequence[Place], sampling: SamplingParams) -> list[Rollout]:
         agent = DirectOutputAgent(self.engine, sampling)
-        return play(places, agent, self.envs, max_rollout_tokens=self._args.max_rollout_tokens)
+        most = self._args.max_rollout_tokens
+        rollouts = play(places, agent, self.envs, max_rollout_tokens=most)
+        finish = getattr(self.engine, "finish", None)
+        if finish is not None:  # an engine whose ranks sample in step: others may still play
+            finish()
+        return rollouts

@@ -22,6 +22,7 @@ from trl import GRPOTrainer
 from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, check_row
 from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.trl_vllm import TRLVLLMEngine
 from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
@@ -60,7 +61,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         eval_dataset: rows of the same kind, or None.
         processing_class: the tokenizer (taken from the model's directory if None).
         engine: what samples the actions; None makes a `VLLMEngine` on the servers of
-            `args.engine_urls`, or without any an `EmbeddedEngine` on the trained model.
+            `args.engine_urls`, with `use_vllm` a `TRLVLLMEngine` on TRL's own vLLM, else an
+            `EmbeddedEngine` on the trained model.
         rollout_sink: receives every rollout that is played.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
@@ -110,6 +112,14 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             return VLLMEngine(
                 self.args.engine_urls,
                 self._tokenizer,
+                capacity=self.args.engine_capacity,
+                stop_token_ids=self.eos_token_ids,
+            )
+        if self.use_vllm:
+            return TRLVLLMEngine(
+                self.vllm_generation,
+                self._tokenizer,
+                self.ranks.gather,
                 capacity=self.args.engine_capacity,
                 stop_token_ids=self.eos_token_ids,
             )

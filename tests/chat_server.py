@@ -1,0 +1,77 @@
+"""A real HTTP server on loopback with an OpenAI-compatible chat endpoint that fails on demand."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from agentsgym.generation.loop import LoopThread
+
+
+class ChatServer:
+    """`say(messages)` gives the answer; `fault(number)` says what goes wrong with the n-th request:
+    an HTTP status, "cut", "stall", "page" (a proxy's), or None."""
+
+    def __init__(
+        self,
+        say: Callable[[list[dict]], str] = lambda messages: messages[-1]["content"].upper(),
+        fault: Callable[[int], Any] = lambda number: None,
+        key: str | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.say = say
+        self.fault = fault
+        self.key = key
+        self.delay = delay
+        self.bodies: list[dict] = []
+        self.most_at_once = 0
+        self._now = 0
+        self._loop = LoopThread("chat-server")
+        self.url = self._loop.run(self._start())
+
+    def close(self) -> None:
+        self._loop.run(self._runner.cleanup())
+        self._loop.close()
+
+    async def _start(self) -> str:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._chat)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.bodies.append(body)
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            return await self._answer(request, body, self.fault(len(self.bodies)))
+        finally:
+            self._now -= 1
+
+    async def _answer(self, request: web.Request, body: dict, fault: Any) -> web.Response:
+        await asyncio.sleep(self.delay)
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": {"message": "Incorrect API key"}}, status=401)
+        if isinstance(fault, int):
+            headers = {"Retry-After": "0.05"} if fault == 429 else {}
+            return web.json_response({"error": {"message": "no"}}, status=fault, headers=headers)
+        if fault == "cut":
+            request.transport.abort()
+        if fault == "stall":
+            await asyncio.sleep(30)
+        if fault == "page":
+            return web.Response(text="<html>maintenance</html>")
+        words = self.say(body["messages"])
+        return web.json_response(
+            {
+                "choices": [
+                    {"message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+                ],
+                "usage": {"prompt_tokens": 100, "completion_tokens": len(words)},
+            }
+        )

@@ -1,0 +1,204 @@
+"""A real HTTP server on loopback that speaks vLLM's completions API around an embedded engine.
+
+It can be told to stall, to answer with errors, to cut connections, to die and to come back, so that
+tests of engines over HTTP break real connections. Equal (context, seed) give equal answers, however
+often they are asked.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Literal
+
+from aiohttp import web
+
+from agentsgym.generation.loop import LoopThread
+from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+
+Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None
+
+
+class Batcher:
+    """Requests of many connections, sampled together by one engine in a thread."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._new: list[tuple[GenerationRequest, Future]] = []
+        self._open: dict[str, Future] = {}
+        self._lock = threading.Condition()
+        self._stopped = False
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def ask(self, request: GenerationRequest) -> "Future[GenerationResult]":
+        future: Future = Future()
+        with self._lock:
+            self._new.append((request, future))
+            self._lock.notify()
+        return future
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            self._lock.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                while not (self._new or self._open or self._stopped):
+                    self._lock.wait()
+                if self._stopped:
+                    return
+                new, self._new = self._new, []
+            for request, future in new:
+                self._engine.submit([request])
+                self._open[request.session_id] = future
+            for result in self._engine.poll():
+                self._open.pop(result.session_id).set_result(result)
+                self._engine.release([result.session_id])
+
+
+class CompletionsServer:
+    """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
+
+    `raw` makes it answer as vLLM does by default, with log-probabilities at temperature 1;
+    `runtime_lora` and `dev_mode` switch the endpoints on that take weights.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        fault: Callable[[int], Fault] = lambda number: None,
+        *,
+        raw: bool = False,
+        runtime_lora: bool = True,
+        dev_mode: bool = True,
+        stall_seconds: float = 60.0,
+    ) -> None:
+        self.fault = fault
+        self.raw = raw
+        self.runtime_lora = runtime_lora
+        self.dev_mode = dev_mode
+        self.stall_seconds = stall_seconds
+        self.completions = 0
+        self.served: list[tuple[str, tuple[int, ...]]] = []
+        self.loaded: list[str] = []
+        self.adapters: set[str] = set()
+        self._engine = engine
+        self._batcher = Batcher(engine)
+        self._loop = LoopThread("completions-server")
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Listen, at the same port as before; a server that was started again knows no adapter."""
+        self.adapters = set()
+        self._loop.run(self._start())
+
+    def die(self) -> None:
+        """Stop listening and cut all connections."""
+        self._loop.run(self._stop())
+
+    def die_soon(self) -> None:
+        """As `die`, without waiting; for callers inside a request."""
+        self._loop.start(self._stop())
+
+    def close(self) -> None:
+        self.die()
+        self._batcher.stop()
+        self._loop.close()
+
+    async def _start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._complete)
+        if self.runtime_lora:
+            app.router.add_post("/v1/load_lora_adapter", self._load)
+            app.router.add_post("/v1/unload_lora_adapter", self._unload)
+        if self.dev_mode:
+            app.router.add_post("/collective_rpc", self._rpc)
+            app.router.add_post("/reset_prefix_cache", self._rpc)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await site.start()
+        self._port = site._server.sockets[0].getsockname()[1]
+
+    async def _stop(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        for connection in list(runner.server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await runner.cleanup()
+
+    async def _models(self, _: web.Request) -> web.Response:
+        names = ["tiny", *sorted(self.adapters)]
+        return web.json_response({"data": [{"id": n, "max_model_len": 512} for n in names]})
+
+    async def _load(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.adapters.add(body["lora_name"])
+        self.loaded.append(body["lora_path"])
+        return web.Response(text="Success")
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        self.adapters.discard((await request.json())["lora_name"])
+        return web.Response(text="Success")
+
+    async def _rpc(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if "kwargs" in body:
+            self.loaded.append(body["kwargs"]["weights_path"])
+        return web.json_response({})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if body["model"] not in {"tiny", *self.adapters}:
+            error = {"message": f"The model `{body['model']}` does not exist."}
+            return web.json_response({"error": error}, status=404)
+        if body["logprobs"]:
+            return web.json_response(self._probe(body))
+        self.completions += 1
+        spoiled = await self._spoil(request, self.fault(self.completions))
+        if spoiled is not None:
+            return spoiled
+        sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
+        name = f"{time.monotonic_ns()}-{self.completions}"
+        asked = GenerationRequest(name, body["prompt"], sampling, seed=body["seed"])
+        result = await asyncio.wrap_future(self._batcher.ask(asked))
+        self.served.append((body["model"], tuple(body["prompt"])))
+        if result.error is not None:
+            return web.json_response({"error": {"message": result.error}}, status=400)
+        choice = {
+            "token_ids": list(result.token_ids),
+            "logprobs": {"token_logprobs": list(result.logprobs)},
+            "finish_reason": result.finish_reason,
+        }
+        return web.json_response({"choices": [choice]})
+
+    async def _spoil(self, request: web.Request, fault: Fault) -> web.Response | None:
+        if fault == "error":
+            return web.Response(status=500, text="something broke")
+        if fault == "busy":
+            return web.Response(status=503, headers={"Retry-After": "0.05"}, text="busy")
+        if fault == "garbage":
+            return web.json_response({"choices": [{"text": "no ids"}]})
+        if fault == "cut":
+            request.transport.abort()
+        if fault == "stall":
+            await asyncio.sleep(self.stall_seconds)
+        return None
+
+    def _probe(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Two tokens whose log-probabilities are what `logprob_mode` looks at."""
+        warm = 1.0 if self.raw else body["temperature"]
+        top = {"token_id:5": -1.0 / warm, "token_id:6": -3.0 / warm}
+        return {"choices": [{"logprobs": {"top_logprobs": [top]}}]}

@@ -1,0 +1,175 @@
+"""Chat endpoints as agents and as answerer, against a local HTTP server that misbehaves."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agentsgym import register
+from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer, normalise
+from agentsgym.generation.chat import chat_agent
+from agentsgym.generation.chat_client import (
+    ChatClient,
+    EndpointError,
+    MissingKey,
+    completions_url,
+)
+from agentsgym.generation.http import Retries
+from agentsgym.generation.usage import Prices
+from agentsgym.rollout import run
+from chat_server import ChatServer
+from helpers import CountdownEnv
+
+QUICK = Retries(attempts=4, first_delay=0.05, longest_delay=0.2)
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def serve():
+    """Returns a function that starts a server; options are ChatServer's."""
+    started = []
+
+    def start(**options):
+        started.append(ChatServer(**options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def client(server, **options):
+    return ChatClient(server.url, "some-model", **({"key_env": None, "retries": QUICK} | options))
+
+
+def test_an_answer_and_what_it_cost(serve):
+    server = serve()
+    asking = client(server, prices=Prices(prompt=2.0, completion=10.0), extra={"seed": None})
+    assert asking.complete(HELLO) == "HELLO"
+    assert server.bodies[0]["messages"] == HELLO and server.bodies[0]["model"] == "some-model"
+    assert "seed" not in server.bodies[0]
+    usage = asking.usage
+    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (1, 100, 5)
+    assert usage.cost == pytest.approx((100 * 2.0 + 5 * 10.0) / 1e6)
+
+
+@pytest.mark.parametrize("fault", [500, 503, 429, "cut", "stall", "page"])
+def test_what_may_pass_is_tried_again(serve, fault):
+    server = serve(fault=lambda number: fault if number < 3 else None)
+    asking = client(server, request_timeout=0.5)
+    assert asking.complete(HELLO) == "HELLO"
+    assert asking.usage.retries == 2 and asking.usage.requests == 1
+
+
+def test_an_endpoint_that_stays_away(serve):
+    with pytest.raises(EndpointError, match=r"gave no answer in 4 tries over .* HTTP 503"):
+        client(serve(fault=lambda _: 503)).complete(HELLO)
+    gone = ChatClient("http://127.0.0.1:9", "m", key_env=None, retries=Retries(1))
+    with pytest.raises(EndpointError, match="1 try"):
+        gone.complete(HELLO)
+
+
+def test_what_will_not_pass_is_not_tried_again(serve, monkeypatch):
+    server = serve(key="right")
+    monkeypatch.setenv("SOME_KEY", "wrong")
+    with pytest.raises(EndpointError, match=r"Incorrect API key \(is the key right\?\)"):
+        client(server, key_env="SOME_KEY").complete(HELLO)
+    assert len(server.bodies) == 1
+    monkeypatch.setenv("SOME_KEY", "right")
+    assert client(server, key_env="SOME_KEY").complete(HELLO) == "HELLO"
+
+
+def test_a_missing_key_names_the_variable(monkeypatch):
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    with pytest.raises(MissingKey, match="SOME_KEY"):
+        chat_agent("http://127.0.0.1:9", "m", "SOME_KEY")
+
+
+def test_addresses():
+    whole = "http://host:1/v1/chat/completions"
+    assert completions_url("host:1") == whole
+    assert completions_url("http://host:1/v1/") == whole
+    assert completions_url(whole) == whole
+    assert completions_url("https://host/api/v2") == "https://host/api/v2/chat/completions"
+
+
+def rows(count):
+    register("Countdown", CountdownEnv)
+    task = {"rewards": [0.0, 0.0, 1.0]}
+    return [{"env_class_path": "Countdown", "env_config": {}, "task_data": task}] * count
+
+
+def test_an_agent_plays_many_sessions_at_once(serve):
+    server = serve(delay=0.05)
+    agent = chat_agent(server.url, "m", None, concurrency=6, retries=QUICK)
+    batch = run(rows(12), agent)
+    assert batch["final_rewards"] == [1.0] * 12
+    assert server.most_at_once == 6
+    assert batch.rollouts[0].episodes[0].messages[1]["content"] == "IS IT AN ANIMAL?"
+    assert batch.rows == ()
+    assert agent.engine.stats.extra["requests"] == 36
+    text, _ = agent.get_action(HELLO, None)
+    assert text == "HELLO"
+
+
+def test_only_the_sessions_that_got_no_answer_fail(serve):
+    server = serve(fault=lambda number: 400 if number == 5 else None)
+    batch = run(rows(4), chat_agent(server.url, "m", None, retries=QUICK))
+    assert sorted(r.failed for r in batch.rollouts) == [False, False, False, True]
+    assert "HTTP 400" in next(r.error for r in batch.rollouts if r.failed)
+
+
+def test_the_answerer_gives_one_of_three_answers_and_asks_once(serve):
+    said = {"is it alive": "Yes, a cat is alive.", "is it big": "no", "hm": "It is a cat."}
+    server = serve(say=lambda messages: said[normalise(messages[-1]["content"])])
+    answerer = LLMAnswerer(client(server).complete)
+    assert answerer.answer("cat", "Is it alive?").text == "Yes"
+    assert answerer.answer("Cat", "  is it  ALIVE ").text == "Yes"
+    assert answerer.answer("cat", "Is it big?").text == "No"
+    assert len(server.bodies) == 2 and answerer.asked == 2
+    vague = answerer.answer("cat", "hm?")
+    assert vague.text == "I don't know" and not vague.parsed
+    assert len(server.bodies) == 4
+
+
+def test_a_group_asks_a_question_once(serve):
+    server = serve(say=lambda _: "No", delay=0.2)
+    answerer = LLMAnswerer(client(server).complete)
+    barrier = threading.Barrier(8)
+
+    def ask(_):
+        barrier.wait()
+        return answerer.answer("cat", "Is it big?").text
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(8))) == ["No"] * 8
+    assert len(server.bodies) == 1
+
+
+def test_an_error_is_not_remembered(serve):
+    server = serve(say=lambda _: "Yes", fault=lambda number: 400 if number == 1 else None)
+    answerer = LLMAnswerer(client(server).complete)
+    with pytest.raises(EndpointError):
+        answerer.answer("cat", "Is it big?")
+    assert answerer.answer("cat", "Is it big?").text == "Yes"
+
+
+def test_the_secret_stays_with_the_answerer(serve):
+    """The answering model blurts it out; the player never reads it."""
+    server = serve(say=lambda messages: f"Yes! {messages[0]['content']}")
+    env = TwentyQuestionsEnv(answerer=LLMAnswerer(client(server).complete))
+    env.blocking = True
+    secret = env.table.secrets[0]
+
+    class Asker:
+        def get_action(self, messages, agent_state):
+            return f"Question {len(messages)}?", None
+
+    batch = env.run_trial([{"solution": secret, "seed": 0}], Asker())
+    (rollout,) = batch.rollouts
+    assert rollout.error is None and len(rollout.episodes[0].steps) == 20
+    assert secret in server.bodies[0]["messages"][0]["content"]
+    told = [m["content"] for m in rollout.episodes[0].messages if m["role"] == "user"]
+    assert all(text.startswith("Yes.") for text in told[1:])
+    assert all(secret not in text.casefold() for text in told)

@@ -1,0 +1,270 @@
+"""VLLMEngine against a local HTTP server that fails on demand; real vLLM: tests/vllm_servers."""
+
+import copy
+import time
+from typing import Any
+
+import pytest
+from generation_helpers import assert_exact
+
+from agentsgym.generation import EmbeddedEngine, EngineUnavailable, VLLMEngine
+from agentsgym.generation.completions import MalformedAnswer, read_completion, request_seed
+from agentsgym.generation.http import Retries
+from agentsgym.generation.logprob_mode import mode_of
+from agentsgym.generation.servers import ServerPool
+from agentsgym.generation.vllm_weights import Weights, WeightSyncError
+from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from completions_server import CompletionsServer
+
+QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
+
+
+@pytest.fixture
+def serve(model: Any, tokenizer: Any):
+    """Returns a function that starts a server; options are CompletionsServer's."""
+    started = []
+
+    def start(**options: Any) -> CompletionsServer:
+        started.append(CompletionsServer(EmbeddedEngine(copy.deepcopy(model), tokenizer), **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def connect(tokenizer: Any):
+    """Returns a function that makes an engine over servers."""
+    made = []
+
+    def make(*servers: CompletionsServer, **options: Any) -> VLLMEngine:
+        urls = [server.url for server in servers]
+        made.append(VLLMEngine(urls, tokenizer, **({"retries": QUICK} | options)))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def requests(count: int, tokens: int = 6, **params: Any) -> list[GenerationRequest]:
+    params = {"max_tokens": tokens} | params
+    return [
+        GenerationRequest(f"s{i}", [10 + i, 20, 30], SamplingParams(**params), seed=i)
+        for i in range(count)
+    ]
+
+
+def drain(engine: VLLMEngine) -> dict[str, GenerationResult]:
+    found: dict[str, GenerationResult] = {}
+    while results := engine.poll():
+        found |= {result.session_id: result for result in results}
+    return found
+
+
+def ask(engine: VLLMEngine, asked: list[GenerationRequest]) -> dict[str, GenerationResult]:
+    engine.submit(asked)
+    return drain(engine)
+
+
+def test_ids_and_logprobs_come_through_as_sampled(serve, connect, model, tokenizer) -> None:
+    engine = connect(serve())
+    asked = requests(8, temperature=0.7)
+    for request in asked:
+        result = ask(engine, [request])[request.session_id]
+        assert_exact(model, request.token_ids, result, temperature=0.7)
+        assert result.text == tokenizer.decode(list(result.token_ids), skip_special_tokens=True)
+    assert engine.stats.sampled_tokens > 8
+
+
+def test_what_is_sent_does_not_change_with_the_callers_list(serve, connect) -> None:
+    server = serve()
+    engine = connect(server)
+    context = [10, 20, 30]
+    engine.submit([GenerationRequest("s", context, SamplingParams(2))])
+    context.append(40)
+    drain(engine)
+    assert server.served == [("tiny", (10, 20, 30))]
+
+
+def test_sessions_are_spread_and_stay(serve, connect) -> None:
+    servers = serve(), serve()
+    engine = connect(*servers)
+    for _ in range(3):
+        ask(engine, requests(8))
+    contexts = [{ids for _, ids in server.served} for server in servers]
+    assert [len(found) for found in contexts] == [4, 4]
+    assert not contexts[0] & contexts[1]
+    engine.release([f"s{i}" for i in range(8)])
+    assert engine.fleet.pool._home == {}
+
+
+@pytest.mark.parametrize("fault", ["error", "busy", "cut"])
+def test_passing_faults_are_tried_again(serve, connect, fault) -> None:
+    clean = ask(connect(serve()), requests(6))
+    engine = connect(serve(fault=lambda number: fault if number % 3 == 1 else None))
+    assert ask(engine, requests(6)) == clean
+    assert engine.stats.extra["retries"] >= 2
+
+
+def test_a_stalled_request_is_given_up_and_asked_again(serve, connect) -> None:
+    server = serve(fault=lambda number: "stall" if number == 1 else None, stall_seconds=30)
+    started = time.monotonic()
+    engine = connect(server, request_timeout=0.5)
+    assert ask(engine, requests(1))["s0"].error is None
+    assert time.monotonic() - started < 10
+
+
+def test_a_dead_servers_sessions_go_on_elsewhere(serve, connect) -> None:
+    clean = ask(connect(serve()), requests(8))
+    servers = serve(), serve()
+    engine = connect(*servers)
+    ask(engine, requests(8))
+    servers[0].die()
+    assert ask(engine, requests(8)) == clean
+    assert engine.stats.extra["moved"] == 4
+    assert engine.stats.extra["servers"] == 1
+
+
+def test_without_any_server_requests_come_back_as_errors(serve, connect) -> None:
+    server = serve()
+    engine = connect(server)
+    server.die()
+    found = ask(engine, requests(5))
+    assert all(result.finish_reason == "error" for result in found.values())
+    assert server.url in found["s0"].error
+    server.start()
+    time.sleep(0.6)
+    assert ask(engine, requests(5))["s3"].error is None
+
+
+def test_a_server_that_was_started_again_gets_the_weights_first(serve, connect) -> None:
+    server = serve()
+    engine = connect(server)
+    engine.load(Weights(7, "adapter", "run-v7", "/somewhere/v7"))
+    assert ask(engine, requests(1))["s0"].policy_version == 7
+    server.die()
+    server.start()
+    time.sleep(0.6)
+    assert ask(engine, requests(1))["s0"].policy_version == 7
+    assert server.loaded == ["/somewhere/v7"] * 2
+    assert {model for model, _ in server.served} == {"run-v7"}
+
+
+def test_old_adapters_are_unloaded(serve, connect) -> None:
+    server = serve()
+    engine = connect(server)
+    for version in range(4):
+        engine.load(Weights(version, "adapter", f"run-v{version}", f"/v{version}"))
+    assert server.adapters == {"run-v3"}
+    assert engine.policy_version == 3
+
+
+def test_weights_do_not_change_under_open_requests(serve, connect) -> None:
+    engine = connect(serve(fault=lambda _: "stall"))
+    engine.submit(requests(1))
+    with pytest.raises(ValueError, match="1 requests are open"):
+        engine.load(Weights(1, "adapter", "a", "/a"))
+    engine.cancel(["s0"])
+    assert [result.finish_reason for result in engine.poll()] == ["cancelled"]
+    engine.load(Weights(1, "adapter", "a", "/a"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"runtime_lora": False}, "adapter", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
+        ({"dev_mode": False}, "checkpoint", "VLLM_SERVER_DEV_MODE"),
+    ],
+)
+def test_a_server_that_takes_no_weights_says_what_it_lacks(
+    serve, connect, options, kind, words
+) -> None:
+    engine = connect(serve(**options))
+    with pytest.raises(WeightSyncError, match=words):
+        engine.load(Weights(1, kind, "tiny", "/a"))
+
+
+def test_logprobs_at_another_temperature_are_refused(serve, connect) -> None:
+    with pytest.raises(EngineUnavailable, match="processed_logprobs"):
+        connect(serve(raw=True))
+
+
+def test_nobody_there(tokenizer) -> None:
+    with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
+        VLLMEngine("http://127.0.0.1:9", tokenizer, retries=QUICK)
+
+
+def test_another_model_is_refused(serve, connect) -> None:
+    with pytest.raises(EngineUnavailable, match="'other', but tiny"):
+        connect(serve(), model="other")
+
+
+def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> None:
+    engine = connect(serve(fault=lambda number: "garbage" if number == 1 else None))
+    found = ask(
+        engine,
+        [
+            GenerationRequest("garbage", [9], SamplingParams(2)),
+            GenerationRequest("empty", [], SamplingParams(2)),
+            GenerationRequest("long", [9] * 512, SamplingParams(2)),
+            GenerationRequest("truncating", [9], SamplingParams(2, top_p=0.9)),
+        ],
+    )
+    assert "token_ids" in found["garbage"].error
+    assert "empty" in found["empty"].error
+    assert "max_model_len of 512" in found["long"].error
+    assert "top_p" in found["truncating"].error
+    refused = ask(engine, [GenerationRequest("vocabulary", [5000], SamplingParams(2))])
+    assert "vocabulary of" in refused["vocabulary"].error
+
+
+def test_released_sessions_give_no_result_and_double_ones_are_refused(serve, connect) -> None:
+    engine = connect(serve(fault=lambda number: "stall" if number == 1 else None))
+    engine.submit(requests(1))
+    with pytest.raises(ValueError, match="already has a request open"):
+        engine.submit(requests(1))
+    engine.release(["s0"])
+    assert engine.poll() == []
+    assert ask(engine, requests(1))["s0"].error is None
+
+
+def test_seeds_differ_between_the_actions_of_a_session() -> None:
+    seeds = {request_seed(seed, before) for seed in range(20) for before in range(20)}
+    assert len(seeds) == 400
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_modes_of_logprobs() -> None:
+    cold = {"a": -0.5, "b": -1.5, "c": -3.0}
+    assert mode_of(cold, {"a": -0.9, "b": -1.4, "c": -2.15}) == "processed"
+    assert mode_of(cold, cold) == "raw"
+    assert mode_of({"a": 3.0, "b": 1.0}, {"a": 1.5, "b": 0.5}) == "logits"
+    assert mode_of({"a": -2.0, "b": -2.001}, {"a": -2.0, "b": -2.0005}) == "flat"
+    assert mode_of({"a": -1.0}, {"b": -1.0}) == "flat"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"token_ids": None}, "0.10.2"),
+        ({"token_ids": [1]}, "1 token ids came with 2"),
+        ({"logprobs": {"token_logprobs": [None, -1.0]}}, "not finite"),
+        ({"finish_reason": "abort"}, "abort"),
+    ],
+)
+def test_half_answers_are_named(change, words) -> None:
+    choice = {
+        "token_ids": [1, 2],
+        "logprobs": {"token_logprobs": [-1.0, -2.0]},
+        "finish_reason": "stop",
+    }
+    assert read_completion({"choices": [choice]}) == ((1, 2), (-1.0, -2.0), "stop")
+    with pytest.raises(MalformedAnswer, match=words):
+        read_completion({"choices": [choice | change]})
+
+
+def test_a_pool_needs_servers() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ServerPool([])

@@ -1,0 +1,126 @@
+"""Real vLLM servers on loopback, over a tiny random Llama. Run with `make test-vllm`."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+PYTHON = Path(os.environ.get("AGENTSGYM_VLLM_PYTHON", _ROOT / ".venv-vllm" / "bin" / "python"))
+START_SECONDS = 600
+_ENVIRONMENT = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+# `vllm serve` itself does not start from the rebuild for CPUs (it looks for the metadata of a
+# package called vllm); this module is what it runs.
+_COMMAND = [
+    *("-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"),
+    *("--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"),
+    *("--max-model-len", "512", "--max-num-seqs", "64"),
+    *("--logprobs-mode", "processed_logprobs"),
+    *("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "16"),
+]
+
+
+@dataclass
+class VLLMServer:
+    """A server process; `log` is where its output goes."""
+
+    url: str
+    process: subprocess.Popen
+    log: Path
+
+    def wait_until_up(self) -> None:
+        """Raises AssertionError, with the end of the log, where it does not start."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+        raise AssertionError(f"no server after {START_SECONDS} s: {self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """As a crash would: no good-bye."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def model_dir(chat_tokenizer, tmp_path_factory):
+    """A random Llama with wide weights, so that its distributions are far from flat."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(chat_tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        pad_token_id=chat_tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=chat_tokenizer.eos_token_id,
+    )
+    path = tmp_path_factory.mktemp("tiny")
+    LlamaForCausalLM(config).save_pretrained(path)
+    chat_tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def servers(model_dir, tmp_path_factory):
+    """Two servers of the same model, up and running."""
+    if not PYTHON.exists():
+        pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
+    logs = tmp_path_factory.mktemp("logs")
+    started = [_start(model_dir, logs / f"server{i}.log") for i in range(2)]
+    try:
+        for server in started:
+            server.wait_until_up()
+        yield started
+    finally:
+        for server in started:
+            server.kill()
+
+
+def _start(model_dir: Path, log: Path) -> VLLMServer:
+    port = _free_port()
+    command = [str(PYTHON), *_COMMAND, "--model", str(model_dir), "--port", str(port)]
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            ["nice", "-n", "19", *command],
+            env=os.environ | _ENVIRONMENT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return VLLMServer(f"http://127.0.0.1:{port}", process, log)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

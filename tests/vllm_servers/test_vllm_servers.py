@@ -1,0 +1,242 @@
+"""Sampling and training through real vLLM servers, one of which dies."""
+
+import pytest
+import torch
+
+from agentsgym import register
+from agentsgym.envs import task_dataset
+from agentsgym.generation import VLLMEngine
+from agentsgym.generation.http import Retries
+from agentsgym.training.sync import save
+from agentsgym.types import GenerationRequest, SamplingParams
+from helpers import DigitEnv
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+
+
+class LongEnv(DigitEnv):
+    """Six steps, whatever is said; a digit earns a reward. `on_step` is called after each."""
+
+    on_step = staticmethod(lambda: None)
+
+    def _step_episode(self, session_id, state, action):
+        win = any(c.isdigit() for c in action)
+        done = state.get("played", 0) >= 5
+        self.on_step()
+        return state | {"played": state.get("played", 0) + 1}, float(win), done, {"win": win}
+
+
+@pytest.fixture
+def engine(servers, chat_tokenizer):
+    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
+    yield made
+    made.close()
+
+
+def load_model(model_dir):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+
+
+@torch.no_grad()
+def full_logprobs(model, token_ids, temperature=1.0):
+    """Log-probabilities of each token after the first, by a plain forward."""
+    ids = torch.tensor([list(token_ids)])
+    logps = (model(ids).logits[0].float() / temperature).log_softmax(-1)
+    return logps[:-1].gather(1, ids[0, 1:, None])[:, 0]
+
+
+def answers(engine, requests):
+    engine.submit(requests)
+    found = {}
+    while results := engine.poll():
+        found |= {result.session_id: result for result in results}
+    return found
+
+
+def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_tokenizer):
+    model = load_model(model_dir)
+    prompt = chat_tokenizer.encode("Is it an animal?")
+    requests = [
+        GenerationRequest(f"s{i}", [*prompt, i], SamplingParams(12, temperature), seed=i)
+        for i in range(24)
+        for temperature in [(1.0, 0.5, 0.0)[i % 3]]
+    ]
+    first, second = answers(engine, requests), answers(engine, requests)
+    for request in requests:
+        result = first[request.session_id]
+        assert result.error is None and result.policy_version == 0
+        assert result.token_ids == second[request.session_id].token_ids
+        start = len(request.token_ids) - 1
+        ids = [*request.token_ids, *result.token_ids]
+        expected = full_logprobs(model, ids, request.sampling.temperature or 1.0)[start:]
+        torch.testing.assert_close(
+            torch.tensor(result.logprobs), expected, atol=1e-4, rtol=0, check_dtype=False
+        )
+        if request.sampling.temperature == 0:
+            greedy = model(torch.tensor([ids])).logits[0, start:-1].argmax(-1)
+            assert greedy.tolist() == list(result.token_ids)
+    assert len({first[r.session_id].token_ids for r in requests}) > 12
+    assert len(engine.fleet.pool.alive) == 2
+
+
+def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
+    prompt = chat_tokenizer.encode("Is it")
+    found = answers(
+        engine,
+        [
+            GenerationRequest("stop", prompt, SamplingParams(200, stop=("e", "1"))),
+            GenerationRequest("unknown id", [100_000], SamplingParams(4)),
+            GenerationRequest("too long", [7] * 512, SamplingParams(4)),
+            GenerationRequest("almost", [7] * 509, SamplingParams(40)),
+        ],
+    )
+    stopped = found["stop"]
+    *before, last = [chat_tokenizer.decode([token]) for token in stopped.token_ids]
+    assert stopped.finish_reason == "stop"
+    assert {"e", "1"} & set(last) or stopped.token_ids[-1] == chat_tokenizer.eos_token_id
+    assert not {"e", "1"} & set("".join(before))
+    assert "vocabulary" in found["unknown id"].error
+    assert "max_model_len" in found["too long"].error
+    assert len(found["almost"].token_ids) <= 3
+
+
+def make_trainer(model_dir, tokenizer, engine, sink, tmp_path, **options):
+    from peft import LoraConfig
+
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+    register("Long", LongEnv)
+    env = LongEnv(tokenizer, {"max_steps_per_episode": 6})
+    settings = {
+        "output_dir": str(tmp_path / "out"),
+        "max_steps": 3,
+        "per_device_train_batch_size": 16,
+        "num_generations": 4,
+        "max_action_tokens": 6,
+        "learning_rate": 2e-2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+    return GRPOEnvTrainer(
+        load_model(model_dir),
+        GRPOEnvConfig(**(settings | options)),
+        task_dataset(env, [{"seed": k} for k in range(32)]),
+        None,
+        tokenizer,
+        engine=engine,
+        rollout_sink=sink,
+        peft_config=LoraConfig(
+            r=8, lora_alpha=16, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"]
+        ),
+    )
+
+
+class Watch:
+    """Compares every rollout with a full forward of the adapted model, as it is when played."""
+
+    def __init__(self):
+        self.trainer = None
+        self.steps = []
+        self.worst = 0.0
+        self.worst_base = 0.0
+        self.versions = []
+        self.errors = []
+
+    def __call__(self, rollouts, info):
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        self.steps.append(info["step"])
+        self.versions.append({rollout.policy_version for rollout in rollouts})
+        self.errors += [rollout.error for rollout in rollouts if rollout.failed]
+        for row in (row for rollout in rollouts if not rollout.failed for row in rollout.rows):
+            mask = torch.tensor(row.agent_token_mask[1:]).bool()
+            sampled = torch.tensor(row.logprobs[1:])[mask]
+            now = full_logprobs(model, row.token_ids)[mask]
+            with model.disable_adapter():
+                base = full_logprobs(model, row.token_ids)[mask]
+            self.worst = max(self.worst, float((sampled - now).abs().max()))
+            self.worst_base = max(self.worst_base, float((sampled - base).abs().max()))
+
+
+def test_training_with_adapters_loaded_at_run_time(engine, model_dir, chat_tokenizer, tmp_path):
+    watch = Watch()
+    trainer = watch.trainer = make_trainer(model_dir, chat_tokenizer, engine, watch, tmp_path)
+    trainer.train()
+    assert watch.steps == [0, 1, 2]
+    assert watch.versions == [{0}, {1}, {2}]
+    assert watch.errors == []
+    # The servers sampled from the adapter, which by now is far from the base.
+    assert watch.worst < 1e-3
+    assert watch.worst_base > 0.05
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert all(abs(entry["sampler/ratio"] - 1) < 1e-3 for entry in log)
+    assert all(entry["staleness"] == 0 for entry in log)
+    assert len(list((tmp_path / "out" / "sync").iterdir())) == 2
+
+
+def test_generation_ahead_is_one_version_behind(engine, model_dir, chat_tokenizer, tmp_path):
+    watch = Watch()
+    trainer = watch.trainer = make_trainer(
+        model_dir, chat_tokenizer, engine, watch, tmp_path, generate_ahead=True, max_staleness=1
+    )
+    trainer.train()
+    assert watch.versions == [{0}, {0}, {1}]
+    assert watch.errors == []
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert [entry["staleness"] for entry in log] == [0, 1, 1]
+    assert abs(log[0]["sampler/ratio"] - 1) < 1e-3
+    assert all(abs(entry["sampler/ratio"] - 1) > 1e-4 for entry in log[1:])
+
+
+def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
+    """Reloaded where the server can; else an error that says so."""
+    from agentsgym.generation.vllm_weights import Weights, WeightSyncError
+
+    model = load_model(model_dir)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    save(model, tmp_path / "new")
+    before = engine.fleet.weights
+    try:
+        engine.load(Weights(1, "checkpoint", engine.base_model, str(tmp_path / "new")))
+    except WeightSyncError as error:
+        assert "full weights" in str(error)
+        pytest.skip(f"this server cannot: {error}")
+    request = GenerationRequest("s", chat_tokenizer.encode("Is it"), SamplingParams(8), seed=1)
+    result = answers(engine, [request])["s"]
+    start = len(request.token_ids) - 1
+    expected = full_logprobs(model, [*request.token_ids, *result.token_ids])[start:]
+    assert result.policy_version == 1
+    torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=1e-4, rtol=0)
+    engine.load(Weights(0, "checkpoint", engine.base_model, str(model_dir)))
+    assert before is not None
+
+
+def test_a_server_dies_in_the_middle(engine, servers, model_dir, chat_tokenizer, tmp_path):
+    """The last test: one server is gone afterwards."""
+    steps = 0
+
+    def kill_one():
+        nonlocal steps
+        steps += 1
+        if steps == 130:  # in the second generation of 16 rollouts x 6 steps
+            servers[1].kill()
+
+    watch = Watch()
+    trainer = watch.trainer = make_trainer(model_dir, chat_tokenizer, engine, watch, tmp_path)
+    LongEnv.on_step = staticmethod(kill_one)
+    try:
+        trainer.train()
+    finally:
+        LongEnv.on_step = staticmethod(lambda: None)
+    assert watch.versions == [{0}, {1}, {2}]
+    assert watch.errors == []
+    assert watch.worst < 1e-3
+    stats = engine.stats.extra
+    assert stats["moved"] >= 1 and stats["retries"] >= 1 and stats["servers"] == 1
