@@ -144,3 +144,19 @@ def test_the_last_complete_checkpoint_is_found(tmp_path):
         (path / "trainer_state.json").write_text("{}")
     (directory.checkpoints / "checkpoint-12").mkdir()  # cut off while it was written
     assert directory.last_checkpoint() == (10, directory.checkpoints / "checkpoint-10")
+
+
+def test_a_curve_is_drawn_where_an_interval_ends_beyond_its_value_by_rounding(tmp_path):
+    from agentsgym.report.curve import _draw_evaluation
+
+    class Axes:
+        def errorbar(self, x, y, yerr, **options):
+            assert min(min(side) for side in yerr) >= 0.0
+
+        def annotate(self, *positions, **options):
+            pass
+
+    class Figures:
+        win_rate, ci95 = 0.0, (2.8e-17, 0.1)
+
+    _draw_evaluation(Axes(), 0, Figures(), "win_rate", labelled=False)

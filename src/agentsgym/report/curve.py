@@ -64,7 +64,8 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
     axes.errorbar(
         [step],
         [value],
-        yerr=[[value - low], [high - value]],
+        # An end of the interval may lie beyond the value by rounding.
+        yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
         fmt="o",
         color=_ORANGE,
         capsize=4,
