@@ -1,9 +1,9 @@
 """A trainer on toy environments, small enough to step many times in a test."""
 
 import pytest
-from helpers import CountdownEnv, DigitEnv
 
 from agentsgym import register
+from helpers import CountdownEnv, DigitEnv
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from helpers import CountdownEnv, DigitEnv
 
 from agentsgym.envs import task_dataset
+from helpers import CountdownEnv, DigitEnv
 
 
 def batch_of(trainer, size=8):
