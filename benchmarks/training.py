@@ -13,10 +13,10 @@ import argparse
 import dataclasses
 import itertools
 import json
-import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import common
@@ -131,7 +131,11 @@ def _work(masks: list[list[int]]) -> common.Played:
 def _peak_memory_mb() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not getrusage: its maximum comes along from the process that started this one.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status names no VmHWM")
 
 
 def peak_memory(side: str, args: argparse.Namespace) -> float:
