@@ -37,7 +37,7 @@ class ChatServer:
     async def _start(self) -> str:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._chat)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

@@ -124,7 +124,7 @@ class CompletionsServer:
         if self.dev_mode:
             app.router.add_post("/collective_rpc", self._rpc)
             app.router.add_post("/reset_prefix_cache", self._rpc)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
         await site.start()
