@@ -52,6 +52,8 @@ class Batcher:
                     return
                 new, self._new = self._new, []
             for request, future in new:
+                if not future.set_running_or_notify_cancel():
+                    continue
                 self._engine.submit([request])
                 self._open[request.session_id] = future
             for result in self._engine.poll():

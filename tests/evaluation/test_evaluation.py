@@ -103,8 +103,10 @@ def test_an_environment_without_wins_has_a_reward_only():
 def test_select_spreads_over_clusters():
     data = rows(*({"solution": s, "seed": k} for s in "abc" for k in range(5)))
     for count, most in ((3, 1), (4, 2), (6, 2), (15, 5)):
-        chosen = [data[i]["task_data"]["solution"] for i in
-                  select(data, count, seed=1, cluster=default_cluster)]
+        chosen = [
+            data[i]["task_data"]["solution"]
+            for i in select(data, count, seed=1, cluster=default_cluster)
+        ]
         assert len(chosen) == count and max(map(chosen.count, chosen)) == most
     assert select(data, 99, cluster=default_cluster) == list(range(15))
 

@@ -16,9 +16,6 @@ from agentsgym.generation.vllm_weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from completions_server import CompletionsServer
 
-# Not in the default suite: its fault cases still fail now and then.
-pytestmark = pytest.mark.vllm
-
 QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
 
 
@@ -197,7 +194,7 @@ def test_a_server_that_takes_no_weights_says_what_it_lacks(
 ) -> None:
     engine = connect(serve(**options))
     with pytest.raises(WeightSyncError, match=words):
-        engine.load(Weights(1, kind, "tiny", "/a"))
+        engine.load(Weights(1, kind, "new", "/a"))
 
 
 def test_logprobs_at_another_temperature_are_refused(serve, connect) -> None:
@@ -282,3 +279,25 @@ def test_half_answers_are_named(change, words) -> None:
 def test_a_pool_needs_servers() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ServerPool([])
+
+
+def test_requests_that_fail_together_are_one_incident() -> None:
+    [server] = ServerPool(["http://a"]).servers
+    sent_at = time.monotonic()
+    for _ in range(5):
+        server.failed(sent_at, answered=False)
+    assert server.alive
+    assert not server.checked
+    server.failed(time.monotonic(), answered=False)
+    assert not server.alive
+
+
+def test_a_server_that_says_not_now_counts_as_dead_after_eight_times() -> None:
+    [server] = ServerPool(["http://a"]).servers
+    server.checked = True
+    for _ in range(7):
+        server.failed(time.monotonic(), answered=True)
+    assert server.alive
+    assert server.checked
+    server.failed(time.monotonic(), answered=True)
+    assert not server.alive

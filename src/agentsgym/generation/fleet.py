@@ -95,8 +95,9 @@ class Fleet:
         return server.checked and server.weights == self.weights
 
     async def _try_equip(self, server: Server) -> None:
-        if not server.alive and time.monotonic() - self._tried[server.url] < _PAUSE:
-            raise Unreachable(server.url, "it is down")
+        left = _PAUSE - (time.monotonic() - self._tried[server.url])
+        if not server.alive and left > 0:
+            raise Unreachable(server.url, "it is down", wait=left)
         self._tried[server.url] = time.monotonic()
         try:
             await self._equip(server)

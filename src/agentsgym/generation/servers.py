@@ -1,11 +1,17 @@
 """Which server a session talks to: balanced, sticky, and without those that died."""
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentsgym.generation.vllm_weights import Weights
 
-STRIKES = 2  # failures in a row after which a server counts as dead
+# A server counts as dead after two incidents in a row without an answer, or eight with one that
+# means "not now".
+_DEAD_AT = 8
+_NO_ANSWER = 4
+_NOT_NOW = 1
 
 
 @dataclass(slots=True)
@@ -13,7 +19,8 @@ class Server:
     """A server at `url` (without a trailing slash).
 
     `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
-    those that it holds, None where unknown. `strikes` counts failures since its last answer.
+    those that it holds, None where unknown. `strikes` counts what went wrong since its last good
+    answer, the last of it at `failed_at` (monotonic seconds).
     """
 
     url: str
@@ -21,16 +28,22 @@ class Server:
     checked: bool = False
     weights: Weights | None = None
     strikes: int = 0
+    failed_at: float = -math.inf
 
-    def failed(self) -> None:
-        """A request got no answer."""
-        self.checked = False
-        self.strikes += 1
-        if self.strikes >= STRIKES:
-            self.alive = False
+    def failed(self, sent_at: float, *, answered: bool) -> None:
+        """A request that was sent at `sent_at` (monotonic seconds) failed; `answered` says whether
+        the server said so itself. If not, it may have been started again, so what it holds is
+        unknown. Requests that were open at the last failure belong to the same incident."""
+        self.checked = self.checked and answered
+        if sent_at <= self.failed_at:
+            return
+        self.failed_at = time.monotonic()
+        self.strikes += _NOT_NOW if answered else _NO_ANSWER
+        if self.strikes >= _DEAD_AT:
+            self.checked = self.alive = False
 
     def answered(self) -> None:
-        """A request got an answer."""
+        """A request got a good answer."""
         self.strikes = 0
 
 

@@ -194,19 +194,19 @@ class VLLMEngine(RemoteEngine):
             max_model_len=self.fleet.max_model_len,
             stop_token_ids=self._stop_ids,
         )
-        started = time.perf_counter()
+        sent_at = time.monotonic()
         try:
             answer = await self._client.post(f"{server.url}/v1/completions", body, self._timeout)
-        except Unreachable:
-            server.failed()
+        except Unreachable as error:
+            server.failed(sent_at, answered=error.status is not None)
             raise
         except Refused as error:
             if error.status != 404:
                 raise
-            server.failed()  # it was started again, without the adapter that we asked for
+            server.failed(sent_at, answered=False)  # it was started again, without our adapter
             raise Unreachable(error.url, error.reason) from None
         server.answered()
-        return self._result(request, weights, answer, time.perf_counter() - started)
+        return self._result(request, weights, answer, time.monotonic() - sent_at)
 
     def _result(
         self, request: GenerationRequest, weights: Weights, answer: Any, seconds: float
