@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.random_agent import RandomAgent
 from agentsgym.types import Agent
 
 _HOMES: dict[tuple[str, str], str] = {
@@ -18,6 +19,7 @@ def scripted_agent(env: MultistepEnv, kind: str, **options: Any) -> Agent:
     warm start imitates.
 
     An environment of one's own defines methods of the names `optimal_agent` and `teacher_agent`.
+    One without a teacher that lists its `admissible_actions` is taught by who picks at random.
     Raises ConfigError where it has none.
     """
     if kind not in _KINDS:
@@ -27,6 +29,8 @@ def scripted_agent(env: MultistepEnv, kind: str, **options: Any) -> Agent:
         made: Agent = method(**options)
         return made
     home = _HOMES.get((env.name, kind))
+    if home is None and kind == "teacher" and hasattr(env, "admissible_actions"):
+        return RandomAgent(env, **options)
     if home is None:
         raise ConfigError(
             f"{env.name} brings no {kind} agent; give its class a method {kind}_agent(self)"
