@@ -4,10 +4,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from generation_helpers import VOCABULARY, assert_exact
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentsgym.generation import lengths, slots
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 
@@ -75,9 +77,15 @@ class Storm:
     capacity=st.integers(1, 8),
     max_cache_tokens=st.one_of(st.none(), st.integers(100, 500)),
     max_prefill_tokens=st.sampled_from([1, 3, 10, 2048]),
+    always_sorting=st.booleans(),
 )
-def test_storm(model: Any, tokenizer: Any, seed: int, **options: Any) -> None:
+def test_storm(model: Any, tokenizer: Any, seed: int, always_sorting: bool, **options: Any) -> None:
     engine = EmbeddedEngine(model, tokenizer, **options)
-    Storm(engine, model, seed).run(steps=40)
-    bound = options["max_cache_tokens"]
-    assert bound is None or engine._slots.cache_tokens <= bound
+    with pytest.MonkeyPatch.context() as patch:
+        if always_sorting:
+            patch.setattr(lengths, "_WORTH_A_CALL", 1)
+            patch.setattr(lengths, "_FEWEST_ROWS", 1)
+            patch.setattr(slots, "_MOVING", 0)
+        Storm(engine, model, seed).run(steps=40)
+        bound = options["max_cache_tokens"]
+        assert bound is None or engine._slots.cache_tokens <= bound

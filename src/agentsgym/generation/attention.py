@@ -41,11 +41,12 @@ class AttentionGroup:
         self.width = int(chunks.max())
         ends = starts + chunks
         self.keys = min(length, -(-int(ends.max()) // _ROUND_KEYS) * _ROUND_KEYS)
-        span = int(rows[-1]) + 1
+        self.first_row = int(rows[0])
+        span = int(rows[-1]) + 1 - self.first_row
         dense = len(rows) >= _VIEW_DENSITY * span
         self.count = span if dense else len(rows)
         self.rows = None if dense else torch.from_numpy(rows).to(device)
-        places = rows if dense else np.arange(len(rows))
+        places = rows - self.first_row if dense else np.arange(len(rows))
         positions = np.zeros((self.count, self.width), dtype=np.int64)
         positions[places] = starts[:, None] + np.arange(self.width)
         self.positions = torch.from_numpy(positions).to(device)
@@ -90,7 +91,7 @@ class AttentionGroup:
     def _select(self, plane: Tensor) -> Tensor:
         """This group's rows, up to its longest sequence: [count, kv_heads, keys, dim]."""
         if self.rows is None:
-            return plane[: self.count, :, : self.keys]
+            return plane[self.first_row : self.first_row + self.count, :, : self.keys]
         return plane[self.rows, :, : self.keys]
 
     def _additive_mask(self, dtype: torch.dtype) -> Tensor:

@@ -36,6 +36,14 @@ class SlotMemory:
             self.storage = new
         self.rows, self.length = rows, length
 
+    def permute(self, order: Tensor, used: int) -> None:
+        """New row i is old row `order[i]`; only the first `used` tokens of rows are kept."""
+        if self.storage is None:
+            return
+        order = order.to(self.storage.device)
+        for plane in self.storage[..., :used, :]:  # one at a time, for the sake of memory
+            plane.copy_(plane[order])
+
     def clear(self) -> None:
         """Free the storage; the shape stays."""
         self.storage = None

@@ -111,6 +111,7 @@ class EmbeddedEngine:
             with self._in_use():
                 while self._requests and not self._ready:
                     self._admit()
+                    self._slots.tidy()
                     self._forward()
         results, self._ready = self._ready, []
         return results

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from agentsgym.generation.attention import AttentionGroup
 from agentsgym.generation.cache import SlotCache, SlotMemory
+from agentsgym.generation.lengths import parts
 from agentsgym.generation.rows import Ints, RowTable
 
 
@@ -130,7 +131,10 @@ def run_pass(
 def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[AttentionGroup]:
     first = 0
     edges = np.flatnonzero(np.diff(plan.buckets)) + 1
-    for part in np.split(np.arange(len(plan.rows)), edges):
-        chunks = plan.chunks[part]
-        yield AttentionGroup(plan.rows[part], plan.starts[part], chunks, first, length, device)
-        first += int(chunks.sum())
+    for bucket in np.split(np.arange(len(plan.rows)), edges):
+        for part in parts((plan.starts + plan.chunks)[bucket]):
+            rows, starts, chunks = (
+                column[bucket][part] for column in (plan.rows, plan.starts, plan.chunks)
+            )
+            yield AttentionGroup(rows, starts, chunks, first, length, device)
+            first += int(chunks.sum())

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from agentsgym.generation.cache import SlotMemory
+from agentsgym.generation.lengths import keys_read
 from agentsgym.generation.prompts import PromptLeaders
 from agentsgym.generation.rows import Ints, RowTable, shared_prefix
 from agentsgym.generation.tally import Tally
 from agentsgym.types import GenerationRequest
 
 _ROUND_LENGTH = 32
+_MOVING = 2  # to move a key costs about as much as to read two
 _LEAST_SHARED = 8  # a shorter common prompt is read faster than copied
 
 
@@ -47,6 +49,7 @@ class Slots:
         self._lost: dict[str, int] = {}
         self._leaders = PromptLeaders()
         self._clock = 0
+        self._wasted = 0
 
     @property
     def sessions(self) -> int:
@@ -96,6 +99,23 @@ class Slots:
         # A session far into its own game has nothing to gain from another's.
         if len(context) - reused >= max(_LEAST_SHARED, reused):
             self._share_prompt(row, request, context, reused)
+
+    def tidy(self) -> None:
+        """Bring the rows into the order of their lengths, once that pays; for every pass.
+
+        It pays when rows have read as many keys in vain (see `lengths`) as moving all costs.
+        """
+        active = np.flatnonzero(self.table.active)
+        lengths = self.table.known[active]
+        self._wasted += keys_read(lengths) - keys_read(np.sort(lengths))
+        used = int(self.table.known.max(initial=0))
+        if self._wasted <= _MOVING * len(self.table) * used or (self.table.source >= 0).any():
+            return
+        self._wasted = 0
+        order = np.lexsort((self.table.known, ~self.table.active))
+        self.table.resize(len(self.table), self.table.length, order)
+        self.memory.permute(torch.from_numpy(order), used)
+        self._index_rows()
 
     def forget(self, session_id: str, *, poisoned: bool = False) -> None:
         """Free the session's row or parked cache; unknown sessions are ignored.
@@ -167,6 +187,9 @@ class Slots:
     def _resize(self, rows: int, length: int, order: Ints | None = None) -> None:
         self.table.resize(rows, length, order)
         self.memory.resize(rows, length, None if order is None else torch.from_numpy(order))
+        self._index_rows()
+
+    def _index_rows(self) -> None:
         self._row = {name: row for row, name in enumerate(self.table.sessions) if name is not None}
 
     def _vacant_row(self, waiting: int) -> int | None:
