@@ -1,0 +1,65 @@
+"""The teacher of environments that only say what is admissible."""
+
+import pytest
+
+import agentsgym
+from agentsgym.envs import ConfigError
+from agentsgym.envs.random_agent import RandomAgent
+from agentsgym.runs.agents import scripted_agent
+from helpers import CountdownEnv
+
+
+def actions_of(env, tasks, agent):
+    batch = env.run_trial(tasks, agent)
+    assert not any(rollout.failed for rollout in batch.rollouts)
+    return [
+        [step.action for episode in rollout.episodes for step in episode.steps]
+        for rollout in batch.rollouts
+    ]
+
+
+@pytest.fixture
+def guess():
+    pytest.importorskip("textarena")
+    return agentsgym.make("TextArena/GuessTheNumber")
+
+
+def test_all_admissible_actions_are_said_and_no_others(guess):
+    teacher = scripted_agent(guess, "teacher", seed=3)
+    assert isinstance(teacher, RandomAgent)
+    played = actions_of(guess, [{"seed": k} for k in range(40)], teacher)
+    assert {action for actions in played for action in actions} == {
+        f"[{number}]" for number in range(1, 21)
+    }
+
+
+def test_the_seed_decides(guess):
+    tasks = [{"seed": k} for k in range(5)]
+    first = actions_of(guess, tasks, RandomAgent(guess, seed=1))
+    assert first == actions_of(guess, tasks, RandomAgent(guess, seed=1))
+    assert first != actions_of(guess, tasks, RandomAgent(guess, seed=2))
+
+
+def test_it_plays_another_environment_of_its_class(guess):
+    other = agentsgym.make("TextArena/GuessTheNumber")
+    assert actions_of(other, [{"seed": 0}], RandomAgent(guess))[0]
+
+
+def test_a_gymnasium_environment_has_a_teacher_too():
+    pytest.importorskip("gymnasium")
+    env = agentsgym.make("Gymnasium/FrozenLake")
+    task = env.get_train_dataset()["task_data"][0]
+    assert actions_of(env, [task], scripted_agent(env, "teacher"))[0]
+
+
+def test_an_environment_that_lists_nothing_has_no_teacher():
+    env = CountdownEnv()
+    with pytest.raises(TypeError, match="admissible_actions"):
+        RandomAgent(env)
+    with pytest.raises(ConfigError, match="teacher_agent"):
+        scripted_agent(env, "teacher")
+
+
+def test_a_foreign_conversation_is_refused(guess):
+    with pytest.raises(LookupError, match="no running session"):
+        RandomAgent(guess).get_action([{"role": "user", "content": "hello"}], None)
