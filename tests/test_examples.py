@@ -1,16 +1,23 @@
 """The examples run, shortened."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(name, *arguments):
+    return execute(sys.executable, str(EXAMPLES / name), *arguments)
+
+
+def execute(*command):
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
+        command,
         capture_output=True,
         text=True,
         timeout=280,
@@ -26,3 +33,16 @@ def test_twenty_questions():
 def test_own_environment():
     printed = run("own_environment.py", "3")
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 3 steps", printed)
+
+
+def test_textarena_blackjack(tmp_path):
+    pytest.importorskip("textarena")
+    printed = execute(
+        str(Path(sys.executable).with_name("agentsgym")),
+        "train",
+        str(EXAMPLES / "textarena_blackjack.yaml"),
+        *("warm_start.steps=3", "train.max_steps=1", "eval.episodes=16"),
+        *("--output", str(tmp_path / "run")),
+    )
+    assert "Training ended after 1 steps" in printed
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())
