@@ -7,6 +7,8 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.open_sessions import session_of
 from agentsgym.types import Message
 
+_METHOD = "admissible_actions"  # of some environments, not of the base class
+
 
 class RandomAgent:
     """Says one of `env.admissible_actions(state)`, each as likely as the others.
@@ -22,7 +24,7 @@ class RandomAgent:
     """
 
     def __init__(self, env: MultistepEnv, *, seed: int = 0) -> None:
-        if not hasattr(env, "admissible_actions"):
+        if not hasattr(env, _METHOD):
             raise TypeError(f"{env.name} has no method admissible_actions(state)")
         self._env = env
         self._rng = random.Random(seed)
@@ -34,7 +36,7 @@ class RandomAgent:
         where nothing is admissible.
         """
         env, session = session_of(messages, type(self._env), (self._env,))
-        actions = env.admissible_actions(env.active_states[session.session_id])
+        actions: list[str] = getattr(env, _METHOD)(env.active_states[session.session_id])
         if not actions:
             raise ValueError(f"{env.name}: nothing is admissible in {session.session_id}")
         return self._rng.choice(actions), None
