@@ -38,6 +38,9 @@ class EmbeddedEngine:
     generation config's end-of-sequence ids). `max_prefill_tokens` bounds the context tokens that
     one forward pass reads.
 
+    While it samples, the engine switches the model's attention and mode, so nothing else may run
+    the same model in another thread at that moment; give each its own copy.
+
     Raises UnsupportedModelError for a model whose caches or positions it cannot handle exactly.
     """
 
