@@ -206,7 +206,7 @@ def test_release_forgets(model: Any, tokenizer: Any) -> None:
     assert set(drain(engine)) == {"c"}
     engine.release([done, "c"])
     assert engine._slots.sessions == 0
-    assert engine._slots.memory.storage is None
+    assert not engine._slots.memory.planes
     engine.submit([request("a", [3, 4], max_tokens=4)])
     assert drain(engine)["a"].error is None
     assert engine.stats.extra["reused_tokens"] == 0

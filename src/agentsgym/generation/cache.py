@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -11,74 +12,80 @@ from agentsgym.generation.support import UnsupportedModelError
 class SlotMemory:
     """Keys and values of `rows` sessions of up to `length` tokens each.
 
-    Storage is one tensor [2 x layers, rows, kv_heads, length, head_dim] (keys at even, values at
-    odd planes), made when the first key arrives since only that tells its shape and dtype. It is
-    made of zeros: unwritten places are masked, but 0 x NaN would still be NaN.
+    `planes` are 2 x layers tensors [rows, kv_heads, length, head_dim] (keys at even, values at odd
+    places), made when the first key arrives since only that tells their shape and dtype. They are
+    separate, so that a change of shape holds no more than one of them twice. They are made of
+    zeros: unwritten places are masked, but 0 x NaN would still be NaN.
     """
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
         self.rows = 0
         self.length = 0
-        self.storage: Tensor | None = None
+        self.planes: list[Tensor] = []
 
     def resize(self, rows: int, length: int, order: Tensor | None = None) -> None:
         """Change the shape; new row i continues old row `order[i]` (None: the same row)."""
-        old = self.storage
-        if old is not None and (order is not None or (rows, length) != (self.rows, self.length)):
-            new = old.new_zeros((old.shape[0], rows, old.shape[2], length, old.shape[4]))
+        if order is not None or (rows, length) != (self.rows, self.length):
             kept = min(length, self.length)
-            if order is None:
-                count = min(rows, self.rows)
-                new[:, :count, :, :kept] = old[:, :count, :, :kept]
-            else:
-                new[:, : len(order), :, :kept] = old[:, order.to(old.device), :, :kept]
-            self.storage = new
+            for i, old in enumerate(self.planes):
+                new = old.new_zeros((rows, old.shape[1], length, old.shape[3]))
+                if order is None:
+                    count = min(rows, self.rows)
+                    new[:count, :, :kept] = old[:count, :, :kept]
+                else:
+                    new[: len(order), :, :kept] = old[order.to(old.device), :, :kept]
+                self.planes[i] = new
         self.rows, self.length = rows, length
 
-    def permute(self, order: Tensor, used: int) -> None:
-        """New row i is old row `order[i]`; only the first `used` tokens of rows are kept."""
-        if self.storage is None:
+    def permute(self, order: Tensor) -> None:
+        """New row i is old row `order[i]`."""
+        if not self.planes:
             return
-        order = order.to(self.storage.device)
-        for plane in self.storage[..., :used, :]:  # one at a time, for the sake of memory
-            plane.copy_(plane[order])
+        order = order.to(self.planes[0].device)
+        spare = torch.empty_like(self.planes[0])
+        for i, plane in enumerate(self.planes):
+            torch.index_select(plane, 0, order, out=spare)
+            self.planes[i], spare = spare, plane
 
     def clear(self) -> None:
-        """Free the storage; the shape stays."""
-        self.storage = None
+        """Free the planes; the shape stays."""
+        self.planes = []
 
     def wipe(self, row: int) -> None:
         """Zero a row."""
-        if self.storage is not None:
-            self.storage[:, row].zero_()
+        for plane in self.planes:
+            plane[row].zero_()
 
-    def planes(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, each [rows, kv_heads, length, head_dim]."""
-        if self.storage is None:
-            self.storage = self._allocate(like)
-        if values.shape != like.shape or like.shape[1::2] != self.storage.shape[2::2]:
+    def of_layer(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, for states like `like` and `values` [1, kv_heads, n, dim].
+
+        Raises UnsupportedModelError if the layers' keys and values differ in shape.
+        """
+        if not self.planes:
+            self._allocate(like.shape[1], like)
+        if values.shape != like.shape or like.shape[1::2] != self.planes[0].shape[1::2]:
             raise UnsupportedModelError(
                 f"layer {layer} has keys {tuple(like.shape)} and values {tuple(values.shape)}: "
                 "layers of different shapes are not supported"
             )
-        return self.storage[2 * layer], self.storage[2 * layer + 1]
+        return self.planes[2 * layer], self.planes[2 * layer + 1]
 
     def extract(self, row: int, length: int) -> Tensor:
         """A copy of a row's first `length` tokens: [2 x layers, kv_heads, length, head_dim]."""
-        assert self.storage is not None
-        return self.storage[:, row, :, :length].clone()
+        return torch.stack([plane[row, :, :length] for plane in self.planes])
 
     def insert(self, row: int, content: Tensor) -> None:
         """Write what `extract` gave into the start of a row."""
-        if self.storage is None:
-            self.storage = self._allocate(content[:1])
-        self.storage[:, row, :, : content.shape[2]] = content
+        if not self.planes:
+            self._allocate(content.shape[1], content)
+        for plane, part in zip(self.planes, content, strict=True):
+            plane[row, :, : part.shape[1]] = part
 
-    def _allocate(self, like: Tensor) -> Tensor:
-        """Zeros in the dtype, device, heads and head size of `like` [1, kv_heads, n, head_dim]."""
-        shape = (2 * self.layers, self.rows, like.shape[1], self.length, like.shape[3])
-        return like.new_zeros(shape)
+    def _allocate(self, heads: int, like: Tensor) -> None:
+        """Zeros in the dtype, device and head size of `like`."""
+        shape = (self.rows, heads, self.length, like.shape[-1])
+        self.planes = [like.new_zeros(shape) for _ in range(2 * self.layers)]
 
 
 class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
@@ -104,7 +111,7 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write the pass's N tokens to their rows; return the layer's whole keys and values."""
-        planes = self.memory.planes(layer_idx, key_states, value_states)
+        planes = self.memory.of_layer(layer_idx, key_states, value_states)
         for plane, states in zip(planes, (key_states, value_states), strict=True):
             self._write(plane, states)
             if self.copy_to is not None:

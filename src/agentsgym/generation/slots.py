@@ -21,7 +21,7 @@ from agentsgym.generation.tally import Tally
 from agentsgym.types import GenerationRequest
 
 _ROUND_LENGTH = 32
-_MOVING = 2  # to move a key costs about as much as to read two
+_MOVING = 1.5  # to move a key costs about as much as to read one and a half
 _LEAST_SHARED = 8  # a shorter common prompt is read faster than copied
 
 
@@ -108,13 +108,13 @@ class Slots:
         active = np.flatnonzero(self.table.active)
         lengths = self.table.known[active]
         self._wasted += keys_read(lengths) - keys_read(np.sort(lengths))
-        used = int(self.table.known.max(initial=0))
-        if self._wasted <= _MOVING * len(self.table) * used or (self.table.source >= 0).any():
+        moved = len(self.table) * self.memory.length
+        if self._wasted <= _MOVING * moved or (self.table.source >= 0).any():
             return
         self._wasted = 0
         order = np.lexsort((self.table.known, ~self.table.active))
         self.table.resize(len(self.table), self.table.length, order)
-        self.memory.permute(torch.from_numpy(order), used)
+        self.memory.permute(torch.from_numpy(order))
         self._index_rows()
 
     def forget(self, session_id: str, *, poisoned: bool = False) -> None:
