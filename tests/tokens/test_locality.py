@@ -5,7 +5,7 @@ import random
 import pytest
 
 from agentsgym.tokens import TemplateCodec
-from agentsgym.tokens.locality import is_local
+from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.training.tiny import CHAT_TEMPLATE
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
@@ -15,8 +15,9 @@ SMOLLM2 = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+QUOTES_THE_FIRST = CHATML.replace("m['content']", "messages[0]['content'] + m['content']")
 TRIMS = CHATML.replace("m['content']", "m['content'] | trim")
-LOCAL = [CHATML, SMOLLM2, CHAT_TEMPLATE, DROPS_THOUGHT, TRIMS]
+LOCAL = [CHATML, SMOLLM2, CHAT_TEMPLATE, DROPS_THOUGHT, TRIMS, QUOTES_THE_FIRST]
 
 NOT_LOCAL = [
     # counts messages
@@ -92,3 +93,48 @@ def test_a_delta_costs_the_same_at_any_turn():
         text = codec.bridge(text, messages, (9,)).text
     assert max(rendered) <= 3
     assert len(rendered) <= 30 + 4
+
+
+def test_who_looks_at_the_first_message():
+    assert [reads_first_message(template) for template in LOCAL] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("template", LOCAL)
+def test_what_is_remembered_is_what_a_fresh_codec_gives(template):
+    tokenizer = build_tokenizer(template)
+    old = TemplateCodec(tokenizer)
+    rng = random.Random(1)
+    for game in range(30):
+        messages = [{"role": "user", "content": rng.choice(["Begin.", "Go."])}]
+        fresh = TemplateCodec(tokenizer)
+        text = fresh.open(messages).text
+        assert old.open(messages) == fresh.open(messages)
+        for _ in range(6):
+            messages.append({"role": "assistant", "content": rng.choice(["yes", " no", "a b"])})
+            messages.append({"role": "user", "content": rng.choice(["more", "stop?"])})
+            ids = (tokenizer.eos_token_id,) if game % 2 else (9,)
+            fresh = TemplateCodec(tokenizer)
+            bridge = fresh.bridge(text, messages, ids)
+            assert old.bridge(text, messages, ids) == bridge
+            text = bridge.text
+
+
+def test_a_turn_seen_before_is_not_rendered_again():
+    tokenizer = build_tokenizer(CHATML)
+    codec = TemplateCodec(tokenizer)
+    messages = [{"role": "user", "content": "Begin."}]
+    text = codec.open(messages).text
+    for _ in range(3):
+        messages.append({"role": "assistant", "content": "yes"})
+        messages.append({"role": "user", "content": "more"})
+        text = codec.bridge(text, messages, (9,)).text
+    codec._render = None
+    messages[0] = {"role": "user", "content": "Another game."}
+    assert codec.bridge(text, messages, (9,)).delta

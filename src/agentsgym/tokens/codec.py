@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentsgym.tokens.locality import is_local
+from agentsgym.tokens.locality import is_local, reads_first_message
+from agentsgym.tokens.memo import Memo
 from agentsgym.types import Message, Tokenizer
 
 # Stands for the action when a template is asked what comes after it. Plain letters, so that no
@@ -69,18 +70,25 @@ class PlainCodec:
 
 
 class TemplateCodec:
-    """Deltas of the tokenizer's own chat template."""
+    """Deltas of the tokenizer's own chat template.
+
+    Openings, encoded texts and, of a template that renders each message by itself, what an action
+    and its answer add are remembered: rollouts of a group begin alike and often go on alike.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
         self._local = is_local(tokenizer.chat_template)
-        self._opening: tuple[Message, str] | None = None
+        self._first_matters = not self._local or reads_first_message(tokenizer.chat_template)
         self._around: dict[str, tuple[str, str] | None] = {}
+        self._encoded: Memo[str, tuple[int, ...]] = Memo()
+        self._opened: Memo[tuple[tuple[str, str], ...], str] = Memo()
+        self._turns: Memo[tuple[str, ...], tuple[str, str]] = Memo()
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
-        text = self._render(messages)
+        text = self._opening_text(messages)
         return Opening(self.encode_action(text), text)
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
@@ -92,15 +100,30 @@ class TemplateCodec:
         `<think>` blocks does so.
         """
         if self._local and len(messages) > 3:
-            head = self._opening_text(messages[0])
-            tail, now = self._tail(head, [messages[0], *messages[-2:]])
-            if tail is not None:
-                delta = self.encode_action(self._after_stop(tail, action_ids))
-                return Bridge(delta, text + now[len(head) :])
+            turn = self._turn(messages)
+            if turn is not None:
+                delta = self.encode_action(self._after_stop(turn[0], action_ids))
+                return Bridge(delta, text + turn[1])
         tail, now = self._tail(text, messages)
         if tail is None:
             return Bridge(None, now)
         return Bridge(self.encode_action(self._after_stop(tail, action_ids)), now)
+
+    def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:
+        """Of a local template: the tail after the action `messages[-2]`, and the action with it;
+        None where the action is rendered other than as it was said."""
+        first, said, last = messages[0], messages[-2], messages[-1]
+        before = (first["role"], first["content"]) if self._first_matters else ()
+        key = (*before, said["role"], said["content"], last["role"], last["content"])
+        turn = self._turns.get(key)
+        if turn is None:
+            head = self._opening_text([first])
+            tail, now = self._tail(head, [first, said, last])
+            if tail is None:
+                return None
+            turn = tail, now[len(head) :]
+            self._turns.put(key, turn, sum(map(len, (*key, *turn))))
+        return turn
 
     def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """What follows the action `messages[-2]` (None: history was rewritten), and the whole
@@ -139,15 +162,23 @@ class TemplateCodec:
             self._around[role] = (parts[1], parts[2]) if len(parts) == 3 else None
         return self._around[role]
 
-    def _opening_text(self, first: Message) -> str:
-        """The first message with the generation prompt; the last one asked for is remembered."""
-        if self._opening is None or self._opening[0] != first:
-            self._opening = (first, self._render([first]))
-        return self._opening[1]
+    def _opening_text(self, messages: Sequence[Message]) -> str:
+        """`messages` with the generation prompt."""
+        key = tuple((message["role"], message["content"]) for message in messages)
+        known = self._opened.get(key)
+        if known is not None:
+            return known
+        text = self._render(messages)
+        self._opened.put(key, text, 2 * len(text))
+        return text
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of `text`; special tokens written in it become their ids."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        ids = self._encoded.get(text)
+        if ids is None:
+            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            self._encoded.put(text, ids, len(text))
+        return ids
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
         """Drop from `tail` the end-of-turn token that the agent already sampled itself."""

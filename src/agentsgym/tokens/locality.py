@@ -40,6 +40,12 @@ def is_local(template: object) -> bool:
     return not any(_refused(node, allowed) for node in tree.find_all(nodes.Node))
 
 
+def reads_first_message(template: object) -> bool:
+    """Whether what a local template writes for a later message may depend on the first one."""
+    tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(template))
+    return any(_is_conversation(item.node) for item in tree.find_all(nodes.Getitem))
+
+
 def _is_conversation(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Name) and node.name == _CONVERSATION
 

@@ -1,0 +1,39 @@
+"""Remembering what texts were turned into: within a group the same ones come again and again."""
+
+from collections.abc import Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_CHARACTERS = 2_000_000  # some tens of megabytes, with the token ids
+
+
+class Memo(Generic[K, V]):
+    """A mapping that holds at most `characters` of text and forgets what it learned first.
+
+    Threads may share it.
+    """
+
+    def __init__(self, characters: int = _CHARACTERS) -> None:
+        self._most = characters
+        self._held = 0
+        self._entries: dict[K, tuple[V, int]] = {}
+        self._lock = Lock()
+
+    def get(self, key: K) -> V | None:
+        """What `put` was given, or None."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0]
+
+    def put(self, key: K, value: V, characters: int) -> None:
+        """Remember `value`, which with its key is `characters` long."""
+        with self._lock:
+            if key in self._entries:
+                return
+            self._entries[key] = (value, characters)
+            self._held += characters
+            while self._held > self._most:
+                oldest = next(iter(self._entries))
+                self._held -= self._entries.pop(oldest)[1]

@@ -1,0 +1,35 @@
+"""What a Memo keeps and forgets."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentsgym.tokens.memo import Memo
+
+
+def test_the_oldest_is_forgotten_first():
+    memo: Memo[str, int] = Memo(10)
+    memo.put("a", 1, 4)
+    memo.put("b", 2, 4)
+    memo.put("c", 3, 4)
+    assert [memo.get(key) for key in "abc"] == [None, 2, 3]
+
+
+def test_what_is_too_large_leaves_nothing_behind():
+    memo: Memo[str, int] = Memo(10)
+    memo.put("a", 1, 11)
+    assert memo.get("a") is None
+    memo.put("b", 2, 10)
+    assert memo.get("b") == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30))))
+def test_it_never_holds_more_than_it_may(puts: list[tuple[int, int]]) -> None:
+    memo: Memo[int, int] = Memo(40)
+    sizes: dict[int, int] = {}
+    for key, size in puts:
+        if memo.get(key) is None:
+            sizes[key] = size
+        memo.put(key, key, size)
+        held = [k for k in range(10) if memo.get(k) is not None]
+        assert sum(sizes[k] for k in held) <= 40
+        assert all(memo.get(k) == k for k in held)
