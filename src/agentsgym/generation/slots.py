@@ -195,9 +195,8 @@ class Slots:
     def _vacant_row(self, waiting: int) -> int | None:
         """A free row, a new one, or the one whose idle session was used longest ago."""
         table = self.table
-        free = [row for row, session in enumerate(table.sessions) if session is None]
-        if free:
-            return free[0]
+        if None in table.sessions:
+            return table.sessions.index(None)
         rows, allowed = len(table), self._rows_allowed(self.memory.length)
         if rows < allowed:
             wanted = max(2 * rows, int(table.active.sum()) + waiting)

@@ -4,6 +4,7 @@ Phases: the model is loaded or warm-started, evaluated, trained, saved, evaluate
 belongs to the run is on disk when a phase ends, so that a run that was stopped can go on.
 """
 
+import gc
 import math
 import time
 from collections.abc import Iterator
@@ -84,6 +85,7 @@ class TrainingRun:
             self._summary.status = "interrupted"
             raise
         finally:
+            gc.unfreeze()
             self._summary.write(self._directory.summary)
         return self._summary
 
@@ -91,6 +93,9 @@ class TrainingRun:
         trained = self._is_trained()
         with self._phase("model", self._config.model):
             trainer = self._trainer(self._policy(trained))
+        # What is loaded by now stays. Were it not set aside, Python would search it for garbage
+        # again and again, a twentieth of a tiny model's run.
+        gc.freeze()
         if self._summary.before is None:
             with self._phase("before", self._episodes()):
                 self._summary.before = self._evaluate(trainer, "before")

@@ -82,6 +82,7 @@ class TemplateCodec:
         self._local = is_local(tokenizer.chat_template)
         self._first_matters = not self._local or reads_first_message(tokenizer.chat_template)
         self._around: dict[str, tuple[str, str] | None] = {}
+        self._stops: dict[int, str] = {}
         self._encoded: Memo[str, tuple[int, ...]] = Memo()
         self._opened: Memo[tuple[tuple[str, str], ...], str] = Memo()
         self._turns: Memo[tuple[str, ...], tuple[str, str]] = Memo()
@@ -182,9 +183,12 @@ class TemplateCodec:
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
         """Drop from `tail` the end-of-turn token that the agent already sampled itself."""
-        if action_ids and action_ids[-1] in self._special:
-            return tail.removeprefix(self._tokenizer.decode([action_ids[-1]]))
-        return tail
+        last = action_ids[-1] if action_ids else None
+        if last not in self._special:
+            return tail
+        if last not in self._stops:
+            self._stops[last] = self._tokenizer.decode([last])
+        return tail.removeprefix(self._stops[last])
 
     def _render(self, messages: Sequence[Message]) -> str:
         rendered: Any = self._tokenizer.apply_chat_template(

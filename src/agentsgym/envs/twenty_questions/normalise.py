@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 MAX_GUESS = 80
 """Longer texts are no guess; normalising them gives the empty string."""
@@ -24,6 +25,7 @@ def fold(text: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c)).lower()
 
 
+@lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
     """The text without case, accents, punctuation, hyphens, spaces and leading articles.
 
