@@ -27,6 +27,7 @@ from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.chunks import Chunk, collate, pack
+from agentsgym.training.compact_head import compact_head
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.metrics import mean_of_sums, record, summarise
 from agentsgym.training.objective import ChunkLoss, ObjectiveSettings, Sums, chunk_loss
@@ -257,7 +258,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _forward(self, model: nn.Module, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probabilities and entropies (nats), shape (B, T-1), at the sampling temperature."""
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), compact_head():
             output = model(
                 input_ids=chunk.input_ids,
                 attention_mask=chunk.attention_mask,

@@ -1,0 +1,61 @@
+"""The fused head scores labelled positions only, and gives what it gives for all of them."""
+
+import pytest
+import torch
+from trl.trainer import utils as trl_utils
+
+from agentsgym.training.compact_head import compact_head
+from agentsgym.training.tiny import TinyConfig, build_model
+from helpers import CHATML, build_tokenizer
+
+
+@pytest.fixture
+def fused_model():
+    model = build_model(build_tokenizer(CHATML), TinyConfig(hidden_size=32, heads=2))
+    trl_utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    return model
+
+
+def _scored(model, labels, monkeypatch):
+    """Output of a forward pass, gradients, and how many positions the head projected."""
+    numbers = []
+    function = trl_utils._ChunkedLogProbFunction
+
+    class Counted:
+        @staticmethod
+        def apply(hidden, *rest):
+            numbers.append(len(hidden))
+            return function.apply(hidden, *rest)
+
+    monkeypatch.setattr(trl_utils, "_ChunkedLogProbFunction", Counted)
+    ids = labels.clamp(min=5)
+    output = model(input_ids=ids, labels=labels, fused_lm_head=True)
+    monkeypatch.setattr(trl_utils, "_ChunkedLogProbFunction", function)
+    model.zero_grad()
+    (output.log_probs * torch.arange(labels.shape[1] - 1)).sum().backward()
+    return output, [p.grad.clone() for p in model.parameters()], numbers
+
+
+def test_same_values_from_fewer_positions(fused_model, monkeypatch):
+    labels = torch.tensor([[-100, 7, 8, -100, 9], [-100, -100, 6, -100, -100]])
+    whole, gradients, all_positions = _scored(fused_model, labels, monkeypatch)
+    with compact_head():
+        few, same, labelled = _scored(fused_model, labels, monkeypatch)
+    assert (all_positions, labelled) == ([8], [4])
+    torch.testing.assert_close(few.log_probs, whole.log_probs)
+    torch.testing.assert_close(few.entropy, whole.entropy)
+    torch.testing.assert_close(same, gradients)
+
+
+def test_no_label_at_all_is_a_differentiable_zero(fused_model, monkeypatch):
+    with compact_head():
+        output, gradients, _ = _scored(fused_model, torch.full((1, 4), -100), monkeypatch)
+    assert not output.log_probs.any()
+    assert all(not gradient.any() for gradient in gradients)
+
+
+def test_trl_is_left_as_it_was():
+    before = trl_utils._use_triton
+    with pytest.raises(KeyError), compact_head():
+        raise KeyError
+    assert trl_utils._use_triton is before
