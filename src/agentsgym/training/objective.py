@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from agentsgym.training.chunks import Chunk
+from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ratios import (
     rollout_sum,
     sampler_correction,
@@ -38,6 +39,28 @@ class ObjectiveSettings:
     def needs_rollout_ratio(self) -> bool:
         """Whether the loss looks at the ratio of the whole rollout."""
         return self.ratio_scope == "rollout" or self.loss_type == "vespo"
+
+
+def settings_of(args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float) -> ObjectiveSettings:
+    """The part of a trainer's configuration that the loss needs."""
+    return ObjectiveSettings(
+        loss_type=args.loss_type,
+        epsilon_low=epsilon_low,
+        epsilon_high=epsilon_high,
+        delta=args.delta,
+        beta=args.beta,
+        correct_kl=args.use_bias_correction_kl,
+        entropy_coef=args.entropy_coef,
+        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
+        vespo=(
+            args.vespo_k_pos,
+            args.vespo_lambda_pos,
+            args.vespo_k_neg,
+            args.vespo_lambda_neg,
+        ),
+        ratio_scope=args.ratio_scope,
+        sampler_cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
+    )
 
 
 Sums = dict[str, tuple[float, float]]

@@ -8,13 +8,11 @@ and call none of their base methods. The unit that TRL shuffles and splits is a 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
@@ -26,15 +24,15 @@ from agentsgym.generation.trl_vllm import TRLVLLMEngine
 from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
-from agentsgym.training.chunks import Chunk, collate, pack
-from agentsgym.training.compact_head import compact_head
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.gradients import Gradients
 from agentsgym.training.metrics import mean_of_sums, record, summarise
-from agentsgym.training.objective import ChunkLoss, ObjectiveSettings, Sums, chunk_loss
+from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.sampler import TaskSampler
-from agentsgym.training.samples import TrainRollout, TrainRow, weightless
+from agentsgym.training.samples import TrainRollout, TrainRow
+from agentsgym.training.scoring import Scorer
 from agentsgym.training.signal import SignalWatch
 from agentsgym.training.staleness import age
 from agentsgym.training.sync import DiskSync, sync_for
@@ -103,7 +101,11 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self.player = Player(engine, envs, args, self.ranks, self._push_weights)
         if args.generate_ahead and not isinstance(self.sync, DiskSync):
             raise ValueError("generate_ahead needs vLLM servers: set engine_urls")
-        self.objective = _objective(args, self.epsilon_low, self.epsilon_high)
+        self.scorer = Scorer(
+            self.accelerator, self.ranks, self._tokenizer.pad_token_id, args.max_tokens_per_forward
+        )
+        self.gradients = Gradients(self.accelerator)
+        self.objective = settings_of(args, self.epsilon_low, self.epsilon_high)
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
 
@@ -232,45 +234,17 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         those of the reference model, where KL needs them."""
         rows = [row for rollout in rollouts for row in rollout.rows]
         if self.args.steps_per_window > 1:
-            for row, logps in self._logps_of(rows, self.model):
+            for row, logps in self.scorer.logps_of(rows, self.model):
                 row.old_logps = logps
         if self.beta != 0.0:
             for row, logps in self._reference_logps(rows):
                 row.ref_logps = logps
 
-    @torch.no_grad()
-    def _logps_of(
-        self, rows: Sequence[TrainRow], model: nn.Module
-    ) -> list[tuple[TrainRow, torch.Tensor]]:
-        """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
-        results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
-        for part in self._even_chunks(pack(rows, self.args.max_tokens_per_forward), rows):
-            logps, _ = self._forward(model, self._collate(part))
-            padded = nn.functional.pad(logps, (1, 0))
-            results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
-        return results
-
     def _reference_logps(self, rows: Sequence[TrainRow]) -> list[tuple[TrainRow, torch.Tensor]]:
         if self.ref_model is not None:
-            return self._logps_of(rows, self.ref_model)
+            return self.scorer.logps_of(rows, self.ref_model)
         with self.accelerator.unwrap_model(self.model).disable_adapter():
-            return self._logps_of(rows, self.model)
-
-    def _forward(self, model: nn.Module, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities and entropies (nats), shape (B, T-1), at the sampling temperature."""
-        with self.accelerator.autocast(), compact_head():
-            output = model(
-                input_ids=chunk.input_ids,
-                attention_mask=chunk.attention_mask,
-                labels=chunk.labels,
-                fused_lm_head=True,
-            )
-        return output.log_probs, output.entropy
-
-    def _collate(self, rows: Sequence[TrainRow]) -> Chunk:
-        dtype = torch.float64 if self.model.dtype == torch.float64 else torch.float32
-        pad: int = self._tokenizer.pad_token_id
-        return collate(rows, pad, self.accelerator.device, dtype)
+            return self.scorer.logps_of(rows, self.model)
 
     # -- the loss -------------------------------------------------------------------------------
 
@@ -282,16 +256,16 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         Our weights are final, so nothing is divided by the accumulation steps, and data-parallel
         averaging over ranks is undone.
         """
-        started = time.perf_counter()
         model.train()
         inputs = self._prepare_inputs(inputs)
+        started = time.perf_counter()
         chunks = self._chunks(model, inputs["rollouts"])
         loss = torch.zeros((), device=self.accelerator.device)
         metrics = []
         for number, rows in enumerate(chunks):
-            with self._sync_context(model, last=number == len(chunks) - 1):
+            with self.gradients.exchanged(model, last=number == len(chunks) - 1):
                 part = self._chunk_loss(model, rows)
-                self._backward(part.loss * self.ranks.number)
+                self.gradients.backward(part.loss * self.ranks.number)
             loss += part.loss.detach()
             metrics.append(part.metrics)
         self._record_means(metrics)
@@ -313,12 +287,12 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.objective.needs_rollout_ratio and self.args.steps_per_window > 1:
             self._fill_rollout_ratios(model, rollouts)
         fillers = [row for rollout in rollouts for row in rollout.rows]
-        return self._even_chunks(pack(rows, self.args.max_tokens_per_forward), fillers)
+        return self.scorer.chunks(rows, fillers)
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
         """The log-ratio of whole rollouts, whose rows may lie in several chunks."""
         rows = [row for rollout in rollouts for row in rollout.rows]
-        now = {id(row): logps for row, logps in self._logps_of(rows, model)}
+        now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
         for rollout in rollouts:
             summed = 0.0
             for row in rollout.rows:
@@ -328,48 +302,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             for row in rollout.rows:
                 row.rollout_log_ratio = (summed, rollout.agent_tokens)
 
-    def _even_chunks(
-        self, chunks: list[list[TrainRow]], fillers: Sequence[TrainRow]
-    ) -> list[list[TrainRow]]:
-        """At least one chunk, and as many as the rank with most: a rank that runs fewer forwards
-        would leave the others waiting. Fillers weigh nothing."""
-        wanted = max([1, *self.ranks.gather([len(chunks)])])
-        if len(chunks) == wanted:
-            return chunks
-        shortest = min(fillers, key=lambda row: row.length, default=None)
-        filler = weightless(shortest, self._tokenizer.pad_token_id)
-        if chunks and chunks[0][0].old_logps is not None:
-            filler.old_logps = torch.zeros(2)
-        return chunks + [[filler]] * (wanted - len(chunks))
-
-    def _sync_context(self, model: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged with the last chunk's backward only."""
-        if last:
-            return nullcontext()
-        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-            return self._no_deepspeed_step()
-        context: AbstractContextManager[Any] = self.accelerator.no_sync(model)
-        return context
-
-    @contextmanager
-    def _no_deepspeed_step(self) -> Iterator[None]:
-        """DeepSpeed's backward takes an optimiser step wherever accelerate says that gradients
-        are exchanged: one per chunk, were it not told otherwise."""
-        state = self.accelerator.gradient_state
-        before = state.sync_gradients
-        state._set_sync_gradients(False)
-        try:
-            yield
-        finally:
-            state._set_sync_gradients(before)
-
-    def _backward(self, loss: torch.Tensor) -> None:
-        deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
-        self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
-
     def _chunk_loss(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
-        chunk = self._collate(rows)
-        logps, entropy = self._forward(model, chunk)
+        chunk, logps, entropy = self.scorer.forward(model, rows)
         return chunk_loss(logps, entropy, chunk, self.objective)
 
     def _record_means(self, parts: Sequence[Sums]) -> None:
@@ -448,27 +382,6 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         this one has played already."""
         if self.state.global_step % self.args.steps_per_window == 0:
             super()._save_checkpoint(model, trial)
-
-
-def _objective(args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float) -> ObjectiveSettings:
-    return ObjectiveSettings(
-        loss_type=args.loss_type,
-        epsilon_low=epsilon_low,
-        epsilon_high=epsilon_high,
-        delta=args.delta,
-        beta=args.beta,
-        correct_kl=args.use_bias_correction_kl,
-        entropy_coef=args.entropy_coef,
-        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
-        vespo=(
-            args.vespo_k_pos,
-            args.vespo_lambda_pos,
-            args.vespo_k_neg,
-            args.vespo_lambda_neg,
-        ),
-        ratio_scope=args.ratio_scope,
-        sampler_cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
-    )
 
 
 def _check_dataset(dataset: Any, args: GRPOEnvConfig) -> None:
