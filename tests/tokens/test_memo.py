@@ -1,5 +1,8 @@
 """What a Memo keeps and forgets."""
 
+import copy
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,3 +36,12 @@ def test_it_never_holds_more_than_it_may(puts: list[tuple[int, int]]) -> None:
         held = [k for k in range(10) if memo.get(k) is not None]
         assert sum(sizes[k] for k in held) <= 40
         assert all(memo.get(k) == k for k in held)
+
+
+def test_copies_begin_empty():
+    memo: Memo[str, int] = Memo(10)
+    memo.put("a", 1, 4)
+    for other in (copy.deepcopy(memo), pickle.loads(pickle.dumps(memo))):
+        assert other.get("a") is None
+        other.put("b", 2, 11)
+        assert other.get("b") is None

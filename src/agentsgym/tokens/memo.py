@@ -13,7 +13,7 @@ _CHARACTERS = 2_000_000  # some tens of megabytes, with the token ids
 class Memo(Generic[K, V]):
     """A mapping that holds at most `characters` of text and forgets what it learned first.
 
-    Threads may share it.
+    Threads may share it. A copy, and what comes out of a pickle, is empty.
     """
 
     def __init__(self, characters: int = _CHARACTERS) -> None:
@@ -21,6 +21,9 @@ class Memo(Generic[K, V]):
         self._held = 0
         self._entries: dict[K, tuple[V, int]] = {}
         self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type["Memo[K, V]"], tuple[int]]:
+        return Memo, (self._most,)
 
     def get(self, key: K) -> V | None:
         """What `put` was given, or None."""
