@@ -67,7 +67,9 @@ class TurnEngine:
 class Side:
     """The quickstart's RL with one of the engines."""
 
-    def __init__(self, config: RunConfig, steps: int, folder: str, *, trl: bool) -> None:
+    def __init__(
+        self, config: RunConfig, steps: int, folder: str, device: str, *, trl: bool
+    ) -> None:
         policy = load_policy(config, Silent())
         data, _ = datasets_of(make_env(config))
         settings = config.train | {"max_steps": steps, "output_dir": folder}
@@ -76,8 +78,9 @@ class Side:
             max_completion_length=config.train["max_action_tokens"],
             sampler_correction="none",  # one side has no log-probabilities of its sampler
             save_strategy="no",
+            logging_strategy="no",
             report_to="none",
-            use_cpu=True,
+            use_cpu=device == "cpu",
             disable_tqdm=True,
         )
         engine: Any = TurnEngine(policy.tokenizer) if trl else None
@@ -138,13 +141,14 @@ def main() -> None:
     common.set_up(args)
     steps = 2 if args.quick else args.steps
     result: dict[str, Any] = {"device": common.device_name(args.device), "steps": steps}
-    print(f"{result['device']}; torch {torch.__version__}; {args.threads} threads")
+    print(f"{result['device']}; torch {torch.__version__}")
     found = {}
     for side in ("ours", "trl"):
         with tempfile.TemporaryDirectory() as folder:
             config = load_config("quickstart")
-            found[side] = Side(config, steps, folder, trl=side == "trl").run()
-        print(f"  {side}: " + ", ".join(f"{key} {value:.4g}" for key, value in found[side].items()))
+            found[side] = Side(config, steps, folder, args.device, trl=side == "trl").run()
+        figures = ", ".join(f"{key} {value:.4g}" for key, value in found[side].items())
+        print(f"  {side}: {figures}; {args.threads} threads")
     ours, trl = found["ours"], found["trl"]
     common.demand_equal((ours["games"],), (trl["games"],), "numbers of games")
     per_token = {side: values["rollouts"] / values["sampled"] for side, values in found.items()}

@@ -195,7 +195,7 @@ def main() -> None:
     common.add_common_arguments(parser)
     parser.add_argument("--turns", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--sessions", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument(
         "--dtype", default=None, help="float32 (CPU) or bfloat16 (CUDA) if left out"
     )

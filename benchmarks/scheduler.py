@@ -331,7 +331,7 @@ def main() -> None:
     result |= against_lockstep(bench, args.repeats)
     print("actions of 4 to 12 tokens")
     bench.engine.lengths = VARIED
-    result |= against_lockstep(bench, 1, "_varied")
+    result |= against_lockstep(bench, args.repeats, "_varied")
     result |= (
         {"ours_over_verifiers": None}
         if args.no_verifiers

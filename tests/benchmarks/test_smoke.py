@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 KEYS = {
     "generation.py": {"ours_over_trl_tiny", "ours_over_floor", "ours_growth"},
     "scheduler.py": {"ours_over_lockstep", "ours_over_verifiers"},
+    "demo.py": {"ours_over_trl", "ours_over_trl_rollouts"},
     "training.py": {"ours_over_trl", "ours_seconds_rollouts", "ours_seconds_update"},
 }
 
