@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-# What one more attention call must spare, in keys read by a row: 4,096 keys and values of 128
-# float32 numbers are 4 MB, which takes about as long to read as a few calls take to start.
+# What one more attention call must spare, in keys read by a row: 2,048 keys and values of 128
+# float32 numbers are 2 MB, which takes about as long to read as a few calls take to start.
 _WORTH_A_CALL = 2048
 _FEWEST_ROWS = 4
 
