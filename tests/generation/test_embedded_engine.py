@@ -212,6 +212,22 @@ def test_release_forgets(model: Any, tokenizer: Any) -> None:
     assert engine.stats.extra["reused_tokens"] == 0
 
 
+def test_a_model_serves_one_engine_at_a_time(model: Any, tokenizer: Any) -> None:
+    first, second = EmbeddedEngine(model, tokenizer), EmbeddedEngine(model, tokenizer)
+    first.submit([request("a", [3, 4], max_tokens=4)])
+    second.submit([request("b", [5, 6], max_tokens=4)])
+
+    def interfere(*_: Any) -> None:
+        with pytest.raises(RuntimeError, match="another EmbeddedEngine"):
+            second.poll()
+
+    handle = model.register_forward_pre_hook(interfere)
+    answer = drain(first)["a"]
+    handle.remove()
+    assert_exact(model, [3, 4], answer)
+    assert_exact(model, [5, 6], drain(second)["b"])
+
+
 def test_occupancy_with_varied_lengths(model: Any, tokenizer: Any) -> None:
     engine = EmbeddedEngine(model, tokenizer, capacity=64)
     play(engine, sessions=64, turns=4, longest=16)

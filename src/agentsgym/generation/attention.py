@@ -127,8 +127,16 @@ def slot_attention(
 
 @contextmanager
 def slot_attention_on(config: Any) -> Iterator[None]:
-    """Let the model of `config` attend through the slots; restore its own attention on leaving."""
+    """Let the model of `config` attend through the slots; restore its own attention on leaving.
+
+    Raises RuntimeError if another engine, in another thread, is running the model right now.
+    """
     before = config._attn_implementation
+    if before == ATTENTION_NAME:
+        raise RuntimeError(
+            "another EmbeddedEngine is sampling from this model in another thread; give each "
+            "engine its own copy, or let them take turns"
+        )
     config._attn_implementation = ATTENTION_NAME
     try:
         yield

@@ -39,7 +39,8 @@ class EmbeddedEngine:
     one forward pass reads.
 
     While it samples, the engine switches the model's attention and mode, so nothing else may run
-    the same model in another thread at that moment; give each its own copy.
+    the same model in another thread at that moment; give each its own copy. `poll` raises
+    RuntimeError where a second engine tries to.
 
     Raises UnsupportedModelError for a model whose caches or positions it cannot handle exactly.
     """
