@@ -362,6 +362,20 @@ class Stopwatch:
         return time.perf_counter() - self.start, time.process_time() - self._cpu_start
 
 
+def time_calls(owner: Any, name: str) -> list[float]:
+    """A list that gets the seconds of each later call of `owner`'s method `name`."""
+    method, seconds = getattr(owner, name), list[float]()
+
+    def timed(*args: Any) -> Any:
+        start = time.perf_counter()
+        result = method(*args)
+        seconds.append(time.perf_counter() - start)
+        return result
+
+    setattr(owner, name, timed)
+    return seconds
+
+
 def describe(name: str, played: Played, dtype: Any) -> None:
     """One line about a side."""
     (turns, sampled, observed), seconds = played.work, played.seconds

@@ -20,7 +20,6 @@ import common
 import torch
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
-from agentsgym.generation import EmbeddedEngine
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.policy import load_policy
 from agentsgym.runs.progress import Silent
@@ -94,28 +93,14 @@ class Side:
         )
         if trl:
             engine.trainer = self.trainer
-        else:
-            assert isinstance(self.trainer.player.engine, EmbeddedEngine)
         self.played: list[common.Played] = []
         self.wins: list[float] = []
-        self.rollout_seconds = 0.0
-        self._time_rollouts()
+        self.rollout_seconds = common.time_calls(self.trainer.player, "train")
 
     def _keep(self, rollouts: Any, info: Any) -> None:
         masks = [list(row.agent_token_mask) for rollout in rollouts for row in rollout.rows]
         self.played.append(common.Played(0.0, [(mask, mask) for mask in masks]))
         self.wins.append(sum(rollout.final_reward > 0 for rollout in rollouts) / len(rollouts))
-
-    def _time_rollouts(self) -> None:
-        play = self.trainer.player.train
-
-        def timed(*args: Any) -> Any:
-            started = time.perf_counter()
-            rollouts = play(*args)
-            self.rollout_seconds += time.perf_counter() - started
-            return rollouts
-
-        self.trainer.player.train = timed
 
     def run(self) -> dict[str, float]:
         """Train; seconds in all and of the rollouts, what was played, wins of the last steps."""
@@ -125,7 +110,7 @@ class Side:
         last = self.wins[-5:]
         return {
             "seconds": seconds,
-            "rollouts": self.rollout_seconds,
+            "rollouts": sum(self.rollout_seconds),
             "games": float(sum(len(played.rows) for played in self.played)),
             "turns": float(sum(played.turns for played in self.played)),
             "sampled": float(sum(played.sampled for played in self.played)),

@@ -75,7 +75,7 @@ class Side:
         trainer = GRPOEnvTrainer(
             self.model, config, data, None, tokenizer, rollout_sink=self._keep_ours
         )
-        self._time(trainer.player, "train")
+        self.rollout_seconds = common.time_calls(trainer.player, "train")
         return trainer
 
     def _keep_ours(self, rollouts: Any, info: Any) -> None:
@@ -97,18 +97,6 @@ class Side:
             return output
 
         return common.trl_trainer(self.model, tokenizer, games, recorded, **options)
-
-    def _time(self, owner: Any, name: str) -> None:
-        """Record the seconds of each call of a method."""
-        method = getattr(owner, name)
-
-        def timed(*args: Any) -> Any:
-            start = time.perf_counter()
-            result = method(*args)
-            self.rollout_seconds.append(time.perf_counter() - start)
-            return result
-
-        setattr(owner, name, timed)
 
     def run(self) -> dict[str, Any]:
         """Train; seconds per step and of its rollouts, without the first."""

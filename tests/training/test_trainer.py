@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,24 @@ def reference_loss(model, rollouts, advantage_of):
 
 def gradients(model):
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def test_the_time_of_an_update_holds_no_rollouts(make_trainer, monkeypatch):
+    trainer = make_trainer()
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0])
+    monkeypatch.setattr("agentsgym.training.trainer.time", clock)
+    play = trainer.player.train
+
+    def slow(*args):
+        now[0] += 100.0
+        return play(*args)
+
+    monkeypatch.setattr(trainer.player, "train", slow)
+    trainer._step = 0
+    trainer.training_step(trainer.model, batch_of(trainer))
+    metrics = trainer._metrics["train"]
+    assert (metrics["time/rollouts"], metrics["time/update"]) == ([100.0], [0.0])
 
 
 def test_one_step_equals_the_gradient_by_hand(make_trainer):

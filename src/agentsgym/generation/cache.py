@@ -83,7 +83,7 @@ class SlotMemory:
             plane[row, :, : part.shape[1]] = part
 
     def _allocate(self, heads: int, like: Tensor) -> None:
-        """Zeros in the dtype, device and head size of `like`."""
+        """Zeros for `heads` key heads, in the dtype, device and head size of `like` [..., dim]."""
         shape = (self.rows, heads, self.length, like.shape[-1])
         self.planes = [like.new_zeros(shape) for _ in range(2 * self.layers)]
 

@@ -31,9 +31,9 @@ class Memo(Generic[K, V]):
         return None if entry is None else entry[0]
 
     def put(self, key: K, value: V, characters: int) -> None:
-        """Remember `value`, which with its key is `characters` long."""
+        """Remember `value`, which with its key is `characters` long; not what is too long alone."""
         with self._lock:
-            if key in self._entries:
+            if key in self._entries or characters > self._most:
                 return
             self._entries[key] = (value, characters)
             self._held += characters
