@@ -15,7 +15,10 @@ SMOLLM2 = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-QUOTES_THE_FIRST = CHATML.replace("m['content']", "messages[0]['content'] + m['content']")
+QUOTES_THE_FIRST = CHATML.replace(
+    "m['content']",
+    "(messages[0]['content'] if m['role'] == 'user' and not loop.first else '') + m['content']",
+)
 TRIMS = CHATML.replace("m['content']", "m['content'] | trim")
 LOCAL = [CHATML, SMOLLM2, CHAT_TEMPLATE, DROPS_THOUGHT, TRIMS, QUOTES_THE_FIRST]
 
@@ -135,6 +138,6 @@ def test_a_turn_seen_before_is_not_rendered_again():
         messages.append({"role": "assistant", "content": "yes"})
         messages.append({"role": "user", "content": "more"})
         text = codec.bridge(text, messages, (9,)).text
-    codec._render = None
+    codec._tokenizer = None  # neither rendered nor encoded
     messages[0] = {"role": "user", "content": "Another game."}
     assert codec.bridge(text, messages, (9,)).delta
