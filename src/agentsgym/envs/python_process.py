@@ -1,7 +1,37 @@
-"""Child interpreters that see the same modules as this one and never run its main script."""
+"""Child interpreters that see the same modules as this one, never run its main script, and end
+with it."""
 
+import contextlib
 import os
+import subprocess
 import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+_LIFELINES: set[int] = set()
+"""Our ends of the pipes that children watch, see `parent_death`."""
+
+
+def start_python(
+    module: str, *arguments: str, pass_fds: Sequence[int] = (), **options: Any
+) -> "subprocess.Popen[Any]":
+    """A process that runs `module` as a script; `options` are those of `subprocess.Popen`.
+
+    The working directory is not put on its path. It is killed when this process ends in any way.
+    """
+    watched, held = os.pipe()
+    launcher = python_command("agentsgym.envs.parent_death", str(watched), module, *arguments)
+    try:
+        process = subprocess.Popen(launcher, pass_fds=(*pass_fds, watched), **options)
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        os.close(watched)
+    _LIFELINES.add(held)
+    weakref.finalize(process, _let_go, held)
+    return process
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -11,5 +41,26 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 def python_environment() -> dict[str, str]:
     """This process's environment with its module path, and one thread for numeric libraries."""
+    return {**os.environ, **bare_environment()}
+
+
+def bare_environment() -> dict[str, str]:
+    """The module path and one thread for numeric libraries; nothing of this process's own."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def _let_go(held: int) -> None:
+    if held in _LIFELINES:
+        _LIFELINES.discard(held)
+        with contextlib.suppress(OSError):
+            os.close(held)
+
+
+def _let_all_go() -> None:
+    """A fork of this process must not keep its children alive."""
+    for held in tuple(_LIFELINES):
+        _let_go(held)
+
+
+os.register_at_fork(after_in_child=_let_all_go)

@@ -1,0 +1,51 @@
+"""A child process that ends when its parent dies, also while it is busy in C code.
+
+The parent holds one end of a pipe, the lifeline, and never writes to it. However the parent dies,
+the kernel closes that end, and on Linux kills the child at once; elsewhere a thread of the child
+waits for it, which works unless C code holds the interpreter's lock. (`PR_SET_PDEATHSIG` would
+kill the child when the *thread* that started it ends.)
+
+`python -P -m agentsgym.envs.parent_death FD MODULE ARGUMENT…` runs a module that way;
+`python_process.start_python` writes that command.
+"""
+
+import fcntl
+import os
+import runpy
+import select
+import signal
+import sys
+import threading
+
+
+def end_with_parent(lifeline: int) -> None:
+    """Kill this process as soon as the other end of the pipe `lifeline` is closed."""
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        if select.select([lifeline], [], [], 0)[0]:  # it was closed before we listened
+            _end()
+    else:
+        threading.Thread(target=_wait, args=(lifeline,), daemon=True).start()
+
+
+def _wait(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run the module that the command line names, which sees its own arguments only."""
+    _, lifeline, module, *arguments = sys.argv
+    end_with_parent(int(lifeline))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
