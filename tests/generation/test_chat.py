@@ -92,6 +92,7 @@ def test_addresses():
     assert completions_url("http://host:1/v1/") == whole
     assert completions_url(whole) == whole
     assert completions_url("https://host/api/v2") == "https://host/api/v2/chat/completions"
+    assert completions_url("http://host:1/?key=a") == f"{whole}?key=a"
 
 
 def rows(count):

@@ -263,6 +263,19 @@ def test_modes_of_logprobs() -> None:
         ({"token_ids": [1]}, "1 token ids came with 2"),
         ({"logprobs": {"token_logprobs": [None, -1.0]}}, "not finite"),
         ({"finish_reason": "abort"}, "abort"),
+        ({"finish_reason": ["stop"]}, "finish_reason"),
+        ({"token_ids": [1, 50]}, r"token id 50 is no integer in \[0, 50\)"),
+        ({"token_ids": [1, -1]}, "token id -1"),
+        ({"token_ids": [1, 1.7]}, r"token id 1\.7"),
+        ({"token_ids": [1, True]}, "token id True"),
+        ({"token_ids": ["1", 2]}, "token id '1'"),
+        ({"token_ids": "12"}, "must be lists"),
+        ({"token_ids": [1, 2, 3], "logprobs": {"token_logprobs": [-1.0] * 3}}, "2 were asked for"),
+        ({"logprobs": {"token_logprobs": [0.5, -1.0]}}, r"0\.5 is positive"),
+        ({"logprobs": {"token_logprobs": [float("nan"), -1.0]}}, "not finite"),
+        ({"logprobs": {"token_logprobs": ["-1", -1.0]}}, "not finite"),
+        ({"logprobs": {"token_logprobs": [True, -1.0]}}, "not finite"),
+        ({"logprobs": {"token_logprobs": [10**400, -1.0]}}, "positive"),
     ],
 )
 def test_half_answers_are_named(change, words) -> None:
@@ -271,9 +284,15 @@ def test_half_answers_are_named(change, words) -> None:
         "logprobs": {"token_logprobs": [-1.0, -2.0]},
         "finish_reason": "stop",
     }
-    assert read_completion({"choices": [choice]}) == ((1, 2), (-1.0, -2.0), "stop")
+    bounds = {"vocab_size": 50, "max_tokens": 2}
+    assert read_completion({"choices": [choice]}, **bounds) == ((1, 2), (-1.0, -2.0), "stop")
     with pytest.raises(MalformedAnswer, match=words):
-        read_completion({"choices": [choice | change]})
+        read_completion({"choices": [choice | change]}, **bounds)
+
+
+def test_a_log_probability_that_rounding_lifted_above_zero_is_zero() -> None:
+    choice = {"token_ids": [1], "logprobs": {"token_logprobs": [1e-5]}, "finish_reason": "stop"}
+    assert read_completion({"choices": [choice]}, vocab_size=2, max_tokens=1)[1] == (0.0,)
 
 
 def test_a_pool_needs_servers() -> None:

@@ -6,11 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused, Retries, Unreachable
 from agentsgym.generation.loop import LoopThread
 from agentsgym.generation.usage import Meter, Prices, Usage
 from agentsgym.types import FinishReason, Message, SamplingParams
+from agentsgym.types.secrets import mask_secrets, remember_secret
 
 _LONGEST_WAIT = 60.0  # seconds of an endpoint's Retry-After that we obey
 
@@ -139,33 +141,44 @@ class ChatClient:
     def _read(self, answer: Any) -> Reply:
         try:
             choice = answer["choices"][0]
-            text = choice["message"]["content"] or ""
-            usage = answer.get("usage") or {}
-        except (KeyError, IndexError, TypeError, AttributeError):
+            text = _text(choice["message"]["content"])
+        except (KeyError, IndexError, TypeError):
             # A proxy's page instead of an answer; it may be gone next time.
             raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
-        self._meter.answered(
-            int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-        )
-        return Reply(text, "length" if choice.get("finish_reason") == "length" else "stop")
+        usage = answer.get("usage")
+        self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+        reason = choice.get("finish_reason")
+        return Reply(mask_secrets(text), "length" if reason == "length" else "stop")
 
     def _gave_up(self, error: HttpError, attempts: int, seconds: float) -> EndpointError:
         tries = "1 try" if attempts == 1 else f"{attempts} tries"
         return EndpointError(
-            f"{self.url} gave no answer in {tries} over {seconds:.1f} s; the last: {error.reason}"
+            f"{error.url} gave no answer in {tries} over {seconds:.1f} s; the last: {error.reason}"
         )
 
 
+def _text(content: Any) -> str:
+    """A message's text: a string, nothing, or OpenAI's list of text parts. Raises TypeError."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "".join(_text(part["text"]) for part in content)
+    raise TypeError("the content is neither text nor a list of text parts")
+
+
+def _count(usage: Any, name: str) -> int:
+    """A number of tokens that an endpoint tells; 0 where it tells none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def completions_url(url: str) -> str:
-    """The address of chat completions under an endpoint's base."""
-    url = url.rstrip("/")
-    if "://" not in url:
-        url = f"http://{url}"
-    if url.endswith("/chat/completions"):
-        return url
-    if url.count("/") == 2:  # a host alone
-        url = f"{url}/v1"
-    return f"{url}/chat/completions"
+    """The address of chat completions under an endpoint's base; its query stays."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path = f"{path or '/v1'}/chat/completions"
+    return urlunsplit(parts._replace(path=path))
 
 
 def _key_header(key_env: str | None) -> dict[str, str]:
@@ -177,6 +190,7 @@ def _key_header(key_env: str | None) -> dict[str, str]:
             f"the endpoint's key is missing: set the environment variable {key_env}, or pass "
             "key_env=None for an endpoint that needs no key"
         )
+    remember_secret(key)
     return {"Authorization": f"Bearer {key}"}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from agentsgym.types import FinishReason, GenerationRequest
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+_ROUNDING = 1e-2  # nats by which half precision may lift a log-probability above 0
+_LEAST = -1e4  # nats; anything below is as impossible, and an integer may not fit a float
 
 
 class MalformedAnswer(ValueError):
@@ -62,8 +64,15 @@ def completion_body(
     }
 
 
-def read_completion(answer: Any) -> tuple[tuple[int, ...], tuple[float, ...], FinishReason]:
-    """Token ids, log-probabilities (nats) and why it ended. Raises MalformedAnswer."""
+def read_completion(
+    answer: Any, *, vocab_size: int, max_tokens: int
+) -> tuple[tuple[int, ...], tuple[float, ...], FinishReason]:
+    """Token ids, log-probabilities (nats) and why it ended.
+
+    Raises MalformedAnswer for anything that training could not use: ids that are no integers in
+    [0, `vocab_size`), more than `max_tokens` of them, log-probabilities that are not finite
+    numbers up to 0.
+    """
     try:
         choice = answer["choices"][0]
         ids = choice["token_ids"]
@@ -73,10 +82,30 @@ def read_completion(answer: Any) -> tuple[tuple[int, ...], tuple[float, ...], Fi
         raise MalformedAnswer(f"the answer has no {error}: {str(answer)[:200]}") from None
     if ids is None:
         raise MalformedAnswer("the answer has no token_ids; vLLM 0.10.2 or later gives them")
-    if reason not in _FINISH:
+    if not isinstance(reason, str) or reason not in _FINISH:
         raise MalformedAnswer(f"the server ended the request with finish_reason {reason!r}")
+    if not isinstance(ids, list) or not isinstance(logprobs, list):
+        raise MalformedAnswer("token_ids and token_logprobs must be lists")
     if len(logprobs) != len(ids) or not ids:
         raise MalformedAnswer(f"{len(ids)} token ids came with {len(logprobs)} log-probabilities")
-    if any(value is None or not math.isfinite(value) for value in logprobs):
-        raise MalformedAnswer("a log-probability is not finite")
-    return tuple(map(int, ids)), tuple(map(float, logprobs)), _FINISH[reason]
+    if len(ids) > max_tokens:
+        raise MalformedAnswer(f"{len(ids)} tokens came, {max_tokens} were asked for")
+    _check_ids(ids, vocab_size)
+    return tuple(ids), tuple(map(_logprob, logprobs)), _FINISH[reason]
+
+
+def _check_ids(ids: list[Any], vocab_size: int) -> None:
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise MalformedAnswer(
+                f"token id {token_id!r} is no integer in [0, {vocab_size}), the model's vocabulary"
+            )
+
+
+def _logprob(value: Any) -> float:
+    """A log-probability as a float; one that rounding lifted above 0 is 0."""
+    if type(value) not in (int, float) or not -math.inf < value < math.inf:
+        raise MalformedAnswer(f"log-probability {str(value)[:40]!r} is not finite")
+    if value > _ROUNDING:
+        raise MalformedAnswer(f"log-probability {str(value)[:40]} is positive")
+    return min(float(value), 0.0) if value > _LEAST else _LEAST

@@ -125,7 +125,7 @@ class Fleet:
             raise EngineUnavailable(f"{server.url} serves no model {self.base!r}, but {known}")
         length = models[self.base].get("max_model_len")
         if length is not None:
-            self.max_model_len = min(int(length), self.max_model_len or int(length))
+            self.max_model_len = min(length, self.max_model_len or length)
         await self._check_logprobs(server, self.base)
         server.weights = None
         self.weights = self.weights or Weights(0, "base", self.base)

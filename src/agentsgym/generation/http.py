@@ -1,20 +1,27 @@
 """JSON over HTTP, with errors sorted by what can be done about them.
 
 The invariant: whatever goes wrong on the way comes out as `Unreachable` (another try, or another
-server, may help) or `Refused` (it will not); nothing of the HTTP library gets through.
+server, may help) or `Refused` (it will not); nothing of the HTTP library gets through, and no
+message holds a key. A server is not trusted: it can't send us elsewhere, and what it says is
+bounded.
 """
 
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from agentsgym.generation.http_body import BadBody, read_body
+from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
     import aiohttp
 
 # What a server says for a moment only: slow down, and the proxies' words for "not now".
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SHOWN = 500  # characters of an error's body in messages
 
 
@@ -22,10 +29,10 @@ class HttpError(RuntimeError):
     """A request got no usable answer; `url` says from where, `status` is None without an answer."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
-        super().__init__(f"{url}: {reason}")
-        self.url = url
-        self.reason = reason
+        self.url = mask_secrets(url)
+        self.reason = mask_secrets(reason)
         self.status = status
+        super().__init__(f"{self.url}: {self.reason}")
 
 
 class Unreachable(HttpError):
@@ -106,18 +113,35 @@ class JsonClient:
     ) -> Any:
         limit = self._aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._open().request(method, url, json=body, timeout=limit) as answer:
-                return _read(url, answer.status, answer.headers, await answer.text())
+            async with self._open().request(
+                method, url, json=body, timeout=limit, allow_redirects=False
+            ) as answer:
+                if answer.status in _REDIRECTS:
+                    raise Refused(url, _redirected(answer), answer.status)
+                return _read(url, answer.status, answer.headers, await read_body(answer))
         except TimeoutError:
             raise Unreachable(url, f"no answer within {timeout:g} s") from None
-        except (self._aiohttp.ClientError, OSError) as error:
+        except BadBody as error:
+            raise Unreachable(url, str(error)) from None
+        except (self._aiohttp.ClientError, OSError, ValueError) as error:
             raise Unreachable(url, str(error) or type(error).__name__) from None
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
-            connector = self._aiohttp.TCPConnector(limit=self._connections)
-            self._session = self._aiohttp.ClientSession(headers=self._headers, connector=connector)
+            self._session = self._aiohttp.ClientSession(
+                headers={"Accept-Encoding": "gzip", **self._headers},
+                connector=self._aiohttp.TCPConnector(limit=self._connections),
+                auto_decompress=False,  # `read_body` does, within a bound
+            )
         return self._session
+
+
+def _redirected(answer: "aiohttp.ClientResponse") -> str:
+    target = answer.headers.get("Location", "nowhere")
+    return (
+        f"HTTP {answer.status}: the server sends us to {target[:_SHOWN]}; redirects are not "
+        "followed, since they would hand over the conversation: give that address if you trust it"
+    )
 
 
 def _read(url: str, status: int, headers: Mapping[str, str], text: str) -> Any:
@@ -126,18 +150,20 @@ def _read(url: str, status: int, headers: Mapping[str, str], text: str) -> Any:
         if status in _BUSY:
             raise Unreachable(url, reason, status, _seconds(headers.get("Retry-After")))
         raise Refused(url, reason, status)
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Any:
+    """The JSON in a text; the text itself where it is none, or nested too deep to be an answer."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
 def _message(text: str) -> str:
     """What an error's body says; OpenAI's and FastAPI's shapes are taken apart."""
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return text[:_SHOWN]
+    said = _parsed(text)
     if isinstance(said, dict):
         error = said.get("error", said.get("detail", said.get("message", text)))
         said = error.get("message", error) if isinstance(error, dict) else error
@@ -146,9 +172,10 @@ def _message(text: str) -> str:
 
 def _seconds(retry_after: str | None) -> float | None:
     try:
-        return max(0.0, float(retry_after)) if retry_after is not None else None
+        seconds = float(retry_after or "nan")
     except ValueError:
         return None  # a date; our own back-off will do
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def require_aiohttp() -> Any:

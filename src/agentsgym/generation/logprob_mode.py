@@ -41,9 +41,9 @@ def top_logprobs(answer: Any) -> dict[str, float]:
     """The likeliest tokens' values of an answer to `probe_body`; empty where there are none."""
     try:
         found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
-    except (KeyError, IndexError, TypeError):
+        return {token: float(value) for token, value in found.items()}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         return {}
-    return {token: float(value) for token, value in found.items()} if found else {}
 
 
 def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:

@@ -16,6 +16,7 @@ from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.servers import Server
 from agentsgym.generation.vllm_weights import Weights, WeightSyncError
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
+from agentsgym.types.secrets import remember_secret
 
 _LONGEST_WAIT = 60.0  # seconds of a server's Retry-After that we obey
 
@@ -48,6 +49,8 @@ class VLLMEngine(RemoteEngine):
         stop_token_ids: ids that end an action, besides those of the server's own generation
             config (None: the tokenizer's end of sequence).
         api_key: sent as bearer token where the servers were started with `--api-key`.
+        vocab_size: ids that the model can read, for a model with more than the tokenizer has
+            (None: the tokenizer's length). A server that answers with another id is refused.
 
     Raises EngineUnavailable where no server answers, or where one serves another model or returns
     log-probabilities that are not those of `--logprobs-mode processed_logprobs`.
@@ -64,6 +67,7 @@ class VLLMEngine(RemoteEngine):
         retries: Retries | None = None,
         stop_token_ids: Sequence[int] | None = None,
         api_key: str | None = None,
+        vocab_size: int | None = None,
     ) -> None:
         super().__init__("agentsgym-vllm", capacity)
         self.tokenizer = tokenizer
@@ -71,6 +75,8 @@ class VLLMEngine(RemoteEngine):
         self._retries = retries or Retries()
         self._stop_ids = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
         self._counts = _Counts()
+        self._vocab_size = vocab_size or len(tokenizer)
+        remember_secret(api_key or "")
         self._client = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._loop.at_end(self._client.close)
         self.fleet = Fleet(
@@ -211,7 +217,9 @@ class VLLMEngine(RemoteEngine):
     def _result(
         self, request: GenerationRequest, weights: Weights, answer: Any, seconds: float
     ) -> GenerationResult:
-        ids, logprobs, reason = read_completion(answer)
+        ids, logprobs, reason = read_completion(
+            answer, vocab_size=self._vocab_size, max_tokens=request.sampling.max_tokens
+        )
         self._counts.sampled_tokens += len(ids)
         self._counts.context_tokens += len(request.token_ids)
         self._counts.seconds += seconds

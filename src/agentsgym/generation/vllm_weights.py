@@ -70,9 +70,17 @@ async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> 
     """What `/v1/models` lists, by name. Raises Unreachable or Refused."""
     answer = await client.get(f"{url}/v1/models", timeout)
     entries = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(entries, list):
+    if not isinstance(entries, list) or not all(_is_model(entry) for entry in entries):
         raise Refused(url, f"/v1/models is no list of models: {str(answer)[:200]}")
-    return {str(entry["id"]): entry for entry in entries}
+    return {entry["id"]: entry for entry in entries}
+
+
+def _is_model(entry: Any) -> bool:
+    """Whether an entry of /v1/models has a name, and a length that is one where it has any."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+        return False
+    length = entry.get("max_model_len")
+    return length is None or (type(length) is int and length > 0)
 
 
 def _no_adapters(url: str, error: HttpError) -> str:

@@ -117,6 +117,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
                 self._tokenizer,
                 capacity=self.args.engine_capacity,
                 stop_token_ids=self.eos_token_ids,
+                vocab_size=self.model.get_input_embeddings().num_embeddings,
             )
         if self.use_vllm:
             return TRLVLLMEngine(

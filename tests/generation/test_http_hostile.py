@@ -1,0 +1,231 @@
+"""Servers that answer with anything but what was asked for: one clear error, no harm done."""
+
+import gzip
+import json
+import time
+import zlib
+
+import pytest
+from aiohttp import web
+
+from agentsgym.generation.chat import chat_agent
+from agentsgym.generation.chat_client import ChatClient, EndpointError
+from agentsgym.generation.http import Refused, Retries
+from agentsgym.generation.http_body import MAX_BODY_BYTES
+from agentsgym.generation.logprob_mode import top_logprobs
+from agentsgym.generation.loop import LoopThread
+from agentsgym.generation.vllm_weights import served_models
+from agentsgym.rollout import run
+from agentsgym.types import secrets
+from helpers import CountdownEnv
+
+HELLO = [{"role": "user", "content": "hello"}]
+ONCE = Retries(1)
+
+
+class Answering:
+    """A server that gives every request the same raw answer and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.answer = {"body": b"", "status": 200, "headers": {}}
+        self.received = []
+        self._loop = LoopThread("hostile-server")
+        self.port = self._loop.run(self._start())
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def says(self, body, status=200, **headers):
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answer = {"body": body, "status": status, "headers": named}
+        return self
+
+    def close(self) -> None:
+        self._loop.run(self._runner.cleanup())
+        self._loop.close()
+
+    async def _start(self) -> int:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return site._server.sockets[0].getsockname()[1]
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        self.received.append((request.headers.get("Authorization"), await request.text()))
+        return web.Response(**self.answer)
+
+
+@pytest.fixture
+def server():
+    made = Answering()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other():
+    made = Answering()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def no_secrets(monkeypatch):
+    monkeypatch.setattr(secrets, "_KNOWN", set())
+
+
+def ask(server, url=None, **options):
+    client = ChatClient(url or server.url, "m", **({"key_env": None, "retries": ONCE} | options))
+    try:
+        return client.complete(HELLO)
+    finally:
+        client.close()
+
+
+def chat(content, **more):
+    return {"choices": [{"message": {"content": content}, "finish_reason": "stop"}], **more}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_hands_the_conversation_to_nobody(server, other, status):
+    other.says(chat("mine now"))
+    server.says(b"", status, Location=f"{other.url}/v1/chat/completions")
+    with pytest.raises(EndpointError, match="redirects are not followed"):
+        ask(server)
+    assert other.received == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_small_body_that_grows_without_bound_is_cut_off(server, encoding):
+    zeros = b"0" * (20 * MAX_BODY_BYTES)
+    bomb = gzip.compress(zeros, 9) if encoding == "gzip" else zlib.compress(zeros, 9)
+    del zeros
+    server.says(bomb, Content_Encoding=encoding)
+    started = time.perf_counter()
+    with pytest.raises(EndpointError, match="its body exceeds 32 MiB"):
+        ask(server, request_timeout=10.0)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_compressed_answer_is_read(server):
+    server.says(gzip.compress(json.dumps(chat("yes")).encode()), Content_Encoding="gzip")
+    assert ask(server) == "yes"
+
+
+def test_an_encoding_that_was_not_asked_for_is_an_error(server):
+    server.says(chat("yes"), Content_Encoding="br")
+    with pytest.raises(EndpointError, match="encoded as 'br'"):
+        ask(server)
+    server.says(b"no gzip", Content_Encoding="gzip")
+    with pytest.raises(EndpointError, match="cannot be decompressed"):
+        ask(server)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe\xff",
+        b"[" * 100_000,
+        b'{"choices": ' * 50_000,
+        b"1" * 10_000,
+        b"null",
+        b"[]",
+        b'{"choices": [{"message": {"content": [1, 2]}}]}',
+        b'{"choices": [{"message": {"content": 7}}]}',
+        b'{"choices": [{"message": {"content": {"text": "x"}}}]}',
+        b'{"choices": [{"message": "x"}]}',
+        b'{"choices": {"0": 1}}',
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_a_body_that_is_no_completion_is_named_as_that(server, body):
+    server.says(body)
+    with pytest.raises(EndpointError, match="no chat completion"):
+        ask(server)
+    server.says(body, 400)
+    with pytest.raises(EndpointError, match="HTTP 400"):
+        ask(server)
+
+
+def test_what_a_server_says_of_its_charset_is_ignored(server):
+    server.says(chat("für"), Content_Type="application/json; charset=hex")
+    assert ask(server) == "für"
+
+
+@pytest.mark.parametrize("usage", [None, 3, [], {"prompt_tokens": "x"}, {"prompt_tokens": [1]}])
+def test_a_usage_of_another_shape_counts_nothing(server, usage):
+    assert ask(server.says(chat("yes", usage=usage))) == "yes"
+
+
+def test_a_list_of_text_parts_is_text(server):
+    parts = [{"type": "text", "text": "ye"}, {"type": "text", "text": "s"}]
+    assert ask(server.says(chat(parts))) == "yes"
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-5", "soon"])
+def test_a_wait_without_end_is_not_obeyed(server, wait):
+    server.says(b"", 503, Retry_After=wait)
+    started = time.perf_counter()
+    with pytest.raises(EndpointError, match="2 tries"):
+        ask(server, retries=Retries(2, 0.01, 0.01))
+    assert time.perf_counter() - started < 5
+
+
+def test_no_message_and_no_rollout_holds_a_key(server, monkeypatch, no_secrets):
+    monkeypatch.setenv("SOME_KEY", "hunter2-hunter2")
+    server.says({"error": {"message": "the key hunter2-hunter2 is wrong"}}, 401)
+    url = f"{server.url}/v1?api_key=abcdef"
+    with pytest.raises(EndpointError) as caught:
+        ask(server, url, key_env="SOME_KEY")
+    assert "the key *** is wrong" in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("hunter2", "abcdef"))
+    with pytest.raises(EndpointError) as caught:
+        ask(server, f"http://user:passport@127.0.0.1:{server.port}")
+    assert "passport" not in str(caught.value)
+    server.says(chat("your key is hunter2-hunter2"))
+    agent = chat_agent(server.url, "m", "SOME_KEY", retries=ONCE)
+    batch = CountdownEnv().run_trial([{"rewards": [1.0]}], agent)
+    assert "hunter2" not in repr(batch.rollouts)
+    assert server.received[-1][0] == "Bearer hunter2-hunter2"
+
+
+def test_a_faulty_answer_ends_its_session_alone(server):
+    from agentsgym import register
+
+    register("Countdown", CountdownEnv)
+    row = {"env_class_path": "Countdown", "env_config": {}, "task_data": {"rewards": [1.0]}}
+    server.says(b"\xff")
+    batch = run([row] * 3, chat_agent(server.url, "m", None, retries=ONCE))
+    assert all("no chat completion" in rollout.error for rollout in batch.rollouts)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        5,
+        "m",
+        [5],
+        [{"id": 5}],
+        [{}],
+        [{"id": "m", "max_model_len": "x"}],
+        [{"id": "m", "max_model_len": -1}],
+    ],
+)
+def test_a_list_of_models_of_another_shape_is_refused(data):
+    class Client:
+        async def get(self, url, timeout):
+            return {"data": data}
+
+    loop = LoopThread("models")
+    with pytest.raises(Refused, match="no list of models"):
+        loop.run(served_models(Client(), "http://a"))
+    loop.close()
+
+
+@pytest.mark.parametrize("found", [None, [], {"a": "x"}, {"a": None}, 5, {"a": 10**400}])
+def test_likeliest_tokens_of_another_shape_count_as_none(found):
+    assert top_logprobs({"choices": [{"logprobs": {"top_logprobs": [found]}}]}) == {}
