@@ -14,7 +14,15 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
     register("Digit", DigitEnv)
     register("Countdown", CountdownEnv)
 
-    def make(env=None, model=None, dataset=None, eval_dataset=None, sink=None, **options):
+    def make(
+        env=None,
+        model=None,
+        dataset=None,
+        eval_dataset=None,
+        sink=None,
+        peft_config=None,
+        **options,
+    ):
         defaults = {
             "output_dir": str(tmp_path / "out"),
             "max_steps": 2,
@@ -38,6 +46,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             eval_dataset,
             chat_tokenizer,
             rollout_sink=sink,
+            peft_config=peft_config,
         )
 
     return make

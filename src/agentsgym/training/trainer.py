@@ -30,6 +30,7 @@ from agentsgym.training.metrics import mean_of_sums, record, summarise
 from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
+from agentsgym.training.reference import check_reference, reference_adapter
 from agentsgym.training.sampler import TaskSampler
 from agentsgym.training.samples import TrainRollout, TrainRow
 from agentsgym.training.scoring import Scorer
@@ -83,6 +84,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         _check_dataset(train_dataset, args)
+        if trl.get("peft_config") is None:
+            check_reference(model, args.beta)
         super().__init__(
             model=model,
             reward_funcs=_rewards_come_from_environments,
@@ -244,7 +247,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     def _reference_logps(self, rows: Sequence[TrainRow]) -> list[tuple[TrainRow, torch.Tensor]]:
         if self.ref_model is not None:
             return self.scorer.logps_of(rows, self.ref_model)
-        with self.accelerator.unwrap_model(self.model).disable_adapter():
+        with reference_adapter(self.accelerator.unwrap_model(self.model)):
             return self.scorer.logps_of(rows, self.model)
 
     # -- the loss -------------------------------------------------------------------------------

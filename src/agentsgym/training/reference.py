@@ -1,0 +1,37 @@
+"""What KL is measured against."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# The name under which TRL keeps the copy of an adapter that was trained before.
+_COPY = "ref"
+
+
+@contextmanager
+def reference_adapter(model: Any) -> Iterator[None]:
+    """Within, a PEFT model is its own reference: with the adapter as it was when training began,
+    where it was handed over with one, else (a new adapter) without any."""
+    if _COPY not in model.peft_config:
+        with model.disable_adapter():
+            yield
+        return
+    before = model.active_adapter
+    model.set_adapter(_COPY)
+    try:
+        yield
+    finally:
+        model.set_adapter(before)
+
+
+def check_reference(model: Any, beta: float) -> None:
+    """Raise ValueError where TRL could not load a reference: it takes the weights in the model's
+    own directory, and a model that was made in this process has none."""
+    if beta == 0.0 or isinstance(model, str) or hasattr(model, "peft_config"):
+        return
+    if not getattr(model.config, "_name_or_path", ""):
+        raise ValueError(
+            f"beta={beta} needs a reference model, and this model was loaded from nowhere: save it "
+            "(model.save_pretrained(directory)) and hand over the directory, or train a LoRA "
+            "adapter, whose reference is the model without it"
+        )

@@ -1,0 +1,149 @@
+"""KL is measured against what TRL measures it against: the model that training began with."""
+
+import copy
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+peft = pytest.importorskip("peft")
+
+PROMPTS = 8
+
+
+@pytest.fixture
+def trained_lora(tiny_llama):
+    """A PeftModel whose adapter is not zero any more, as after an earlier training."""
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(tiny_llama, config)
+    torch.manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.3)
+    return model
+
+
+def first_kl(trainer):
+    trainer.train()
+    return trainer.state.log_history[0]["kl"]
+
+
+def trl_kl(model, tokenizer, out, **options):
+    """KL at the first step of TRL's own trainer, on prompts of its own."""
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    args = GRPOConfig(
+        output_dir=str(out),
+        max_steps=1,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=4,
+        learning_rate=0.0,
+        logging_steps=1,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        disable_tqdm=True,
+        beta=0.5,
+    )
+    return first_kl(
+        GRPOTrainer(
+            model,
+            lambda completions, **_: [float(k % 2) for k, _ in enumerate(completions)],
+            args,
+            Dataset.from_dict({"prompt": ["guess the number"] * PROMPTS}),
+            processing_class=tokenizer,
+            **options,
+        )
+    )
+
+
+@pytest.fixture
+def settings():
+    return {"beta": 0.5, "learning_rate": 0.0, "max_steps": 1}
+
+
+def test_an_adapter_that_was_trained_before_is_its_own_reference(
+    make_trainer, trained_lora, chat_tokenizer, settings, tmp_path
+):
+    of_trl = trl_kl(copy.deepcopy(trained_lora), chat_tokenizer, tmp_path / "trl")
+    trainer = make_trainer(model=trained_lora, **settings)
+    assert trainer.ref_model is None and "ref" in trainer.model.peft_config
+    assert of_trl == pytest.approx(0.0, abs=1e-6)
+    assert first_kl(trainer) == pytest.approx(of_trl, abs=1e-6)
+
+
+def test_the_reference_stays_and_the_adapter_learns(make_trainer, trained_lora):
+    trainer = make_trainer(model=trained_lora, beta=0.5, max_steps=3, learning_rate=5e-2)
+
+    def adapter(name):
+        parameters = trainer.model.named_parameters()
+        return {n.replace(name, "_"): p.detach().clone() for n, p in parameters if name in n}
+
+    before = adapter(".ref.")
+    trainer.train()
+    assert trainer.model.active_adapter == "default"
+    after, trained = adapter(".ref."), adapter(".default.")
+    assert before and all(torch.equal(before[n], after[n]) for n in before)
+    assert any(not torch.equal(before[n], trained[n]) for n in before)
+    assert trainer.state.log_history[-2]["kl"] > 1e-4
+
+
+def test_a_new_adapter_is_measured_against_the_model_without_it(make_trainer, tiny_llama, settings):
+    config = peft.LoraConfig(
+        r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    trainer = make_trainer(model=tiny_llama, peft_config=config, **settings)
+    assert "ref" not in trainer.model.peft_config
+    # init_lora_weights=False makes the adapter random: it differs from the model below it.
+    assert first_kl(trainer) > 1e-3
+
+
+def test_a_whole_model_is_measured_against_its_directory(
+    make_trainer, tiny_llama, settings, tmp_path
+):
+    tiny_llama.save_pretrained(tmp_path / "model")
+    trainer = make_trainer(model=str(tmp_path / "model"), **settings)
+    with torch.no_grad():
+        trainer.model.lm_head.weight.mul_(1.5)
+    assert first_kl(trainer) > 1e-3
+
+
+def test_a_synchronised_reference_follows_the_model(make_trainer, tiny_llama, tmp_path):
+    """With alpha 1 the reference becomes the policy after each step."""
+    tiny_llama.save_pretrained(tmp_path / "model")
+    options = {"beta": 0.5, "learning_rate": 5e-2, "max_steps": 3}
+    still = make_trainer(model=str(tmp_path / "model"), **options)
+    still.train()
+    follows = make_trainer(
+        model=str(tmp_path / "model"),
+        sync_ref_model=True,
+        ref_model_sync_steps=1,
+        ref_model_mixup_alpha=1.0,
+        **options,
+    )
+    follows.train()
+    kls = [[e["kl"] for e in t.state.log_history if "kl" in e] for t in (still, follows)]
+    assert kls[0][0] == pytest.approx(0.0, abs=1e-6) and min(kls[0][1:]) > 1e-4
+    assert kls[1] == pytest.approx([0.0] * 3, abs=1e-6)
+
+
+def test_a_model_that_was_loaded_from_nowhere_has_no_reference(make_trainer, tiny_llama):
+    with pytest.raises(ValueError, match="loaded from nowhere"):
+        make_trainer(model=tiny_llama, beta=0.1)
+
+
+def test_resuming_keeps_the_reference(make_trainer, trained_lora, tmp_path):
+    options = {"beta": 0.5, "max_steps": 4, "learning_rate": 5e-2}
+    saving = options | {"save_strategy": "steps", "save_steps": 2, "output_dir": str(tmp_path)}
+
+    def run(resume=None, **settings):
+        trainer = make_trainer(model=copy.deepcopy(trained_lora), **settings)
+        trainer.train(resume_from_checkpoint=resume)
+        return [e["kl"] for e in trainer.state.log_history if "kl" in e]
+
+    whole = run(**saving)
+    assert run(str(tmp_path / "checkpoint-2"), **saving) == pytest.approx(whole, rel=1e-6)
