@@ -1,8 +1,9 @@
 """The model-backed agent: what the model says is the action."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.tokens import codec_for
+from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import Engine, GenerationRequest, Message, SamplingParams, wait_for
 
 
@@ -10,25 +11,35 @@ class DirectOutputAgent:
     """Samples every action from an engine and takes its text as it is.
 
     Rollouts hand the engine token ids and keep the sampled ids; `get_action` serves callers that
-    hold a conversation as messages.
+    hold a conversation as messages, which it renders with `template_options` (further arguments
+    of the tokenizer's chat template).
     """
 
     def __init__(
-        self, engine: Engine, sampling: SamplingParams | None = None, *, seed: int = 0
+        self,
+        engine: Engine,
+        sampling: SamplingParams | None = None,
+        *,
+        seed: int = 0,
+        template_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.engine = engine
         self.sampling = sampling or SamplingParams()
         self._seed = seed
+        self._template_options = template_options
+        self._codec: Codec | None = None
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """Sample one action. The state counts the sampled tokens, so that noise stays fresh."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
+        if self._codec is None:
+            self._codec = codec_for(self.engine.tokenizer, self._template_options)
         self.engine.submit(
             [
                 GenerationRequest(
                     session_id=session_id,
-                    token_ids=codec_for(self.engine.tokenizer).open(messages).token_ids,
+                    token_ids=self._codec.open(messages).token_ids,
                     sampling=self.sampling,
                     seed=self._seed,
                     sampled_before=sampled,

@@ -126,6 +126,12 @@ class MultistepEnv:
             keys |= vars(base).get("config_keys", {})
         return keys
 
+    def set_template_options(self, options: Mapping[str, Any]) -> None:
+        """Render conversations with these further arguments of the tokenizer's chat template, for
+        instance `{"enable_thinking": False}`; `"chat_template"` among them replaces it."""
+        if self.tokenizer is not None:
+            self.codec = codec_for(self.tokenizer, options)
+
     # -- playing --------------------------------------------------------------------------------
 
     def run_trial(

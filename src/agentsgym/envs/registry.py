@@ -72,9 +72,17 @@ def make(
     env_config: Mapping[str, Any] | None = None,
     *,
     allow_imports: AllowImports = False,
+    template_options: Mapping[str, Any] | None = None,
 ) -> MultistepEnv:
-    """Make an environment by its registered name or dotted path (`find` says what is allowed)."""
-    return find(name_or_path, allow_imports)(tokenizer, env_config)
+    """Make an environment by its registered name or dotted path (`find` says what is allowed).
+
+    `template_options` are further arguments of the tokenizer's chat template
+    (`MultistepEnv.set_template_options`).
+    """
+    env = find(name_or_path, allow_imports)(tokenizer, env_config)
+    if template_options:
+        env.set_template_options(template_options)
+    return env
 
 
 def _alias(path: str) -> str | None:

@@ -60,13 +60,22 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
 
 
 class EnvPool:
-    """One environment object per class and config, made when a row first names it."""
+    """One environment object per class and config, made when a row first names it.
+
+    `template_options` are further arguments of the tokenizer's chat template, for instance
+    `{"enable_thinking": False}`.
+    """
 
     def __init__(
-        self, tokenizer: Tokenizer | None = None, allow_imports: AllowImports = False
+        self,
+        tokenizer: Tokenizer | None = None,
+        allow_imports: AllowImports = False,
+        *,
+        template_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._allow_imports = allow_imports
+        self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
 
     def get(self, row: Mapping[str, Any]) -> MultistepEnv:
@@ -79,5 +88,6 @@ class EnvPool:
                 self._tokenizer,
                 config,
                 allow_imports=self._allow_imports,
+                template_options=self._template_options,
             )
         return self._envs[key]

@@ -6,13 +6,17 @@ stands between a sampled action and the next one, and notices when the template 
 A template that renders each message by itself is asked about the newest messages only.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.tokens.memo import Memo
+from agentsgym.tokens.template import ChatTemplate, template_text
 from agentsgym.types import Message, Tokenizer
+
+logger = logging.getLogger(__name__)
 
 # Stands for the action when a template is asked what comes after it. Plain letters, so that no
 # template trims or escapes it.
@@ -76,11 +80,14 @@ class TemplateCodec:
     and its answer add are remembered: rollouts of a group begin alike and often go on alike.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None
+    ) -> None:
         self._tokenizer = tokenizer
+        self._template = ChatTemplate(tokenizer, template_options)
         self._special = frozenset(tokenizer.all_special_ids)
-        self._local = is_local(tokenizer.chat_template)
-        self._first_matters = not self._local or reads_first_message(tokenizer.chat_template)
+        self._local = is_local(self._template.text)
+        self._first_matters = not self._local or reads_first_message(self._template.text)
         self._around: dict[str, tuple[str, str] | None] = {}
         self._stops: dict[int, str] = {}
         self._encoded: Memo[str, tuple[int, ...]] = Memo()
@@ -191,12 +198,18 @@ class TemplateCodec:
         return tail.removeprefix(self._stops[last])
 
     def _render(self, messages: Sequence[Message]) -> str:
-        rendered: Any = self._tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
-        )
-        return str(rendered)
+        return self._template.render(messages)
 
 
-def codec_for(tokenizer: Tokenizer) -> Codec:
-    """The codec that fits a tokenizer."""
-    return TemplateCodec(tokenizer) if tokenizer.chat_template else PlainCodec(tokenizer)
+def codec_for(tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None) -> Codec:
+    """The codec that fits a tokenizer.
+
+    `template_options` are further arguments of its chat template, as `apply_chat_template` takes
+    them (`{"enable_thinking": False}`); `"chat_template"` among them replaces the template.
+    """
+    options = dict(template_options or {})
+    if tokenizer.chat_template or template_text(tokenizer, options):
+        return TemplateCodec(tokenizer, options)
+    if options:
+        logger.warning("This tokenizer has no chat template; its options change nothing.")
+    return PlainCodec(tokenizer)

@@ -8,7 +8,9 @@ constructs: a template that it does not understand is not called local.
 
 from collections.abc import Iterator
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import nodes
+
+from agentsgym.tokens.syntax import parse_template
 
 _CONVERSATION = "messages"
 _REFUSED = (
@@ -28,11 +30,8 @@ _REFUSED = (
 
 def is_local(template: object) -> bool:
     """Whether the text of a chat template is provably local; False where in doubt."""
-    if not isinstance(template, str):
-        return False
-    try:
-        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
-    except TemplateError:
+    tree = parse_template(template) if isinstance(template, str) else None
+    if tree is None:
         return False
     if sum(_is_conversation(loop.iter) for loop in tree.find_all(nodes.For)) != 1:
         return False
@@ -42,8 +41,8 @@ def is_local(template: object) -> bool:
 
 def reads_first_message(template: object) -> bool:
     """Whether what a local template writes for a later message may depend on the first one."""
-    tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(template))
-    return any(_is_conversation(item.node) for item in tree.find_all(nodes.Getitem))
+    tree = parse_template(str(template))
+    return tree is None or any(_is_conversation(item.node) for item in tree.find_all(nodes.Getitem))
 
 
 def _is_conversation(node: nodes.Node) -> bool:

@@ -1,0 +1,38 @@
+"""The syntax trees of chat templates, read as transformers reads them."""
+
+from functools import lru_cache
+
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the assistant said; it changes nothing that is written."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+_ENVIRONMENT = Environment(
+    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+)
+
+
+@lru_cache(maxsize=64)
+def parse_template(template: str) -> nodes.Template | None:
+    """The syntax tree of a chat template, not to be changed; None where it is none."""
+    try:
+        return _ENVIRONMENT.parse(template)
+    except (TemplateError, RecursionError):
+        return None
+
+
+def names_read(template: str) -> frozenset[str]:
+    """The variables that a template reads from outside (empty where it is no template)."""
+    tree = parse_template(template)
+    return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()

@@ -1,0 +1,78 @@
+"""A tokenizer's chat template and the arguments that every rendering of it gets."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentsgym.tokens.syntax import names_read
+from agentsgym.types import Message, Tokenizer
+
+logger = logging.getLogger(__name__)
+
+# Arguments of `apply_chat_template` itself that a codec must set, or that make no text.
+_OURS = frozenset(
+    {
+        "conversation",
+        "messages",
+        "tokenize",
+        "add_generation_prompt",
+        "continue_final_message",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+        "sanitize_control_tokens",
+    }
+)
+# Arguments that `apply_chat_template` takes whether the template reads them or not.
+_READ_ANYWAY = frozenset({"chat_template", "tools", "documents"})
+
+
+class ChatTemplate:
+    """Renders conversations with a tokenizer's chat template.
+
+    Args:
+        tokenizer: a tokenizer with a chat template, or any where `options` bring one.
+        options: further arguments of `apply_chat_template`, for instance
+            `{"enable_thinking": False}`; `"chat_template"` replaces the tokenizer's own text.
+
+    Raises ValueError for an option that is not the caller's to set.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._options = dict(options or {})
+        refused = sorted(_OURS & self._options.keys())
+        if refused:
+            raise ValueError(f"template option {refused[0]!r} can't be set: rendering needs it")
+        self.text = template_text(tokenizer, self._options)
+        self._warn_unread()
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The conversation as text, with the generation prompt."""
+        rendered: Any = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True, **self._options
+        )
+        return str(rendered)
+
+    def _warn_unread(self) -> None:
+        given = self._options.keys() - _READ_ANYWAY
+        unread = sorted(given - names_read(self.text)) if given and self.text else []
+        if unread:
+            logger.warning(
+                "The chat template never reads %s of its options; this changes nothing.",
+                ", ".join(map(repr, unread)),
+            )
+
+
+def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
+    """The text of the template that renders: the one in `options`, else the tokenizer's own, of
+    several named ones the default. None where there is none or it can't be told."""
+    named = options.get("chat_template")
+    own = tokenizer.chat_template
+    known = own if isinstance(own, Mapping) else {"default": own}
+    found = known.get(named or "default", named)
+    return found if isinstance(found, str) and found else None
