@@ -63,6 +63,8 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
     rollouts = [line.rollout for line in read_shard(shards[chosen])]
     members = [rollout for rollout in rollouts if rollout.group == group]
+    if not rollouts:
+        raise fail(f"{shards[chosen]} holds no rollouts")
     if not members:
         last = max(rollout.group for rollout in rollouts)
         raise fail(f"the generation at step {chosen} has groups 0 to {last}", BAD_USAGE)

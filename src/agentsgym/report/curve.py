@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentsgym.report.files import replacing
 from agentsgym.report.metrics import read_metrics
 from agentsgym.report.summary import Figures, Summary
 
@@ -32,7 +33,8 @@ def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
     )
     _draw_score(upper, lines, summary, name)
     _draw_signal(lower, lines)
-    figure.savefig(picture)
+    with replacing(picture) as part:
+        figure.savefig(part, format="png")
 
 
 def _tells_wins(lines: Sequence[Mapping[str, Any]], summary: Summary) -> bool:

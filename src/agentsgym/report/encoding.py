@@ -3,9 +3,10 @@
 Everything that training needs comes back equal: ids, masks, logprobs, rewards, spans. Of an
 environment's free-form `info`, `env_config` and `task_data` comes back what JSON can say: tuples
 become lists, keys strings, NumPy scalars plain numbers, other objects their repr, and numbers
-that are not finite null.
+that are not finite null. No value that an environment made keeps a rollout from being written.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,21 @@ class RolloutLine:
     advantages: tuple[tuple[float, ...], ...] | None = None
 
 
+def to_line(line: RolloutLine) -> bytes:
+    """A rollout as a line of a shard, without its end."""
+    data = to_json(line)
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 can't say but an escape can
+        return json.dumps(json.loads(text), allow_nan=False).encode()
+
+
 def to_json(line: RolloutLine) -> dict[str, Any]:
-    """The line of a rollout shard."""
+    """A rollout as a JSON object."""
     rollout = line.rollout
     return {
         "phase": line.phase,
@@ -63,7 +77,7 @@ def from_json(data: Mapping[str, Any]) -> RolloutLine:
         policy_version=data["policy_version"],
     )
     given = data["advantages"]
-    advantages = None if given is None else tuple(tuple(values) for values in given)
+    advantages = None if given is None else tuple(_numbers(values) for values in given)
     return RolloutLine(rollout, data["phase"], data["step"], advantages)
 
 
@@ -86,7 +100,7 @@ def _episode_from_json(data: Mapping[str, Any]) -> Episode:
         index=data["index"],
         steps=tuple(_step_from_json(step) for step in data["steps"]),
         messages=tuple(messages),
-        reward=data["reward"],
+        reward=_number(data["reward"]),
         score_weight=data["score_weight"],
         stop_reason=data["stop_reason"],
     )
@@ -110,7 +124,11 @@ def _step_to_json(step: Step) -> dict[str, Any]:
 
 def _step_from_json(data: Mapping[str, Any]) -> Step:
     rewards = data["token_rewards"]
-    return Step(**{**data, "token_rewards": None if rewards is None else tuple(rewards)})
+    given = {
+        "reward": _number(data["reward"]),
+        "token_rewards": None if rewards is None else _numbers(rewards),
+    }
+    return Step(**{**data, **given})
 
 
 def _row_to_json(row: Row) -> dict[str, Any]:
@@ -132,26 +150,54 @@ def _row_from_json(data: Mapping[str, Any], rollout: Mapping[str, Any]) -> Row:
         rollout=rollout["index"],
         token_ids=tuple(data["token_ids"]),
         agent_token_mask=tuple(data["agent_token_mask"]),
-        logprobs=tuple(data["logprobs"]),
-        per_token_rewards=tuple(data["per_token_rewards"]),
+        logprobs=_numbers(data["logprobs"]),
+        per_token_rewards=_numbers(data["per_token_rewards"]),
         spans=tuple(StepSpan(*span) for span in data["spans"]),
         begins=data["begins"],
         sampled=data["sampled"],
     )
 
 
-def plain(value: Any) -> Any:
+def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(math.nan if value is None else value for value in values)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+# Deeper than this nothing that a person wrote goes, and JSON's readers give up soon after.
+_DEEPEST = 100
+# Python refuses to write longer integers in decimal digits.
+_LONGEST_INT = 4000 * 3
+
+
+def plain(value: Any, _above: tuple[int, ...] = ()) -> Any:
     """`value` with nothing in it that strict JSON cannot say."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, str | bool | int) or value is None:
+    try:
+        return _plain(value, _above)
+    except Exception as error:  # an object of an environment may raise whatever it likes
+        return f"<{type(value).__name__}: {type(error).__name__}>"
+
+
+def _plain(value: Any, above: tuple[int, ...]) -> Any:
+    if isinstance(value, str | bool) or value is None:
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _LONGEST_INT else hex(value)
     if isinstance(value, float):
         return finite(value)
+    if id(value) in above:
+        return "<contains itself>"
+    if len(above) >= _DEEPEST:
+        return f"<{type(value).__name__}: nested too deeply>"
+    above = (*above, id(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, above) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-        return [plain(item) for item in value]
+        return [plain(item, above) for item in value]
     item = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
-    return plain(item()) if callable(item) else repr(value)
+    return plain(item(), above) if callable(item) else repr(value)
 
 
 def finite(value: float) -> float | None:

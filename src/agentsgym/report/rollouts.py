@@ -2,13 +2,15 @@
 
 import gzip
 import json
-import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentsgym.report.directory import RunDirectory
-from agentsgym.report.encoding import RolloutLine, from_json, to_json
+from agentsgym.report.encoding import RolloutLine, from_json, to_line
+from agentsgym.report.files import DamagedFile, replacing
+from agentsgym.report.stored import checked
 from agentsgym.types import Rollout
 
 # Level 1 is five times faster than the default and the files a fifth larger.
@@ -44,20 +46,37 @@ def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[Rol
 
 
 def _write(path: Path, lines: Iterable[RolloutLine]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with gzip.open(part, "wt", encoding="utf-8", compresslevel=_COMPRESSION) as file:
+    with (
+        replacing(path) as part,
+        gzip.open(part, "wb", compresslevel=_COMPRESSION) as file,
+    ):
         for line in lines:
-            file.write(json.dumps(to_json(line), ensure_ascii=False, allow_nan=False))
-            file.write("\n")
-    os.replace(part, path)
+            file.write(to_line(line) + b"\n")
 
 
 def read_shard(path: Path) -> Iterator[RolloutLine]:
-    """The rollouts of one shard."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            yield from_json(json.loads(line))
+    """The rollouts of one shard. Raises DamagedFile where it holds anything else."""
+    number = 0
+    try:
+        with gzip.open(path, "rb") as file:
+            for line in file:
+                number += 1
+                yield _read_line(line)
+    except DamagedFile as error:
+        raise DamagedFile(f"{path} is damaged: line {number}: {error}") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DamagedFile(f"{path} is damaged after line {number}: {error}") from None
+
+
+def _read_line(text: bytes) -> RolloutLine:
+    try:
+        return checked(from_json(json.loads(text)))
+    except DamagedFile:
+        raise
+    except KeyError as error:
+        raise DamagedFile(f"{error} is missing") from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedFile(f"this is no rollout ({error})") from None
 
 
 def read_lines(run_dir: str | Path, phase: str | None = None) -> Iterator[RolloutLine]:

@@ -1,14 +1,16 @@
 """summary.json: what a run did and what came of it."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.report.encoding import finite
+from agentsgym.report.encoding import finite, plain
+from agentsgym.report.files import DamagedFile, write_text
 
-Status = Literal["running", "interrupted", "finished"]
+Status = Literal["running", "interrupted", "failed", "finished"]
 
 
 class Figures(BaseModel):
@@ -54,13 +56,15 @@ class Figures(BaseModel):
 
 
 class Summary(BaseModel):
-    """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes)."""
+    """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
+    says what ended a run that failed."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str
     status: Status = "running"
     stop_reason: str | None = None
+    error: str | None = None
     seed: int
     env: str
     env_config: dict[str, Any]
@@ -81,10 +85,16 @@ class Summary(BaseModel):
         self.seconds = round(sum(self.phases.values()), 3)
 
     def write(self, path: Path) -> None:
-        """Write the file."""
-        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        """Write the file; a reader sees the old one or the new one."""
+        data = plain(self.model_dump())
+        write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in a file. Raises ValueError where it is none."""
-    return Summary.model_validate_json(path.read_text(encoding="utf-8"))
+    """The summary in a file. Raises DamagedFile where it is none."""
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise DamagedFile(f"{path} is no summary: {where} {problem['msg']}") from None

@@ -1,0 +1,53 @@
+"""Files that appear whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class DamagedFile(ValueError):
+    """A stored file that cannot be read; the message names it and says what is wrong with it."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Within, the path of a file or directory to write; it takes the place of `path` at the end.
+
+    Until then `path` is as it was, and so it stays where the block or a write fails.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    _remove(part)
+    try:
+        yield part
+        _flush(part)
+        if part.is_dir():
+            _remove(path)  # a directory cannot be exchanged in one step
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            _remove(part)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    """Wait until the contents are on the disk: a crash must not leave an empty file behind."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
