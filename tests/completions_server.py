@@ -65,7 +65,8 @@ class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `raw` makes it answer as vLLM does by default, with log-probabilities at temperature 1;
-    `runtime_lora` and `dev_mode` switch the endpoints on that take weights.
+    `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `chunked` makes it say
+    that it runs on a CPU and cuts prefills.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class CompletionsServer:
         raw: bool = False,
         runtime_lora: bool = True,
         dev_mode: bool = True,
+        chunked: bool = False,
         stall_seconds: float = 60.0,
     ) -> None:
         self.fault = fault
         self.raw = raw
         self.runtime_lora = runtime_lora
         self.dev_mode = dev_mode
+        self.chunked = chunked
         self.stall_seconds = stall_seconds
         self.completions = 0
         self.served: list[tuple[str, tuple[int, ...]]] = []
@@ -126,6 +129,7 @@ class CompletionsServer:
         if self.dev_mode:
             app.router.add_post("/collective_rpc", self._rpc)
             app.router.add_post("/reset_prefix_cache", self._rpc)
+            app.router.add_get("/server_info", self._info)
         self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
@@ -160,6 +164,11 @@ class CompletionsServer:
         if "kwargs" in body:
             self.loaded.append(body["kwargs"]["weights_path"])
         return web.json_response({})
+
+    async def _info(self, _: web.Request) -> web.Response:
+        scheduler = {"enable_chunked_prefill": self.chunked}
+        config = {"device_config": {"device": "cpu"}, "scheduler_config": scheduler}
+        return web.json_response({"vllm_config": config})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

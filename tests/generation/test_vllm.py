@@ -295,6 +295,18 @@ def test_a_log_probability_that_rounding_lifted_above_zero_is_zero() -> None:
     assert read_completion({"choices": [choice]}, vocab_size=2, max_tokens=1)[1] == (0.0,)
 
 
+def test_a_server_that_dies_of_chunked_prefills_is_named(serve, connect, caplog) -> None:
+    connect(serve(chunked=False)), connect(serve(dev_mode=False, chunked=True))
+    assert "--no-enable-chunked-prefill" not in caplog.text
+    server = serve(chunked=True)
+    engine = connect(server, retries=Retries(3, 0.01, 0.01))
+    assert "--no-enable-chunked-prefill" in caplog.text
+    server.die()
+    [result] = ask(engine, requests(1)).values()
+    assert "it is down; its log says why" in (result.error or "")
+    assert "--no-enable-chunked-prefill" in (result.error or "")
+
+
 def test_a_pool_needs_servers() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ServerPool([])

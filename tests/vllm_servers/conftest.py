@@ -31,6 +31,8 @@ _COMMAND = [
     *("-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"),
     *("--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"),
     *("--max-model-len", "512", "--max-num-seqs", "64"),
+    # Small, so that prefills would be cut, of which a seeded request's server dies on a CPU.
+    *("--max-num-batched-tokens", "512", "--no-enable-chunked-prefill"),
     *("--logprobs-mode", "processed_logprobs"),
     *("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "16"),
 ]

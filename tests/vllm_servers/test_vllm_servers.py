@@ -55,6 +55,15 @@ def answers(engine, requests):
     return found
 
 
+def test_more_prompts_than_a_pass_takes(engine):
+    """4,000 tokens to read at once, where a pass takes 512."""
+    requests = [
+        GenerationRequest(f"s{i}", [(7 * i + j) % 200 + 5 for j in range(100)], SamplingParams(8))
+        for i in range(40)
+    ]
+    assert [r.error for r in answers(engine, requests).values()] == [None] * 40
+
+
 def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_tokenizer):
     model = load_model(model_dir)
     prompt = chat_tokenizer.encode("Is it an animal?")

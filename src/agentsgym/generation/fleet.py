@@ -13,6 +13,7 @@ from typing import Any
 from agentsgym.generation.http import JsonClient, Refused, Unreachable
 from agentsgym.generation.logprob_mode import TEMPERATURES, mode_of, probe_body, top_logprobs
 from agentsgym.generation.servers import Server, ServerPool
+from agentsgym.generation.vllm_chunking import MEND, dies_of_chunks
 from agentsgym.generation.vllm_weights import (
     Weights,
     load_weights,
@@ -97,7 +98,7 @@ class Fleet:
     async def _try_equip(self, server: Server) -> None:
         left = _PAUSE - (time.monotonic() - self._tried[server.url])
         if not server.alive and left > 0:
-            raise Unreachable(server.url, "it is down", wait=left)
+            raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
         self._tried[server.url] = time.monotonic()
         try:
             await self._equip(server)
@@ -126,7 +127,16 @@ class Fleet:
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
-        await self._check_logprobs(server, self.base)
+        _, dies = await asyncio.gather(
+            self._check_logprobs(server, self.base), dies_of_chunks(self.client, server.url)
+        )
+        if dies:
+            logger.warning(
+                "%s runs on a CPU and may cut long prefills, of which vLLM dies where requests "
+                "carry seeds, as ours do: %s",
+                server.url,
+                MEND,
+            )
         server.weights = None
         self.weights = self.weights or Weights(0, "base", self.base)
 
