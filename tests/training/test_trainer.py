@@ -108,16 +108,6 @@ def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     assert checked > 8
 
 
-def test_a_batch_in_which_every_rollout_failed(make_trainer, chat_tokenizer):
-    env = CountdownEnv(chat_tokenizer)
-    trainer = make_trainer(env, dataset=task_dataset(env, [{"broken": True}] * 8))
-    trainer.model.train()
-    loss = trainer.training_step(trainer.model, batch_of(trainer))
-    assert loss.item() == 0.0
-    assert all(not g.any() for g in gradients(trainer.model).values())
-    assert trainer._metrics["train"]["failed"] == [1.0]
-
-
 def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
     """Its tokens carry no loss and it enters neither a mean nor a denominator."""
 

@@ -1,6 +1,16 @@
 """Playing trials: alone, or many at once over one engine."""
 
 from agentsgym.rollout.drive import GenerationError, drive, is_engine_agent
+from agentsgym.rollout.failures import EveryRolloutFailed
 from agentsgym.rollout.run import Place, play, run, run_env
 
-__all__ = ["GenerationError", "Place", "drive", "is_engine_agent", "play", "run", "run_env"]
+__all__ = [
+    "EveryRolloutFailed",
+    "GenerationError",
+    "Place",
+    "drive",
+    "is_engine_agent",
+    "play",
+    "run",
+    "run_env",
+]

@@ -1,9 +1,12 @@
 """The processes that train together."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
+
+T = TypeVar("T")
 
 
 class Ranks:
@@ -23,3 +26,21 @@ class Ranks:
     def slice(self, size: int) -> slice:
         """Where this rank's `size` items stand among those of all ranks."""
         return slice(self.index * size, (self.index + 1) * size)
+
+    def together(self, act: Callable[[], T]) -> T:
+        """What `act` returns here. Where it raises on one rank every rank raises, so that none is
+        left waiting for the others; all ranks must call."""
+        if self.number == 1:
+            return act()
+        error: Exception | None = None
+        try:
+            result = act()
+        except Exception as raised:
+            error = raised
+        problems = self.gather([None if error is None else f"{type(error).__name__}: {error}"])
+        if error is not None:
+            raise error
+        for rank, problem in enumerate(problems):
+            if problem is not None:
+                raise RuntimeError(f"rank {rank} failed: {problem}")
+        return result

@@ -22,7 +22,8 @@ from agentsgym.envs import EnvPool, check_row
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.trl_vllm import TRLVLLMEngine
 from agentsgym.generation.vllm import VLLMEngine
-from agentsgym.rollout import Place
+from agentsgym.rollout import EveryRolloutFailed, Place
+from agentsgym.rollout.failures import FailureLog, samples
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.gradients import Gradients
@@ -111,6 +112,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self.objective = settings_of(args, self.epsilon_low, self.epsilon_high)
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
+        self.failures = FailureLog(logger)
 
     def _own_engine(self) -> Engine:
         """The engine that the settings ask for."""
@@ -183,7 +185,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         started = time.perf_counter()
         step = self.state.global_step
         places = self.player.train_places(inputs, step)
-        rollouts = self.player.train(places, step)
+        rollouts = self._play(places)
         assignment = Assignment(rollouts, self.args, self.ranks)
         for round_ in range(self._resample_rounds()):
             if assignment.share_with_signal == 1.0:
@@ -191,6 +193,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             rollouts = self._resample(places, rollouts, assignment.signal, round_)
             assignment = Assignment(rollouts, self.args, self.ranks)
         played = time.perf_counter() - started
+        self._check_failures(rollouts)
         trained = assignment.train_rollouts()
         self._fill_logps(trained)
         self._log_generation(rollouts, assignment.share_with_signal, played)
@@ -198,6 +201,31 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self._play_ahead(len(places))
         index = torch.arange(len(trained), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": trained}
+
+    def _play(self, places: Sequence[Place]) -> list[Rollout]:
+        step = self.state.global_step
+        return self.ranks.together(lambda: self.player.train(places, step))
+
+    def _check_failures(self, rollouts: Sequence[Rollout]) -> None:
+        """Stop, on all ranks, where every rollout of all ranks failed. They are handed to the sink
+        first, so that they can be looked at."""
+        first = self._tell_failures(rollouts, "train")
+        if not all(self.ranks.gather([rollout.failed for rollout in rollouts])):
+            return
+        self._report(rollouts, "train", None)
+        number = len(rollouts) * self.ranks.number
+        raise EveryRolloutFailed(
+            f"training stops after step {self.state.global_step}: all {number} rollouts of the "
+            "next generation failed",
+            first,
+        )
+
+    def _tell_failures(self, rollouts: Sequence[Rollout], phase: str) -> str:
+        """Warn about errors that were not seen before; returns the first of all ranks, or ""."""
+        errors = self.ranks.gather(samples(rollouts))
+        if self.ranks.index == 0:
+            self.failures.note(errors, phase, self.state.global_step)
+        return errors[0] if errors else ""
 
     def _play_ahead(self, size: int) -> None:
         """Begin with this rank's `size` places of the next generation, where there is one."""
@@ -220,7 +248,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         again = [i for i in range(len(places)) if not signal[i]]
         for i in again:
             places[i] = self.player.other_task(places[i], self.train_dataset, step, round_)
-        fresh = dict(zip(again, self.player.train([places[i] for i in again], step), strict=True))
+        fresh = dict(zip(again, self._play([places[i] for i in again]), strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
     def _weigh(self, micro_batches: Sequence[Mapping[str, Any]]) -> None:
@@ -333,7 +361,9 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
-        rollouts = self.player.evaluate(self.player.eval_places(data), self.state.global_step)
+        step, places = self.state.global_step, self.player.eval_places(data)
+        rollouts = self.ranks.together(lambda: self.player.evaluate(places, step))
+        self._tell_failures(rollouts, "eval")
         values = summarise(self.ranks.gather([record(rollout) for rollout in rollouts]))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - started
@@ -379,7 +409,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         if self.rollout_sink is not None:
             info = {"phase": phase, "step": self.state.global_step, "advantages": advantages}
-            self.rollout_sink(rollouts, info)
+            sink = self.rollout_sink
+            self.ranks.together(lambda: sink(rollouts, info))
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save, on generation boundaries only: in between, a resumed run would play again what

@@ -1,0 +1,56 @@
+"""What the rollouts that failed died of."""
+
+import logging
+from collections.abc import Iterable
+
+from agentsgym.types import Rollout
+
+# Distinct errors that are told; an environment whose messages all differ must not fill the log.
+_MOST = 20
+
+
+class EveryRolloutFailed(RuntimeError):
+    """Not one rollout of a batch came to its end. `traceback` is that of the first, with which the
+    message ends."""
+
+    def __init__(self, what: str, traceback: str) -> None:
+        super().__init__(f"{what}; the first one:\n{traceback}")
+        self.traceback = traceback
+
+
+class FailureLog:
+    """Warns once about each error that rollouts die of, told apart by its last line."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._told: set[str] = set()
+
+    def note(self, errors: Iterable[str], phase: str, step: int) -> None:
+        """Warn about those of `errors` (tracebacks) that have not been told yet."""
+        for error in errors:
+            line = last_line(error)
+            if line not in self._told and len(self._told) < _MOST:
+                self._told.add(line)
+                more = "" if len(self._told) < _MOST else "\nOther errors are not told any more."
+                self._logger.warning(
+                    "rollouts fail (%s, step %d); the first with this error:\n%s%s",
+                    phase,
+                    step,
+                    error,
+                    more,
+                )
+
+
+def last_line(error: str) -> str:
+    """The line of a traceback that names the exception."""
+    lines = error.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def samples(rollouts: Iterable[Rollout]) -> list[str]:
+    """One error per distinct last line, in the order of the rollouts; few, whatever happened."""
+    found: dict[str, str] = {}
+    for rollout in rollouts:
+        if rollout.error is not None and len(found) < _MOST:
+            found.setdefault(last_line(rollout.error), rollout.error)
+    return list(found.values())

@@ -1,0 +1,134 @@
+"""Rollouts that fail: one is told about, a batch of nothing else ends training and says why."""
+
+import logging
+
+import pytest
+
+from agentsgym import register
+from agentsgym.envs import task_dataset
+from agentsgym.rollout import EveryRolloutFailed
+from helpers import CountdownEnv, DigitEnv
+
+
+class BreaksLater(DigitEnv):
+    """Every rollout fails once `broken` is set."""
+
+    broken = False
+
+    def _step_episode(self, session_id, state, action):
+        if self.broken:
+            raise ConnectionError("the answerer is down")
+        return super()._step_episode(session_id, state, action)
+
+
+@pytest.fixture
+def breaks_later(monkeypatch):
+    monkeypatch.setattr(BreaksLater, "broken", False)
+    register("BreaksLater", BreaksLater)
+    return BreaksLater(None)
+
+
+def break_at(step):
+    """A callback after whose step every rollout fails."""
+    from transformers import TrainerCallback
+
+    class Break(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            BreaksLater.broken = state.global_step >= step
+
+    return Break()
+
+
+def test_training_stops_at_the_first_generation_that_failed_and_says_why(
+    make_trainer, breaks_later, tmp_path
+):
+    seen = []
+    trainer = make_trainer(
+        breaks_later,
+        max_steps=30,
+        save_strategy="steps",
+        save_steps=2,
+        sink=lambda rollouts, info: seen.append((info["step"], [r.failed for r in rollouts])),
+    )
+    trainer.add_callback(break_at(3))
+    with pytest.raises(EveryRolloutFailed) as caught:
+        trainer.train()
+    text = str(caught.value)
+    assert "all 8 rollouts" in text and "after step 3" in text
+    assert "the answerer is down" in text.splitlines()[-1]
+    assert "_step_episode" in caught.value.traceback
+    assert [step for step, _ in seen] == [0, 1, 2, 3] and all(seen[-1][1])
+    assert [e["step"] for e in trainer.state.log_history] == [1, 2, 3]
+    assert [p.name for p in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_the_run_goes_on_from_its_last_checkpoint(make_trainer, breaks_later, tmp_path):
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(breaks_later, **options)
+    trainer.add_callback(break_at(2))
+    with pytest.raises(EveryRolloutFailed):
+        trainer.train()
+    BreaksLater.broken = False
+    again = make_trainer(breaks_later, **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    assert again.state.global_step == 4
+
+
+def test_each_error_is_told_once(make_trainer, caplog):
+    class Fragile(DigitEnv):
+        def _step_episode(self, session_id, state, action):
+            number = int(session_id.split("-")[1])
+            if number < 2:
+                raise RuntimeError(f"boom {number}")
+            return super()._step_episode(session_id, state, action)
+
+    register("Fragile", Fragile)
+    trainer = make_trainer(Fragile(None), max_steps=3)
+    with caplog.at_level(logging.WARNING, logger="agentsgym"):
+        trainer.train()
+        trainer.evaluate(trainer.train_dataset)
+    told = [r.getMessage() for r in caplog.records if "rollouts fail" in r.getMessage()]
+    assert sorted(text.strip().splitlines()[-1] for text in told) == [
+        "RuntimeError: boom 0",
+        "RuntimeError: boom 1",
+    ]
+    assert all("Traceback" in text and "train, step 0" in text for text in told)
+    assert [e["failed"] for e in trainer.state.log_history if "failed" in e] == [0.5] * 3
+
+
+def test_errors_that_all_differ_do_not_fill_the_log(caplog):
+    from agentsgym.rollout.failures import FailureLog
+
+    log = FailureLog(logging.getLogger("agentsgym.test"))
+    with caplog.at_level(logging.WARNING, logger="agentsgym"):
+        log.note([f"Traceback\nError: {k}" for k in range(100)], "train", 0)
+    assert len(caplog.records) == 20
+    assert "not told any more" in caplog.records[-1].getMessage()
+
+
+def test_an_evaluation_in_which_everything_failed_does_not_end_training(
+    make_trainer, chat_tokenizer, caplog
+):
+    env = CountdownEnv(chat_tokenizer)
+    trainer = make_trainer(
+        eval_dataset=task_dataset(env, [{"broken": True}] * 3),
+        eval_strategy="steps",
+        eval_steps=1,
+        max_steps=2,
+    )
+    with caplog.at_level(logging.WARNING, logger="agentsgym"):
+        trainer.train()
+    assert [e["eval_failed"] for e in trainer.state.log_history if "eval_failed" in e] == [1.0, 1.0]
+    assert "this task cannot be set up" in caplog.text
+
+
+def test_a_sink_that_fails_ends_training_and_keeps_the_checkpoint(make_trainer, tmp_path):
+    def sink(rollouts, info):
+        if info["step"] == 3:
+            raise OSError(28, "No space left on device")
+
+    trainer = make_trainer(max_steps=6, save_strategy="steps", save_steps=2, sink=sink)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    assert trainer.state.global_step == 3
+    assert (tmp_path / "out" / "checkpoint-2").is_dir()
