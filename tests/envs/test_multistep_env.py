@@ -375,7 +375,10 @@ def test_names_and_aliases():
     ("row", "words"),
     [
         ({"env_config": {}, "task_data": {}}, ["row 7", "env_class_path"]),
-        ({"env_class_path": "X", "env_config": None, "task_data": {}}, ["env_config", "Mapping"]),
+        (
+            {"env_class_path": "X", "env_config": None, "task_data": {}},
+            ["env_config", "must be a dict"],
+        ),
     ],
 )
 def test_a_malformed_row_is_refused(row, words):

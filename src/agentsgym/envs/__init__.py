@@ -9,7 +9,7 @@ from agentsgym.envs.registry import (
     register,
     registered,
 )
-from agentsgym.envs.rows import EnvPool, TaskRow, check_row, task_dataset
+from agentsgym.envs.rows import EnvPool, TaskRow, check_row, check_rows, task_dataset
 from agentsgym.types import AllowImports
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "TaskRow",
     "UnknownEnvironment",
     "check_row",
+    "check_rows",
     "find",
     "make",
     "register",

@@ -1,12 +1,14 @@
 """MultistepEnv: what an author overrides, and how it is played."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, Key, resolve
+from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, shown
 from agentsgym.envs.episode import play_episode
 from agentsgym.envs.placement import place
+from agentsgym.envs.seat import Seat, take_seat
 from agentsgym.envs.session import Session
 from agentsgym.tokens import Transcript, codec_for
 from agentsgym.types import Agent, Episode, RolloutBatch, Tokenizer
@@ -38,6 +40,8 @@ class MultistepEnv:
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
+        if not isinstance(env_config, Mapping | None):
+            raise ConfigError(f"{self.name}: env_config must be a dict, got {shown(env_config)}")
         self.tokenizer = tokenizer
         self.env_config: dict[str, Any] = dict(env_config or {})
         self.config: Mapping[str, Any] = MappingProxyType(
@@ -102,6 +106,29 @@ class MultistepEnv:
         """Expected reward of the best known play on this task; None where it is not known."""
         return None
 
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """What is wrong with a task in words, or None; asked about every row before training, so
+        it must be quick."""
+        return None
+
+    def admissible_actions(self, state: Any) -> Sequence[str] | None:
+        """Actions that make sense in a state; None where the environment does not list them."""
+        return None
+
+    def optimal_agent(self) -> Agent | None:
+        """The best known player; None where there is none."""
+        return None
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent | None:
+        """Whom a warm start imitates; None: a player at random among `admissible_actions`."""
+        return None
+
+    @property
+    def needs(self) -> str | None:
+        """What this object has beyond its configuration ("an answerer of its own"), so that rows
+        cannot make another like it and must be played by this one; None for nothing."""
+        return None
+
     # -- names and configuration ----------------------------------------------------------------
 
     @property
@@ -117,6 +144,20 @@ class MultistepEnv:
         from agentsgym.envs.registry import registered_name
 
         return registered_name(type(self)) or f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @property
+    def row_config(self) -> dict[str, Any]:
+        """The `env_config` of this object's dataset rows."""
+        return self.env_config | ({NEEDS: self.needs} if self.needs else {})
+
+    def with_tokenizer(self, tokenizer: Tokenizer | None) -> Self:
+        """This environment over another tokenizer, with sessions of its own; all else that the
+        object holds is shared."""
+        other = copy.copy(self)
+        other.tokenizer = tokenizer
+        other.codec = codec_for(tokenizer) if tokenizer is not None else None
+        other.active_states, other._open_sessions = {}, {}
+        return other
 
     @classmethod
     def all_config_keys(cls) -> dict[str, Key]:
@@ -173,8 +214,11 @@ class MultistepEnv:
             session_id, {}, Transcript(self.codec)
         )
         first_row = len(session.transcript.rows)
-        episode = drive(play_episode(self, session), agent, session)
+        episode = drive(play_episode(self, session), take_seat(agent, self, session), session)
         return self._episode_dict(session, episode, first_row)
+
+    def _seat(self, session: Session) -> Seat:
+        return Seat(self, session, holder=self)
 
     def _episode_dict(self, session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
         rows = session.transcript.rows[first_row:] or session.transcript.rows[-1:]

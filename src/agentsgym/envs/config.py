@@ -1,8 +1,22 @@
 """What an environment's `env_config` may hold, and the errors for what it may not."""
 
+import math
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+NEEDS = "needs"
+"""Key that marks the `env_config` of rows which only one object can play (`MultistepEnv.needs`)."""
+
+NONE_HINT = (
+    " (a dataset whose columns are Arrow structs fills the keys of other rows with None: make "
+    "the columns datasets.Json(), as agentsgym.task_dataset does)"
+)
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 200
+_shown.maxlist = _shown.maxdict = _shown.maxtuple = 20
 
 
 class ConfigError(ValueError):
@@ -13,9 +27,9 @@ class ConfigError(ValueError):
 class Key:
     """One key of an `env_config`.
 
-    `kind` is the accepted type (a bool is no int here, an int is a float); `choices` lists the
-    only allowed values; `minimum` bounds numbers from below; `check` returns what is wrong with
-    a value, or None. A key whose default is None accepts None.
+    `kind` is the accepted type (a bool is no int here, an int is a float, NaN and infinities are
+    nothing); `choices` lists the only allowed values; `minimum` bounds numbers from below; `check`
+    returns what is wrong with a value, or None. A key whose default is None accepts None.
     """
 
     kind: type | tuple[type, ...]
@@ -30,11 +44,13 @@ class Key:
         if value is None and self.default is None:
             return None
         if not self._fits(value):
-            return f"must be {self._kind_name()}, got {value!r}"
+            return f"must be {self._kind_name()}, got {shown(value)}"
+        if isinstance(value, float | int) and not _is_finite(value):
+            return f"must be a finite number, got {shown(value)}"
         if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(map(repr, self.choices))}, got {value!r}"
+            return f"must be one of {', '.join(map(repr, self.choices))}, got {shown(value)}"
         if self.minimum is not None and value < self.minimum:
-            return f"must be at least {self.minimum}, got {value!r}"
+            return f"must be at least {self.minimum}, got {shown(value)}"
         return self.check(value) if self.check else None
 
     def _kinds(self) -> tuple[type, ...]:
@@ -48,6 +64,18 @@ class Key:
 
     def _kind_name(self) -> str:
         return " or ".join(kind.__name__ for kind in self._kinds())
+
+
+def shown(value: Any) -> str:
+    """A value in a message: its repr, cut where it is long or deep."""
+    return _shown.repr(value)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 COMMON_KEYS: dict[str, Key] = {
@@ -88,20 +116,32 @@ def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) ->
 
     Raises ConfigError naming the environment, the key, the value, and what is allowed.
     """
-    unknown = sorted(set(given) - set(keys))
-    if unknown:
-        allowed = ", ".join(sorted(keys))
-        raise ConfigError(
-            f"{env_name}: unknown env_config key {unknown[0]!r}; allowed keys are {allowed}"
-        )
+    _refuse_unknown(env_name, keys, given)
     values = {name: given.get(name, key.default) for name, key in keys.items()}
     for name, key in keys.items():
         problem = key.problem(values[name])
         if problem:
-            raise ConfigError(f"{env_name}: env_config[{name!r}] {problem}")
+            hint = NONE_HINT if values[name] is None else ""
+            raise ConfigError(f"{env_name}: env_config[{name!r}] {problem}{hint}")
     if values["free_shots"] >= values["episodes_per_trial"]:
         raise ConfigError(
             f"{env_name}: env_config['free_shots'] must be less than episodes_per_trial "
             f"({values['episodes_per_trial']}), got {values['free_shots']}"
         )
     return values
+
+
+def _refuse_unknown(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> None:
+    if NEEDS in given and NEEDS not in keys:
+        raise ConfigError(
+            f"{env_name}: these tasks are played by one object alone, for it has "
+            f"{shown(given[NEEDS])}, which a row cannot carry: hand that object over with "
+            "envs=[env] (GRPOEnvTrainer, evaluate, EnvPool)"
+        )
+    unknown = sorted((name for name in given if name not in keys), key=str)
+    if unknown:
+        hint = NONE_HINT if given[unknown[0]] is None else ""
+        raise ConfigError(
+            f"{env_name}: unknown env_config key {shown(unknown[0])}; allowed keys are "
+            f"{', '.join(sorted(keys))}{hint}"
+        )

@@ -4,39 +4,52 @@ import random
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.open_sessions import session_of
-from agentsgym.types import Message
+from agentsgym.envs.seat import Seat
+from agentsgym.types import Agent, Message
 
-_METHOD = "admissible_actions"  # of some environments, not of the base class
+NOTHING_LEFT = "Nothing to note."
 
 
 class RandomAgent:
     """Says one of `env.admissible_actions(state)`, each as likely as the others.
 
     What a warm start imitates where nobody is there who plays well: a model then knows the form of
-    a move and explores all of them. It finds the running session that a conversation belongs to
-    among the environments of this process that are of `env`'s class.
+    a move and explores all of them.
 
     Args:
-        env: an environment that has the method `admissible_actions`, and announces itself (see
-            `agentsgym.envs.open_sessions`) where others of its class are to be played too.
+        env: an environment that defines `admissible_actions`; others like it are played too.
         seed: of the choices.
     """
 
     def __init__(self, env: MultistepEnv, *, seed: int = 0) -> None:
-        if not hasattr(env, _METHOD):
+        if not self.can_play(env):
             raise TypeError(f"{env.name} has no method admissible_actions(state)")
-        self._env = env
         self._rng = random.Random(seed)
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """One of the session's admissible actions.
+    @staticmethod
+    def can_play(env: MultistepEnv) -> bool:
+        """Whether the environment lists its actions."""
+        return type(env).admissible_actions is not MultistepEnv.admissible_actions
 
-        Raises LookupError for a conversation that belongs to no running session, and ValueError
-        where nothing is admissible.
-        """
-        env, session = session_of(messages, type(self._env), (self._env,))
-        actions: list[str] = getattr(env, _METHOD)(env.active_states[session.session_id])
-        if not actions:
-            raise ValueError(f"{env.name}: nothing is admissible in {session.session_id}")
-        return self._rng.choice(actions), None
+    def seated(self, seat: Seat) -> Agent:
+        """The player of one session."""
+        return _Seated(seat, self._rng)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """Raises LookupError: the conversation alone does not say what is admissible."""
+        raise LookupError("a RandomAgent needs a seat in a session: play it with run_trial")
+
+
+class _Seated:
+    def __init__(self, seat: Seat, rng: random.Random) -> None:
+        self._seat = seat
+        self._rng = rng
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """One of the admissible actions. Raises ValueError where nothing is admissible."""
+        actions = self._seat.admissible_actions()
+        if actions:
+            return self._rng.choice(actions), None
+        if self._seat.episode_is_over:
+            return NOTHING_LEFT, None  # a reflection is asked for
+        raise ValueError(f"{self._seat.env.name}: nothing is admissible")

@@ -43,6 +43,14 @@ def registered_name(env_class: type[MultistepEnv]) -> str | None:
     return next((name for name, known in _PATHS.items() if known == path), None)
 
 
+def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
+    """Whether a registered name, an alias or a dotted path means this class; imports nothing."""
+    if name_or_path == f"{env_class.__module__}.{env_class.__qualname__}":
+        return True
+    name = registered_name(env_class)
+    return name is not None and name in (name_or_path, _alias(name_or_path))
+
+
 def find(name_or_path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
     """The class behind a registered name or a dotted path.
 

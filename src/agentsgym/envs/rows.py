@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.registry import make
+from agentsgym.envs.config import NEEDS, ConfigError, shown
+from agentsgym.envs.registry import make, names_class
 from agentsgym.types import AllowImports, Tokenizer
 
 if TYPE_CHECKING:
@@ -20,23 +21,72 @@ class TaskRow(TypedDict):
     task_data: dict[str, Any]
 
 
-_KINDS = {"env_class_path": str, "env_config": Mapping, "task_data": Mapping}
+_COLUMNS = ("env_class_path", "env_config", "task_data")
+_JSON_HINT = "; a dict as JSON text comes of a text column: make it datasets.Json()"
 
 
 def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
     """The row as a TaskRow. Raises ValueError with the row's number and what is wrong with it."""
-    for key, kind in _KINDS.items():
-        if key not in row:
-            raise ValueError(f"row {number} has no {key!r}; it has {sorted(row)}")
-        if not isinstance(row[key], kind):
-            raise ValueError(
-                f"row {number}: {key!r} must be {kind.__name__}, got {type(row[key]).__name__}"
-            )
+    problem = _row_problem(row)
+    if problem is not None:
+        raise ValueError(f"row {number}: {problem}")
     return {
         "env_class_path": row["env_class_path"],
         "env_config": dict(row["env_config"]),
         "task_data": dict(row["task_data"]),
     }
+
+
+def check_rows(rows: Any, envs: "EnvPool") -> list[str]:
+    """What is wrong with a map-style dataset's rows, a sentence each that begins with the number
+    of the row (the first of all that have it); empty where nothing is.
+
+    Every (class path, config) that occurs is made once, in `envs`, and asked about its tasks with
+    `check_task`. Nothing is played.
+    """
+    found: dict[str, list[int]] = {}
+    listed = rows if hasattr(rows, "__iter__") else (rows[n] for n in range(len(rows)))
+    for number, row in enumerate(listed):
+        problem = _problem(row, envs)
+        if problem is not None:
+            found.setdefault(problem, []).append(number)
+    return [
+        f"row {numbers[0]}{f' (and {len(numbers) - 1} more)' * (len(numbers) > 1)}: {problem}"
+        for problem, numbers in found.items()
+    ]
+
+
+def _problem(row: Any, envs: "EnvPool") -> str | None:
+    problem = _row_problem(row)
+    if problem is not None:
+        return problem
+    try:
+        env = envs.get(row)
+    except Exception as error:  # an environment of the user's may raise anything
+        return f"{row['env_class_path']} cannot be made: {_said(error)}"
+    try:
+        problem = env.check_task(row["task_data"])
+    except Exception as error:
+        problem = _said(error)
+    return None if problem is None else f"{env.name}: {problem}"
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _row_problem(row: Any) -> str | None:
+    if not isinstance(row, Mapping):
+        return f"a row is a dict with {', '.join(_COLUMNS)}; got {shown(row)}"
+    for key in _COLUMNS:
+        if key not in row:
+            return f"{key!r} is missing; it has {sorted(map(str, row))}"
+        kind, value = str if key == "env_class_path" else Mapping, row[key]
+        if not isinstance(value, kind):
+            name = "a name or dotted path" if kind is str else "a dict"
+            hint = _JSON_HINT if isinstance(value, str) else ""
+            return f"{key!r} must be {name}, got {shown(value)}{hint}"
+    return None
 
 
 def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Dataset":
@@ -50,7 +100,7 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
     task_list = [dict(task) for task in tasks]
     columns = {
         "env_class_path": [env.class_path] * len(task_list),
-        "env_config": [env.env_config] * len(task_list),
+        "env_config": [env.row_config] * len(task_list),
         "task_data": task_list,
     }
     features = Features(
@@ -62,14 +112,20 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
 class EnvPool:
     """One environment object per class and config, made when a row first names it.
 
-    `template_options` are further arguments of the tokenizer's chat template, for instance
-    `{"enable_thinking": False}`.
+    Args:
+        tokenizer: of the environments; None for play by text.
+        allow_imports: which dotted paths rows may name (`agentsgym.envs.find`).
+        envs: objects that play the rows of their class and config, instead of ones made here;
+            over `tokenizer` where that is another than theirs (`MultistepEnv.with_tokenizer`).
+        template_options: further arguments of the tokenizer's chat template, for instance
+            `{"enable_thinking": False}`.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer | None = None,
         allow_imports: AllowImports = False,
+        envs: Iterable[MultistepEnv] = (),
         *,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -77,17 +133,74 @@ class EnvPool:
         self._allow_imports = allow_imports
         self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
+        self._given = [self._over_tokenizer(env) for env in envs]
+        for number, env in enumerate(self._given):
+            if any(_alike(env, other) for other in self._given[:number]):
+                raise ValueError(f"envs holds two {env.name} with the same env_config")
+
+    @property
+    def names(self) -> set[str]:
+        """Class paths of the environments that rows named so far."""
+        return {env.class_path for env in self._envs.values()}
 
     def get(self, row: Mapping[str, Any]) -> MultistepEnv:
         """The environment of a row. Raises UnknownEnvironment or ConfigError."""
-        config = row["env_config"]
-        key = (row["env_class_path"], json.dumps(config, sort_keys=True, default=repr))
+        path, config = row["env_class_path"], row["env_config"]
+        key = (path, config_key(path, config))
         if key not in self._envs:
-            self._envs[key] = make(
-                row["env_class_path"],
+            given = next((env for env in self._given if _plays(env, path, config)), None)
+            self._envs[key] = given or make(
+                path,
                 self._tokenizer,
                 config,
                 allow_imports=self._allow_imports,
                 template_options=self._template_options,
             )
         return self._envs[key]
+
+    def _over_tokenizer(self, env: MultistepEnv) -> MultistepEnv:
+        if not isinstance(env, MultistepEnv):
+            raise TypeError(f"envs holds environment objects, got {shown(env)}")
+        options = self._template_options
+        if self._tokenizer is None or (env.tokenizer is self._tokenizer and not options):
+            return env
+        env = env.with_tokenizer(self._tokenizer)
+        if options:
+            env.set_template_options(options)
+        return env
+
+
+def pool_of(
+    envs: EnvPool | Iterable[MultistepEnv] | None,
+    tokenizer: Tokenizer | None,
+    allow_imports: AllowImports,
+) -> EnvPool:
+    """The pool that was given, or a new one, with the environment objects that were given."""
+    if isinstance(envs, EnvPool):
+        return envs
+    return EnvPool(tokenizer, allow_imports, envs or ())
+
+
+def config_key(path: str, config: Mapping[str, Any]) -> str:
+    """A text that is equal for equal configs. Raises ConfigError for what is no plain data."""
+    try:
+        return json.dumps(config, sort_keys=True, default=repr)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: env_config must hold plain values under names (text, numbers, lists, "
+            f"dicts), got {shown(config)}: {error}"
+        ) from None
+
+
+def _plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
+    """Whether rows of this class path and config are the object's."""
+    plain = {name: value for name, value in config.items() if name != NEEDS}
+    return (
+        config.get(NEEDS) in (None, env.needs)
+        and config_key(path, plain) == config_key(path, env.env_config)
+        and names_class(path, type(env))
+    )
+
+
+def _alike(one: MultistepEnv, other: MultistepEnv) -> bool:
+    return type(one) is type(other) and _plays(one, other.class_path, other.env_config)

@@ -17,6 +17,8 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError
+from agentsgym.envs.seat import Seat
+from agentsgym.envs.session import Session
 from agentsgym.rollout.workers import Worker, WorkerLost, least_busy, started_workers
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "_open_sessions"})
@@ -142,6 +144,12 @@ class RemoteEnv(MultistepEnv):
 
     def _format_reflection(self, state: RemoteState, reward: float) -> Any:
         return self._ask(state, "_format_reflection", reward)
+
+    def _seat(self, session: Session) -> Seat:
+        return Seat(self._env, session, holder=self)
+
+    def admissible_actions(self, state: RemoteState) -> Any:
+        return self._ask(state, "admissible_actions")
 
     def _format_memory(self, reflection: str) -> str:
         return self._env._format_memory(reflection)

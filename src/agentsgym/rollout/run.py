@@ -8,6 +8,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.episode import reflect
 from agentsgym.envs.rows import EnvPool, check_row
+from agentsgym.envs.seat import take_seat
 from agentsgym.envs.trial import Trial, TrialSpec, session_seed
 from agentsgym.rollout.drive import drive, is_engine_agent
 from agentsgym.rollout.remote import hosted
@@ -118,7 +119,8 @@ def _play_alone(env: MultistepEnv, spec: TrialSpec, agent: Agent) -> Rollout:
             trial.begin_episode(episode)
             trial.keep_record(env._run_complete_episode(spec.session_id, agent))
             if trial.reflects_after(episode):
-                trial.keep_reflection(drive(reflect(env, trial.session), agent, trial.session))
+                seated = take_seat(agent, env, trial.session)
+                trial.keep_reflection(drive(reflect(env, trial.session), seated, trial.session))
     except Exception:
         trial.fail(traceback.format_exc())
     finally:

@@ -30,9 +30,9 @@ def candidates(env: MultistepEnv, request: ActionRequest) -> list[str]:
     What its `admissible_actions(state)` lists, where it has that method; else whatever the first
     and the last message show in brackets, in lists, or after "one of", and a few stock phrases.
     """
-    listing = getattr(env, "admissible_actions", None)
-    if listing is not None:
-        return list(listing(env.active_states[request.session_id]))
+    listed = env.admissible_actions(env.active_states[request.session_id])
+    if listed is not None:
+        return list(listed)
     return harvest([message["content"] for message in request.messages])
 
 

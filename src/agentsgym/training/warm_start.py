@@ -95,9 +95,8 @@ def warm_start(
 ) -> WarmStartResult:
     """Build a tiny model and its tokenizer from games that `agent` plays.
 
-    Works for any environment that is constructed as `type(env)(tokenizer, env_config)` and any
-    agent with `get_action`. `tasks` (default: the environment's training tasks) are played in
-    random order, again and again. Equal arguments on one machine give equal weights, if the
+    `tasks` (default: the environment's training tasks) are played in random order, again and
+    again. Equal arguments on one machine give equal weights, if the
     agent's answers depend on its own seed alone; the number of torch threads counts as an
     argument. Raises ValueError without tasks, RuntimeError where a game fails.
     """
@@ -114,7 +113,7 @@ def warm_start(
         max_token_length=config.max_token_length,
     )
     model = build_model(tokenizer, config.model, seed)
-    games.env = type(env)(tokenizer, env.env_config)
+    games.env = env.with_tokenizer(tokenizer)
     losses = imitate(model, games.endless(tokenizer, config), config, progress)
     figures = {
         "games": float(config.steps * config.batch_size),

@@ -24,7 +24,7 @@ def steps_of(batch):
 
 def test_expert_games_have_the_masks_of_the_specification(tasks, chat_tokenizer):
     env = agentsgym.make("ALFWorld", chat_tokenizer)
-    batch = env.run_trial(list(tasks.values()), ExpertAgent(env))
+    batch = env.run_trial(list(tasks.values()), ExpertAgent())
     for p, task in enumerate(tasks.values()):
         plan = env.expert_plan(task)
         ids, mask = batch["completion_ids"][p], batch["action_mask"][p]

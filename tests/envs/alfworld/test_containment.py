@@ -13,14 +13,14 @@ from agentsgym.rollout.workers import workers
 
 
 def transcripts(env, tasks):
-    return env.run_trial(tasks, ExpertAgent(env))["final_completion_messages"]
+    return env.run_trial(tasks, ExpertAgent())["final_completion_messages"]
 
 
 def test_argv_stdout_and_environment_are_back(task, monkeypatch, capsys):
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
     argv, stdout = sys.argv, sys.stdout
     env = agentsgym.make("ALFWorld", None, {"workers": 0})
-    env.run_trial([task], ExpertAgent(env))
+    env.run_trial([task], ExpertAgent())
     assert sys.argv is argv
     assert sys.stdout is stdout
     assert "ALFWORLD_DATA" not in os.environ
@@ -69,7 +69,7 @@ def test_a_script_without_a_guard(task, tmp_path):
         "import agentsgym\n"
         "from agentsgym.envs.alfworld import ExpertAgent\n"
         "env = agentsgym.make('ALFWorld')\n"
-        f"batch = env.run_trial([{dict(task)!r}] * 2, ExpertAgent(env))\n"
+        f"batch = env.run_trial([{dict(task)!r}] * 2, ExpertAgent())\n"
         "print(batch['final_rewards'], sys.argv[1:], 'textworld' in sys.modules)\n"
     )
     done = subprocess.run(

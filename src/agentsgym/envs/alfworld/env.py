@@ -15,7 +15,6 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Agent, Tokenizer
 
@@ -98,7 +97,6 @@ class ALFWorldEnv(MultistepEnv):
         ensure("fast_downward", "alfworld")
         if self.config["dense_reward"]:
             self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
-        announce(self)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -237,13 +235,13 @@ class ALFWorldEnv(MultistepEnv):
         """The expert as an agent."""
         from agentsgym.envs.alfworld.expert import ExpertAgent
 
-        return ExpertAgent(self)
+        return ExpertAgent()
 
     def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
         """The expert, who with probability `detours` does something else at a step."""
         from agentsgym.envs.alfworld.expert import ExpertAgent
 
-        return ExpertAgent(self, detours=detours, seed=seed)
+        return ExpertAgent(detours=detours, seed=seed)
 
     def reference_steps(self, task_data: Mapping[str, Any]) -> int:
         """Number of commands of the expert's play, for regret in steps."""

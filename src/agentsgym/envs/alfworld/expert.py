@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.alfworld.env import ALFWorldEnv
-from agentsgym.envs.open_sessions import session_of
-from agentsgym.types import Message
+from agentsgym.envs.seat import Seat
+from agentsgym.types import Agent, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +21,44 @@ class _Course:
 class ExpertAgent:
     """Plays the planner's commands.
 
-    A conversation does not tell which game it is, so the expert finds the running session that it
-    belongs to among the environments of this process. Where others gave commands before, or it
-    made a detour itself, it plans anew from there.
+    Where others gave commands before, or it made a detour itself, it plans anew from there.
 
     Args:
-        envs: where to look for sessions first; all ALFWorld environments otherwise.
         detours: probability at each step of a random admissible command instead of the plan's.
         seed: of the detours.
     """
 
-    def __init__(self, *envs: ALFWorldEnv, detours: float = 0.0, seed: int = 0) -> None:
-        self._envs = envs
+    def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
         self._detours = detours
         self._rng = random.Random(seed)
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The planner's next command ("look" where it has none left).
+    def seated(self, seat: Seat) -> Agent:
+        """The player of one game."""
+        return _Seated(seat, self._detours, self._rng)
 
-        Raises LookupError for a conversation that belongs to no running ALFWorld session.
-        """
-        env, session = session_of(messages, ALFWorldEnv, self._envs)
-        said = tuple(step.action for step in session.steps)
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """Raises LookupError: the conversation alone does not say which game it is."""
+        raise LookupError("an ExpertAgent needs a seat in a session: play it with run_trial")
+
+
+class _Seated:
+    def __init__(self, seat: Seat, detours: float, rng: random.Random) -> None:
+        if not isinstance(seat.env, ALFWorldEnv):
+            raise TypeError(f"an ExpertAgent plays ALFWorld, not {seat.env.name}")
+        self._env = seat.env
+        self._seat = seat
+        self._detours = detours
+        self._rng = rng
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The planner's next command ("look" where it has none left)."""
+        env, task_data, said = self._env, self._seat.task_data, self._seat.said
         if self._detours and self._rng.random() < self._detours:
-            commands = _game(env, session.task_data, said).view.commands
+            commands = _game(env, task_data, said).view.commands
             return env.spoken(self._rng.choice(commands)), None
         course = agent_state
         if not isinstance(course, _Course) or course.said != said:
-            course = _Course(said, _plan(env, session.task_data, said))
+            course = _Course(said, _plan(env, task_data, said))
         action = env.spoken(course.ahead[0] if course.ahead else "look")
         return action, _Course((*said, action), course.ahead[1:])
 

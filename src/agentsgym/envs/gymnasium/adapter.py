@@ -13,7 +13,6 @@ from agentsgym.envs.config import Key
 from agentsgym.envs.extras import require
 from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.gymnasium.words import action_word
-from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Tokenizer
 
@@ -71,7 +70,6 @@ class GymnasiumEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         require("gymnasium", "gymnasium")
-        announce(self)
         self._best_plays: dict[Hashable, BestPlay] = {}
         self._split: Split | None = None
 

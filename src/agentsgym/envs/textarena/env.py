@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.extras import require
-from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
@@ -41,7 +40,6 @@ class TextArenaEnv(MultistepEnv):
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        announce(self)
         package = require("textarena", "textarena")
         self._draws = self.game.draws or _version() != TESTED_VERSION
         self._env_id, defaults = self._variant(package)

@@ -9,7 +9,6 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.open_sessions import announce
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
@@ -76,7 +75,6 @@ class TextWorldEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         ensure("textworld", "textworld")
-        announce(self)
         if self.config["reward"] == "progress":
             self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
         try:
@@ -191,9 +189,9 @@ class TextWorldEnv(MultistepEnv):
         """Who plays the walkthrough."""
         from agentsgym.envs.textworld.walkthrough import WalkthroughAgent
 
-        return WalkthroughAgent(self)
+        return WalkthroughAgent()
 
-    def teacher_agent(self) -> Agent:
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
         """Who plays the walkthrough."""
         return self.optimal_agent()
 

@@ -2,30 +2,34 @@
 
 from typing import Any
 
-from agentsgym.envs.open_sessions import session_of
+from agentsgym.envs.seat import Seat
 from agentsgym.envs.textworld.env import TextWorldEnv
-from agentsgym.types import Message
+from agentsgym.types import Agent, Message
 
 
 class WalkthroughAgent:
     """Says the walkthrough's commands in order, "look" for ever after.
 
-    It finds the running session that a conversation belongs to among the environments of this
-    process, and goes by the number of commands said: it cannot take over another's game.
-
-    Args:
-        envs: where to look for sessions first; all TextWorld environments otherwise.
+    It goes by the number of commands said: it cannot take over another's game.
     """
 
-    def __init__(self, *envs: TextWorldEnv) -> None:
-        self._envs = envs
+    def seated(self, seat: Seat) -> Agent:
+        """The player of one game."""
+        return _Seated(seat)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The walkthrough's next command.
+        """Raises LookupError: the conversation alone does not say which game it is."""
+        raise LookupError("a WalkthroughAgent needs a seat in a session: play it with run_trial")
 
-        Raises LookupError for a conversation that belongs to no running TextWorld session.
-        """
-        env, session = session_of(messages, TextWorldEnv, self._envs)
-        commands = env.walkthrough(session.task_data)
-        said = len(session.steps)
-        return (commands[said] if said < len(commands) else "look"), None
+
+class _Seated:
+    def __init__(self, seat: Seat) -> None:
+        if not isinstance(seat.env, TextWorldEnv):
+            raise TypeError(f"a WalkthroughAgent plays TextWorld, not {seat.env.name}")
+        self._seat = seat
+        self._commands = seat.env.walkthrough(seat.task_data)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The walkthrough's next command."""
+        said = len(self._seat.said)
+        return (self._commands[said] if said < len(self._commands) else "look"), None

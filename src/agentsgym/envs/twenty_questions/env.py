@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
+from agentsgym.envs.config import ConfigError, Key, shown
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
 from agentsgym.envs.twenty_questions.normalise import matches
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
-from agentsgym.types import Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 MAX_ACTION_CHARACTERS = 2000
 _GUESS = re.compile(r"\[([^\[\]]*)\]")
@@ -89,6 +89,11 @@ class TwentyQuestionsEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         self.hardcore: bool = self.config["hardcore"]
+        if self.hardcore and "table" in self.env_config:
+            raise ConfigError(
+                f"{self.name}: env_config['hardcore'] has a table of its own, so it goes without "
+                f"'table', got {self.env_config['table']!r}"
+            )
         self.table: KnowledgeTable = load_table(
             "hardcore" if self.hardcore else self.config["table"]
         )
@@ -99,10 +104,11 @@ class TwentyQuestionsEnv(MultistepEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
-        solution = task_data.get("solution")
-        if not isinstance(solution, str) or not solution.strip():
-            raise ValueError(f"task_data needs a 'solution' (a word), got {task_data!r}")
-        hints = self.hints(solution, int(task_data.get("seed", 0)))
+        problem = self.check_task(task_data)
+        if problem is not None:
+            raise ValueError(problem)
+        solution = task_data["solution"]
+        hints = self.hints(solution, task_data.get("seed", 0))
         possible = list(range(len(self.table.secrets)))
         for key, value in hints:
             possible = self._still_possible(possible, key, value)
@@ -194,6 +200,21 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     # -- tasks ----------------------------------------------------------------------------------
 
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task is a `solution` and perhaps a `seed`."""
+        solution, seed = task_data.get("solution"), task_data.get("seed", 0)
+        if not isinstance(solution, str) or not solution.strip():
+            return f"task_data needs a 'solution' (a word), got {shown(task_data)}"
+        if not isinstance(seed, int):
+            return f"task_data['seed'] must be an int, got {shown(seed)}"
+        return None
+
+    @property
+    def needs(self) -> str | None:
+        """An answerer other than the table."""
+        answers = isinstance(self.answerer, TableAnswerer) and self.answerer.table is self.table
+        return None if answers else "an answerer of its own"
+
     @property
     def theme(self) -> str:
         """What the player is told about the secret."""
@@ -238,6 +259,18 @@ class TwentyQuestionsEnv(MultistepEnv):
         """The reference player over this environment's table."""
         self._best_play = self._best_play or BestPlay(self.table)
         return self._best_play
+
+    def optimal_agent(self) -> Agent:
+        """The reference player."""
+        from agentsgym.envs.twenty_questions.optimal import OptimalAgent
+
+        return OptimalAgent(self)
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """A crowd of careless players."""
+        from agentsgym.envs.twenty_questions.teacher import RandomTeacher
+
+        return RandomTeacher(self, seed)
 
     def attribute_for(self, phrase_or_question: str) -> Attribute | None:
         """The attribute with this phrase or canonical question."""
