@@ -140,3 +140,97 @@ def test_an_environment_without_tasks_is_refused_early(workplace):
     with pytest.raises(ConfigError, match="BareEnv defines no training tasks"):
         train_run(load_config("toy.yaml", {"env": "bare.BareEnv"}))
     assert not (workplace / "runs").exists()
+
+
+@pytest.fixture
+def stopped(config):
+    """`parts`, a run of 6 steps that was stopped when it had two checkpoints; what `whole`, which
+    was not stopped, came to."""
+    settings = {"train.save_steps": 2, "train.max_steps": 6}
+    whole = train_run(config(output_dir="whole", **settings))
+    train_run(config(output_dir="parts", **settings), progress=InterruptAt(4))
+    return whole
+
+
+def damage_it(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes({"empty": b"", "half": data[: len(data) // 2], "text": b"no"}[how])
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize(
+    ("file", "how"),
+    [
+        ("model.safetensors", "half"),
+        ("optimizer.pt", "half"),
+        ("trainer_state.json", "gone"),
+        ("rng_state.pth", "empty"),
+        ("config.json", "text"),
+        ("scheduler.pt", "gone"),
+    ],
+)
+def test_every_damaged_checkpoint_file_is_seen(tmp_path, tiny_llama, file, how):
+    from agentsgym.runs.checkpoints import damage
+
+    needed = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
+    tiny_llama.save_pretrained(tmp_path)
+    (tmp_path / "trainer_state.json").write_text("{}")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({"a": torch.randn(100)}, tmp_path / name)
+    assert damage(tmp_path, needed) is None
+    damage_it(tmp_path / file, how)
+    assert file in damage(tmp_path, needed)
+
+
+def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
+    run, progress = RunDirectory(Path("parts")), Notes()
+    (newest, path), (before, _) = run.all_checkpoints()
+    damage_it(path / "model.safetensors", "half")
+    shutil.rmtree(run.model)
+    damage_it(run.summary, "empty")
+    again = train_run(load_run(run.root), resume=True, progress=progress)
+    assert (again.status, again.steps) == ("finished", 6)
+    assert (again.before, again.after) == (stopped.before, stopped.after)
+    assert again.agent_tokens == stopped.agent_tokens and timeless("parts") == timeless("whole")
+    mine, theirs = weights("parts/model"), weights("whole/model")
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert any(f"{path} is damaged (model.safetensors" in line for line in progress.lines)
+    assert any("summary.json is no summary" in line for line in progress.lines)
+    assert f"going on from step {before}" in progress.lines
+    assert (run.checkpoints / f"damaged-checkpoint-{newest}").is_dir()
+
+
+def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
+    from agentsgym.report import RolloutWriter
+
+    written = RolloutWriter.__call__
+
+    def fails_at_two(self, rollouts, info):
+        if info["step"] == 2:
+            raise OSError(28, "No space left on device", "rollouts/x")
+        written(self, rollouts, info)
+
+    monkeypatch.setattr(RolloutWriter, "__call__", fails_at_two)
+    run = config(**{"train.save_steps": 1})
+    with pytest.raises(OSError, match="No space left") as caught:
+        train_run(run)
+    assert "train --resume runs/toy goes on" in caught.value.__notes__[0]
+    directory = RunDirectory(run.directory)
+    summary = read_summary(directory.summary)
+    assert summary.status == "failed" and "rollouts/x cannot be written: the disk is full" in (
+        summary.error
+    )
+    monkeypatch.setattr(RolloutWriter, "__call__", written)
+    again = train_run(load_run(directory.root), resume=True)
+    assert (again.status, again.error, again.steps) == ("finished", None, 4)
+    assert [line["step"] for line in read_metrics(directory.metrics)] == [1, 2, 3, 4]

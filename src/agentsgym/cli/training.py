@@ -64,8 +64,6 @@ def train(
     import_from_here()
     with usage_errors():
         config = _config(arguments or [], resume, from_scratch, output)
-        if not resume:
-            _move_aside(config.directory)
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":
@@ -105,19 +103,6 @@ def _run_dir(sources: list[str], output: Path | None) -> Path:
     return path
 
 
-def _move_aside(directory: Path) -> None:
-    """Keep an earlier run of the same name under a number."""
-    from agentsgym.report import RunDirectory
-
-    if not RunDirectory(directory).is_run():
-        return
-    number = 1
-    while (kept := directory.with_name(f"{directory.name}.{number}")).exists():
-        number += 1
-    directory.rename(kept)
-    out.print(f"The earlier run is now [bold]{escape(str(kept))}[/].")
-
-
 def _run(config: "RunConfig", resume: bool) -> "Summary":
     from agentsgym.cli.bars import Bars
 
@@ -127,7 +112,7 @@ def _run(config: "RunConfig", resume: bool) -> "Summary":
 
         try:
             with Bars() as bars:
-                return train_run(config, resume=resume, progress=bars)
+                return train_run(config, resume=resume, set_aside=True, progress=bars)
         except KeyboardInterrupt:
             hint = f"agentsgym train --resume {config.directory} goes on from its last checkpoint"
             raise fail(f"aborted; {hint}", INTERRUPTED) from None

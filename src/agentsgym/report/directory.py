@@ -68,12 +68,20 @@ class RunDirectory:
         ]
         yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2)))
 
-    def last_checkpoint(self) -> tuple[int, Path] | None:
-        """Step and path of the newest complete checkpoint, or None."""
+    def all_checkpoints(self) -> list[tuple[int, Path]]:
+        """Step and path of every checkpoint, whole or not, the newest first."""
         found = [
             (int(match[1]), path)
             for path in self.checkpoints.glob("checkpoint-*")
-            if (match := _CHECKPOINT.fullmatch(path.name))
-            and (path / "trainer_state.json").is_file()
+            if (match := _CHECKPOINT.fullmatch(path.name)) and path.is_dir()
         ]
-        return max(found, default=None)
+        return sorted(found, reverse=True)
+
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """Step and path of the newest checkpoint that was written to its end, or None."""
+        whole = (found for found in self.all_checkpoints() if _is_complete(found[1]))
+        return next(whole, None)
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    return (checkpoint / "trainer_state.json").is_file()  # it is written last

@@ -19,16 +19,16 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    _remove(part)
+    remove(part)
     try:
         yield part
         _flush(part)
         if part.is_dir():
-            _remove(path)  # a directory cannot be exchanged in one step
+            remove(path)  # a directory cannot be exchanged in one step
         os.replace(part, path)
     except BaseException:
         with suppress(OSError):
-            _remove(part)
+            remove(part)
         raise
 
 
@@ -46,7 +46,8 @@ def _flush(path: Path) -> None:
                 os.fsync(opened.fileno())
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Delete a file or directory, if there is one."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

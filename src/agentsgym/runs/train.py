@@ -8,11 +8,11 @@ import gc
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.envs import ConfigError
 from agentsgym.evaluation import default_cluster, evaluate, select
 from agentsgym.report import (
     Figures,
@@ -23,15 +23,20 @@ from agentsgym.report import (
     draw_curve,
     drop_rollouts_from,
     read_metrics,
-    read_summary,
 )
+from agentsgym.report.files import replacing, write_text
 from agentsgym.report.summary import Status
+from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.failures import one_sentence
+from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
 from agentsgym.runs.progress import Progress, Silent
+from agentsgym.runs.recall import new_summary, recalled_summary
 from agentsgym.runs.recording import Recorder
-from agentsgym.runs.settings import datasets_of, make_env, train_settings, versions
+from agentsgym.runs.settings import datasets_of, make_env, train_settings
 from agentsgym.types import SamplingParams
+from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.runs.stopping import StopRequest
@@ -39,41 +44,55 @@ if TYPE_CHECKING:
 
 
 def train_run(
-    config: RunConfig, *, resume: bool = False, progress: Progress | None = None
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    set_aside: bool = False,
+    progress: Progress | None = None,
 ) -> Summary:
     """Carry out a run and return its summary; `status` says whether it finished.
 
     With `resume`, go on from the last checkpoint in the run's directory: optimiser steps are
     those that an uninterrupted run would have made. Ctrl-C during training stops at the next
-    generation boundary with a checkpoint. Raises ConfigError or UnknownEnvironment before
-    anything heavy is done, ConfigError where the directory holds a run and `resume` is False.
+    generation boundary with a checkpoint. An earlier run in the directory gets another name if
+    `set_aside` says so, else it is an error. Raises ConfigError or UnknownEnvironment before
+    anything is written; RunInUse, a ConfigError, where another process writes to the directory.
+    What ends a training later is written to the summary (`status` "failed", `error`).
     """
-    if not resume and RunDirectory(config.directory).is_run():
-        raise ConfigError(f"{config.directory} holds a run already; resume it or choose another")
-    return TrainingRun(config, resume, progress or Silent()).carry_out()
+    run = TrainingRun(config, progress or Silent())
+    directory, note = config.directory, run.progress.note
+    lock = claim(directory, resume=resume, set_aside=set_aside, note=note)
+    try:
+        return run.carry_out(resume)
+    finally:
+        lock.release()
 
 
 class TrainingRun:
-    """The state of one run while it is carried out."""
+    """The state of one run while it is carried out. Making it checks its settings and touches no
+    file."""
 
-    def __init__(self, config: RunConfig, resume: bool, progress: Progress) -> None:
+    def __init__(self, config: RunConfig, progress: Progress) -> None:
+        self.progress = progress
         self._config = config
         self._directory = RunDirectory(config.directory)
-        self._progress = progress
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
         self._train_data, self._eval_data = datasets_of(self._env)
         self._eval_rows: list[dict[str, Any]] = list(self._eval_data)
-        self._checkpoint = self._directory.last_checkpoint() if resume else None
-        self._summary = self._open_summary(resume)
+        self._checkpoint: tuple[int, Path] | None = None
+        self._summary = new_summary(config)
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root)
 
-    def carry_out(self) -> Summary:
+    def carry_out(self, resume: bool) -> Summary:
         """All phases."""
         import torch
         from transformers import set_seed
 
+        if resume:
+            self._checkpoint = last_whole(self._directory, self.progress.note)
+            self._summary = recalled_summary(self._config, self.progress.note)
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
         self._summary.threads = torch.get_num_threads()
@@ -81,13 +100,24 @@ class TrainingRun:
         self._start_directory()
         try:
             self._phases()
-        except KeyboardInterrupt:
-            self._summary.status = "interrupted"
+        except BaseException as error:
+            self._note_end(error)
             raise
         finally:
             gc.unfreeze()
-            self._summary.write(self._directory.summary)
+        self._summary.write(self._directory.summary)
         return self._summary
+
+    def _note_end(self, error: BaseException) -> None:
+        """Leave in the summary what ended the run, where that can still be written."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self._summary.status = "interrupted" if interrupted else "failed"
+        self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
+        error.add_note(
+            f"agentsgym train --resume {self._directory.root} goes on from the last checkpoint"
+        )
+        with suppress(OSError):
+            self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
         trained = self._is_trained()
@@ -96,7 +126,7 @@ class TrainingRun:
         # What is loaded by now stays. Were it not set aside, Python would search it for garbage
         # again and again, a twentieth of a tiny model's run.
         gc.freeze()
-        if self._summary.before is None:
+        if self._summary.before is None and self._checkpoint is None:
             with self._phase("before", self._episodes()):
                 self._summary.before = self._evaluate(trainer, "before")
         if not trained:
@@ -111,22 +141,6 @@ class TrainingRun:
 
     # -- beginning and going on -----------------------------------------------------------------
 
-    def _open_summary(self, resume: bool) -> Summary:
-        config = self._config
-        fresh = Summary(
-            name=config.name,
-            seed=config.seed,
-            env=config.env,
-            env_config=config.env_config,
-            model=config.model,
-            versions=versions(),
-        )
-        if not resume or not self._directory.summary.is_file():
-            return fresh
-        old = read_summary(self._directory.summary)
-        kept = ("stop_reason", "model_figures", "before", "steps", "phases", "seconds")
-        return fresh.model_copy(update={name: getattr(old, name) for name in kept})
-
     def _is_trained(self) -> bool:
         """Whether RL is over already, so that a resumed run only has to evaluate."""
         if not self._directory.model.is_dir():
@@ -135,13 +149,12 @@ class TrainingRun:
         if reason == "max_steps":
             return self._summary.steps >= int(self._settings.max_steps)
         if reason == "max_seconds":
-            return self._summary.phases["rl"] >= (self._config.max_seconds or math.inf)
+            return self._summary.phases.get("rl", 0.0) >= (self._config.max_seconds or math.inf)
         return reason != "interrupted"
 
     def _start_directory(self) -> None:
         """Write the configuration, and drop what a resumed run will do again."""
-        self._directory.root.mkdir(parents=True, exist_ok=True)
-        self._directory.config.write_text(self._config.to_yaml(), encoding="utf-8")
+        write_text(self._directory.config, self._config.to_yaml())
         if not self._is_trained():
             self._rewind(self._checkpoint[0] if self._checkpoint else 0)
         self._summary.write(self._directory.summary)
@@ -161,15 +174,15 @@ class TrainingRun:
         if trained:
             return load_pretrained(self._directory.model)
         if self._checkpoint is not None:
-            self._progress.note(f"going on from step {self._checkpoint[0]}")
+            self.progress.note(f"going on from step {self._checkpoint[0]}")
             return load_pretrained(self._checkpoint[1])
-        policy = load_policy(self._config, self._progress)
+        policy = load_policy(self._config, self.progress)
         figures = dict(policy.figures)
         if self._config.model == "tiny" or self._config.model.startswith("builtin:"):
             found = understanding(policy, self._env)
             figures |= found
             if found:
-                self._progress.note(
+                self.progress.note(
                     "before RL the model puts {consistent_mass:.0%} of its guesses on words that "
                     "agree with the answers; guessing blindly it would be {chance_mass:.0%}".format(
                         **found
@@ -204,12 +217,8 @@ class TrainingRun:
         return self._eval_data.select(rows)
 
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
-        from agentsgym.generation.embedded import EmbeddedEngine
-
         settings, chosen = self._settings, self._config.eval
-        engine = trainer.player.engine
-        assert isinstance(engine, EmbeddedEngine)
-        engine.reset()
+        trainer.player.refresh(self._summary.steps)
         sampling = SamplingParams(
             settings.max_action_tokens,
             chosen.temperature,
@@ -217,7 +226,7 @@ class TrainingRun:
         )
         played = evaluate(
             self._eval_rows,
-            DirectOutputAgent(engine, sampling),
+            DirectOutputAgent(trainer.player.engine, sampling),
             episodes=chosen.episodes,
             rollouts_per_task=chosen.rollouts_per_task,
             seed=chosen.seed,
@@ -228,13 +237,13 @@ class TrainingRun:
         if played.evaluation.failures == played.evaluation.episodes:
             raise RuntimeError(f"every rollout failed; the first:\n{played.rollouts[0].error}")
         if played.evaluation.failures:
-            self._progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
+            self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return Figures.of(played.evaluation)
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
         from agentsgym.runs.stopping import GracefulStop, StopRequest, TimeBudget, ctrl_c_asks
 
-        used, request = self._summary.phases["rl"], StopRequest()
+        used, request = self._summary.phases.get("rl", 0.0), StopRequest()
         share = None
         if self._config.max_seconds is not None:
             budget = TimeBudget(
@@ -245,13 +254,11 @@ class TrainingRun:
             )
             trainer.add_callback(budget)
             share = budget.share_used
-        recorder = Recorder(
-            self._metrics, self._writer, self._progress, used=used, time_share=share
-        )
+        recorder = Recorder(self._metrics, self._writer, self.progress, used=used, time_share=share)
         trainer.add_callback(recorder)
         trainer.add_callback(GracefulStop(request, self._settings.steps_per_window))
         resume_from = str(self._checkpoint[1]) if self._checkpoint else None
-        with ctrl_c_asks(request, self._progress.note):
+        with ctrl_c_asks(request, self.progress.note):
             trainer.train(resume_from_checkpoint=resume_from)
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = self._writer.agent_tokens
@@ -266,7 +273,8 @@ class TrainingRun:
         return request.reason or "max_steps"
 
     def _save_model(self, trainer: "GRPOEnvTrainer") -> None:
-        trainer.save_model(str(self._directory.model))
+        with replacing(self._directory.model) as part:
+            trainer.save_model(str(part))
 
     def _close(self, status: Status) -> None:
         self._summary.status = status
@@ -278,7 +286,7 @@ class TrainingRun:
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:
         """Announce a phase, count its time, and leave the summary on disk."""
-        self._progress.phase(name, what)
+        self.progress.phase(name, what)
         started = time.monotonic()
         try:
             yield

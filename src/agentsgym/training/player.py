@@ -76,14 +76,19 @@ class Player:
         """Begin to play what `train` will be asked for next, with the weights that it pushed."""
         self._ahead.start(places)
 
+    def refresh(self, step: int) -> None:
+        """Wait for what is played ahead, then let the engine sample from the weights as they are
+        now."""
+        self._ahead.wait()
+        self._push(step)
+
     def evaluate(self, places: Sequence[Place], step: int) -> list[Rollout]:
         """Play with the evaluation's own sampling."""
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
         )
-        self._ahead.wait()
-        self._push(step)
+        self.refresh(step)
         return self._play(places, sampling)
 
     def _play_training(self, places: Sequence[Place]) -> list[Rollout]:

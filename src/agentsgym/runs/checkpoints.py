@@ -1,0 +1,89 @@
+"""Which checkpoint a run can go on from: the newest that is whole."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from agentsgym.report import RunDirectory
+from agentsgym.report.files import remove
+
+# Without these a resumed run would silently begin its optimiser and schedule anew.
+_STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
+
+
+def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
+    """Step and path of the newest checkpoint that can be read, or None.
+
+    Damaged ones that are newer are noted and set aside, so that no later resume meets them.
+    """
+    for step, path in directory.all_checkpoints():
+        problem = damage(path, _STATE)
+        if problem is None:
+            return step, path
+        aside = path.with_name(f"damaged-{path.name}")
+        note(f"{path} is damaged ({problem}); it is now {aside.name}, and the one before serves")
+        remove(aside)
+        path.rename(aside)
+    return None
+
+
+def damage(folder: Path, needed: tuple[str, ...] = ()) -> str | None:
+    """What is wrong with the files of a checkpoint or model directory, or None.
+
+    Looks at each file's structure and length, not at the weights themselves.
+    """
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if missing:
+        return f"{missing[0]} is missing"
+    for file in sorted(folder.iterdir()):
+        problem = _problem(file)
+        if problem is not None:
+            return f"{file.name}: {problem}"
+    if not any(folder.glob("*.safetensors")):
+        return "the weights are missing"
+    return None
+
+
+def _problem(file: Path) -> str | None:
+    look = _LOOKS.get(file.suffix)
+    if look is None or not file.is_file():
+        return None
+    try:
+        look(file)
+    except Exception as error:  # each reader has its own errors for damage
+        return " ".join(str(error).split())[:100] or type(error).__name__
+    return None
+
+
+def _look_at_json(file: Path) -> None:
+    data = json.loads(file.read_bytes())
+    if not isinstance(data, dict):
+        raise ValueError("no JSON object")
+    if file.name.endswith(".index.json"):
+        for part in set(data["weight_map"].values()):
+            if not (file.parent / part).is_file():
+                raise ValueError(f"{part} is missing")
+
+
+def _look_at_weights(file: Path) -> None:
+    from safetensors import safe_open
+
+    with safe_open(file, "np") as opened:
+        opened.keys()
+
+
+def _look_at_archive(file: Path) -> None:
+    """What torch.save writes is a ZIP archive with checksums."""
+    with zipfile.ZipFile(file) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"{damaged} does not have its checksum")
+
+
+_LOOKS: dict[str, Callable[[Path], None]] = {
+    ".json": _look_at_json,
+    ".safetensors": _look_at_weights,
+    ".pt": _look_at_archive,
+    ".pth": _look_at_archive,
+}

@@ -1,0 +1,157 @@
+"""One writer per run directory.
+
+The lock is the system's, on an open file: it ends with the process that holds it, however that
+ends. What the file says only serves the message. Who reads a run needs no lock.
+"""
+
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from agentsgym.envs import ConfigError
+from agentsgym.report import RunDirectory
+
+_FILE = ".lock"
+# What a file system without locks answers; there a run goes on without one.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+
+
+class RunInUse(ConfigError):
+    """Another process writes to the run directory; the message names it."""
+
+
+class RunLock:
+    """The right to write to a run directory. Made by `acquire`, given back by `release`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    @classmethod
+    def acquire(cls, directory: Path) -> "RunLock":
+        """Take the lock, making the directory where there is none.
+
+        Raises RunInUse where another process, or this one, has it already; OSError where the
+        directory cannot be written.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / _FILE
+        while True:
+            file = path.open("ab+")
+            try:
+                if not _lock(file):
+                    raise RunInUse(f"{directory} is being written {_holder(file)}; {_ADVICE}")
+                if _is_at(file, path):
+                    _sign(file)
+                    _HELD.add(file)
+                    return cls(file)
+            except BaseException:
+                file.close()
+                raise
+            file.close()  # the directory was moved away between opening and locking
+
+    def release(self) -> None:
+        """Give the lock back."""
+        _HELD.discard(self._file)
+        self._file.close()
+
+
+_ADVICE = "wait until it has ended, stop it, or choose another directory"
+_HELD: set[BinaryIO] = set()
+
+
+def _close_in_child() -> None:
+    """A child process that was forked must not keep the lock when its parent is gone."""
+    for file in _HELD:
+        file.close()
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Whether the file could be locked, or this file system knows no locks."""
+    try:
+        _lock_file(file)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return False
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+if sys.platform == "win32":
+
+    def _lock_file(file: BinaryIO) -> None:
+        import msvcrt
+
+        file.seek(1 << 30)  # far behind the text, which others must be able to read
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+
+    def _lock_file(file: BinaryIO) -> None:
+        import fcntl
+
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sign(file: BinaryIO) -> None:
+    """Say in the file who holds it."""
+    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
+    file.truncate(0)
+    file.write(json.dumps(who).encode())
+    file.flush()
+
+
+def _holder(file: BinaryIO) -> str:
+    """Who holds the file, as it says itself."""
+    file.seek(0)
+    try:
+        who = json.loads(file.read(1000))
+        return f"by process {int(who['pid'])} on {who['host']} since {who['since']}"
+    except (ValueError, TypeError, KeyError, OSError):
+        return "by another process"
+
+
+def claim(
+    directory: Path, *, resume: bool, set_aside: bool, note: Callable[[str], None]
+) -> RunLock:
+    """The lock of a directory that holds a run to resume, or none.
+
+    An earlier run gets another name if `set_aside` says so, else ConfigError is raised.
+    """
+    lock = RunLock.acquire(directory)
+    if resume or not RunDirectory(directory).is_run():
+        return lock
+    try:
+        if not set_aside:
+            raise ConfigError(f"{directory} holds a run already; resume it or choose another")
+        kept = _free_name(directory)
+        directory.rename(kept)
+    finally:
+        lock.release()
+    note(f"The earlier run is now {kept}.")
+    return claim(directory, resume=resume, set_aside=set_aside, note=note)
+
+
+def _free_name(directory: Path) -> Path:
+    number = 1
+    while (kept := directory.with_name(f"{directory.name}.{number}")).exists():
+        number += 1
+    return kept

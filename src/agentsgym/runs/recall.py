@@ -1,0 +1,58 @@
+"""What a resumed run knows of its earlier parts: its summary, or what can be had without it."""
+
+from collections.abc import Callable
+
+from agentsgym.envs import EnvPool
+from agentsgym.evaluation import assess
+from agentsgym.report import Figures, RunDirectory, Summary, read_rollouts, read_summary
+from agentsgym.report.files import DamagedFile
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.settings import trusted_imports, versions
+
+Note = Callable[[str], None]
+
+_KEPT = ("stop_reason", "model_figures", "before", "steps", "phases", "seconds")
+
+
+def new_summary(config: RunConfig) -> Summary:
+    """The summary of a run that has not begun."""
+    return Summary(
+        name=config.name,
+        seed=config.seed,
+        env=config.env,
+        env_config=config.env_config,
+        model=config.model,
+        versions=versions(),
+    )
+
+
+def recalled_summary(config: RunConfig, note: Note) -> Summary:
+    """The summary of a run that goes on. One that cannot be read is rebuilt, which is noted."""
+    directory, fresh = RunDirectory(config.directory), new_summary(config)
+    try:
+        old = read_summary(directory.summary)
+    except FileNotFoundError:
+        return fresh.model_copy(update={"before": _evaluated_before(config, directory, note)})
+    except DamagedFile as error:
+        note(f"{error}; it is rebuilt from the other files, without the times before RL")
+        return fresh.model_copy(update={"before": _evaluated_before(config, directory, note)})
+    return fresh.model_copy(update={name: getattr(old, name) for name in _KEPT})
+
+
+def _evaluated_before(config: RunConfig, directory: RunDirectory, note: Note) -> Figures | None:
+    """The evaluation before training, from its rollouts."""
+    try:
+        rollouts = list(read_rollouts(directory.root, "before"))
+    except DamagedFile as error:
+        note(f"the evaluation before training is lost: {error}")
+        return None
+    if not rollouts:
+        return None
+    pool = EnvPool(None, trusted_imports(config))
+    references = [
+        pool.get(
+            {"env_class_path": r.env_class_path, "env_config": r.env_config, "task_data": {}}
+        ).reference_score(r.task_data)
+        for r in rollouts
+    ]
+    return Figures.of(assess(rollouts, references, seed=config.eval.seed))
