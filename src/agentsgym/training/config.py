@@ -7,6 +7,7 @@ import torch
 from trl import GRPOConfig
 
 from agentsgym.credit import check_estimator
+from agentsgym.training.best import choose_metric, choose_mode
 from agentsgym.training.weights import NORMALISERS
 
 SCOPES = ("token", "step", "rollout")
@@ -150,7 +151,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError("remove_unused_columns must be False: rows carry the task")
         # Our evaluation plays tasks itself; TRL's divisibility rule must not apply to it.
         self.num_generations_eval = 1
+        choose_metric(self)
         super().__post_init__()
+        choose_mode(self)
         self._check_choices()
         self._check_unsupported()
 

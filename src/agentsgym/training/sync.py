@@ -25,6 +25,10 @@ class Sync(Protocol):
         """`version` (the optimiser's step) is what rollouts will record. Every rank must call."""
         ...
 
+    def forget(self) -> None:
+        """The weights have changed although no optimiser step was made: push them again."""
+        ...
+
 
 def sync_for(engine: Engine, directory: Path, ranks: Ranks) -> Sync:
     """What an engine needs; `directory` is where weights for servers are written."""
@@ -47,6 +51,9 @@ class LocalSync:
         if hasattr(self._engine, "policy_version"):
             self._engine.policy_version = version
 
+    def forget(self) -> None:
+        """Nothing to do: every push makes the engine read the weights again."""
+
 
 class DiskSync:
     """For vLLM servers. Rank 0 writes and loads; the other ranks use what it loaded.
@@ -59,7 +66,7 @@ class DiskSync:
         self._engine = engine
         self._directory = directory.resolve()
         self._ranks = ranks
-        self._run: str | None = None
+        self._runs: list[str] = []
         self._pushed: int | None = None
 
     def push(self, model: Any, version: int) -> None:
@@ -70,8 +77,8 @@ class DiskSync:
         """
         if version == self._pushed:
             return
-        if self._run is None:
-            self._run = self._ranks.gather([secrets.token_hex(4)])[0]
+        if self._pushed is None:
+            self._runs.append(self._ranks.gather([secrets.token_hex(4)])[0])
         weights = self._weights(model, version)
         error = self._push(model, weights) if self._ranks.index == 0 else None
         problem = self._ranks.gather([str(error) if error else ""])[0]
@@ -84,7 +91,7 @@ class DiskSync:
         self._pushed = version
 
     def _weights(self, model: Any, version: int) -> Weights:
-        path = self._directory / f"{self._run}-v{version}"
+        path = self._directory / f"{self._runs[-1]}-v{version}"
         if is_peft(model):
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", self._engine.base_model, str(path))
@@ -100,12 +107,18 @@ class DiskSync:
             return error
         return None
 
+    def forget(self) -> None:
+        """Push anew, under another name: servers know the version by its name."""
+        self._pushed = None
+
     def _prune(self) -> None:
-        found = sorted(
-            self._directory.glob(f"{self._run}-v*"), key=lambda p: int(p.name.rpartition("-v")[2])
-        )
+        found = [path for run in self._runs for path in self._versions(run)]
         for old in found[:-_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
+
+    def _versions(self, run: str) -> list[Path]:
+        paths = self._directory.glob(f"{run}-v*")
+        return sorted(paths, key=lambda path: int(path.name.rpartition("-v")[2]))
 
 
 def is_peft(model: Any) -> bool:

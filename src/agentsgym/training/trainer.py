@@ -25,6 +25,8 @@ from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import EveryRolloutFailed, Place
 from agentsgym.rollout.failures import FailureLog, samples
 from agentsgym.training.assigner import Assignment
+from agentsgym.training.best import check_metric
+from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.gradients import Gradients
 from agentsgym.training.metrics import mean_of_sums, record, summarise
@@ -85,6 +87,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         _check_dataset(train_dataset, args)
+        check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
             check_reference(model, args.beta)
         super().__init__(
@@ -113,6 +116,9 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
         self.failures = FailureLog(logger)
+        best = args.load_best_model_at_end or args.save_strategy == "best"
+        self.boundaries = Boundaries(args.steps_per_window, best, self._begin)
+        self.add_callback(self.boundaries)
 
     def _own_engine(self) -> Engine:
         """The engine that the settings ask for."""
@@ -229,10 +235,12 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _play_ahead(self, size: int) -> None:
         """Begin with this rank's `size` places of the next generation, where there is one."""
-        args, step = self.args, self.state.global_step + self.args.steps_per_window
+        args = self.args
+        number = self.state.global_step // args.steps_per_window + 1
+        step = number * args.steps_per_window
         if not args.generate_ahead or step >= self.state.max_steps:
             return
-        indices = self._get_train_sampler().generation(step // args.steps_per_window)
+        indices = self._get_train_sampler().generation(number)
         rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
         self.player.train_ahead(self.player.train_places(rows, step))
 
@@ -412,11 +420,33 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
 
+    def _begin(self, step: int) -> None:
+        """Training begins or goes on after `step`: nothing of an earlier generation is left."""
+        self._step = step * self.args.gradient_accumulation_steps
+        self._buffered_inputs: Any = None
+
+    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        self.boundaries.put_off(self.state, self.control)
+        super()._maybe_log_save_evaluate(*args, **options)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Whether the evaluated model is the best yet; one that may be loaded in the end is saved
+        at once."""
+        best: bool = super()._determine_best_metric(metrics, trial)
+        if best and self.args.load_best_model_at_end:
+            self.control.should_save = True
+        return best
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save, on generation boundaries only: in between, a resumed run would play again what
-        this one has played already."""
-        if self.state.global_step % self.args.steps_per_window == 0:
+        """Save, or where a callback asks for it within a generation, at its end."""
+        if self.boundaries.allow(self.state, self.control):
             super()._save_checkpoint(model, trial)
+        else:
+            self.boundaries.ask_for_checkpoint()
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self.sync.forget()
 
 
 def _check_dataset(dataset: Any, args: GRPOEnvConfig) -> None:

@@ -1,0 +1,47 @@
+"""Which model is the best: the metric of the evaluations that decides."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_ADAPTIVE = ("reduce_lr_on_plateau", "greedy")
+
+
+def choose_metric(args: Any) -> None:
+    """Let the reward decide where a metric is needed and none is named (transformers would take
+    the loss, which no evaluation here computes). Raises ValueError where the loss is named."""
+    if args.metric_for_best_model is None:
+        if args.load_best_model_at_end or args.save_strategy == "best" or _adapts(args):
+            args.metric_for_best_model = "reward"
+    elif args.metric_for_best_model.endswith("loss"):
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}: an evaluation plays tasks and "
+            "computes no loss; name what it logs ('reward', 'win_rate', ...) or leave it None for "
+            "the reward"
+        )
+
+
+def choose_mode(args: Any) -> None:
+    """Tell a learning rate that follows the metric whether more of it is better; torch's default
+    is that less is."""
+    if _adapts(args):
+        mode = "max" if args.greater_is_better else "min"
+        args.lr_scheduler_kwargs = {"mode": mode} | dict(args.lr_scheduler_kwargs or {})
+
+
+def check_metric(args: Any, eval_dataset: Any) -> None:
+    """Raise ValueError where the metric must belong to one of several evaluation sets and does
+    not."""
+    metric = args.metric_for_best_model
+    if metric is None or not isinstance(eval_dataset, Mapping):
+        return
+    plain = metric.removeprefix("eval_")
+    if not any(plain.startswith(f"{name}_") for name in eval_dataset):
+        first = next(iter(eval_dataset), "name")
+        raise ValueError(
+            f"metric_for_best_model={metric!r} must say which evaluation set decides: there are "
+            f"{', '.join(map(repr, eval_dataset))}, so for instance '{first}_reward'"
+        )
+
+
+def _adapts(args: Any) -> bool:
+    return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in _ADAPTIVE
