@@ -128,7 +128,9 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
         episodes=run.eval.episodes,
         rollouts_per_task=run.eval.rollouts_per_task,
         seed=seed,
-        envs=EnvPool(tokenizer, trusted_imports(run)),
+        envs=EnvPool(
+            tokenizer, trusted_imports(run), allow_paths=run.train.get("allow_paths") or ()
+        ),
         max_rollout_tokens=run.train.get("max_rollout_tokens"),
     )
     return played.evaluation

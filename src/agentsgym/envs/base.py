@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self
 from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, shown
 from agentsgym.envs.episode import play_episode
 from agentsgym.envs.placement import place
+from agentsgym.envs.row_paths import remember_paths
 from agentsgym.envs.seat import Seat, take_seat
 from agentsgym.envs.session import Session
 from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import Agent, Episode, RolloutBatch, Tokenizer
+from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer
 
 
 class MultistepEnv:
@@ -37,6 +38,10 @@ class MultistepEnv:
     reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Bounds of an episode's reward."""
 
+    allow_paths: AllowPaths = ()
+    """Directories under which a task may name files, beyond those of the configuration; the
+    caller's to set (`make(…, allow_paths=[…])`), never a dataset row's."""
+
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
@@ -47,6 +52,7 @@ class MultistepEnv:
         self.config: Mapping[str, Any] = MappingProxyType(
             resolve(self.name, self.all_config_keys(), self.env_config)
         )
+        remember_paths(self.all_config_keys(), self.config)
         self.codec = codec_for(tokenizer) if tokenizer is not None else None
         self.active_states: dict[str, Any] = {}
         self._open_sessions: dict[str, Session] = {}

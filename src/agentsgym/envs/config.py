@@ -30,6 +30,8 @@ class Key:
     `kind` is the accepted type (a bool is no int here, an int is a float, NaN and infinities are
     nothing); `choices` lists the only allowed values; `minimum` bounds numbers from below; `check`
     returns what is wrong with a value, or None. A key whose default is None accepts None.
+    `is_path` says that the value is a file or folder: a dataset row may only name one that the
+    caller allows (see `row_paths`).
     """
 
     kind: type | tuple[type, ...]
@@ -38,6 +40,7 @@ class Key:
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
     check: Callable[[Any], str | None] | None = None
+    is_path: bool = False
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with `value`, or None."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LIFELINES: set[int] = set()
@@ -32,6 +32,27 @@ def start_python(
     _LIFELINES.add(held)
     weakref.finalize(process, _let_go, held)
     return process
+
+
+def run_python(
+    module: str, *, input: str, env: Mapping[str, str], cwd: str | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run `module` to its end with a text as its standard input; it ends with this process."""
+    with start_python(
+        module,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            out, err = process.communicate(input)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

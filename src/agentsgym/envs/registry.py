@@ -6,7 +6,14 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.shipped import SHIPPED
-from agentsgym.types import AllowImports, ImportRefused, Tokenizer, import_path
+from agentsgym.types import (
+    AllowImports,
+    AllowPaths,
+    ImportRefused,
+    Tokenizer,
+    allowed_directories,
+    import_path,
+)
 
 _PATHS: dict[str, str] = {name: shipped.path for name, shipped in SHIPPED.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
@@ -80,14 +87,19 @@ def make(
     env_config: Mapping[str, Any] | None = None,
     *,
     allow_imports: AllowImports = False,
+    allow_paths: AllowPaths = (),
     template_options: Mapping[str, Any] | None = None,
 ) -> MultistepEnv:
     """Make an environment by its registered name or dotted path (`find` says what is allowed).
 
-    `template_options` are further arguments of the tokenizer's chat template
+    `env_config` is trusted to name files. A task (`task_data`) may name those of agentsgym's cache,
+    of `ALFWORLD_DATA`, and of the directories in `env_config`, in `allow_paths` and in the variable
+    AGENTSGYM_ALLOW_PATHS. `template_options` are further arguments of the tokenizer's chat template
     (`MultistepEnv.set_template_options`).
     """
     env = find(name_or_path, allow_imports)(tokenizer, env_config)
+    if allow_paths:
+        env.allow_paths = tuple(map(str, allowed_directories(allow_paths)))
     if template_options:
         env.set_template_options(template_options)
     return env

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import NEEDS, ConfigError, shown
-from agentsgym.envs.registry import make, names_class
-from agentsgym.types import AllowImports, Tokenizer
+from agentsgym.envs.registry import find, make, names_class, registered_name
+from agentsgym.envs.row_paths import check_paths
+from agentsgym.types import AllowImports, AllowPaths, Tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -117,6 +118,7 @@ class EnvPool:
         allow_imports: which dotted paths rows may name (`agentsgym.envs.find`).
         envs: objects that play the rows of their class and config, instead of ones made here;
             over `tokenizer` where that is another than theirs (`MultistepEnv.with_tokenizer`).
+        allow_paths: directories under which rows may name files; see `row_paths`.
         template_options: further arguments of the tokenizer's chat template, for instance
             `{"enable_thinking": False}`.
     """
@@ -127,10 +129,12 @@ class EnvPool:
         allow_imports: AllowImports = False,
         envs: Iterable[MultistepEnv] = (),
         *,
+        allow_paths: AllowPaths = (),
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._allow_imports = allow_imports
+        self._allow_paths = allow_paths
         self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
         self._given = [self._over_tokenizer(env) for env in envs]
@@ -149,14 +153,21 @@ class EnvPool:
         key = (path, config_key(path, config))
         if key not in self._envs:
             given = next((env for env in self._given if _plays(env, path, config)), None)
-            self._envs[key] = given or make(
-                path,
-                self._tokenizer,
-                config,
-                allow_imports=self._allow_imports,
-                template_options=self._template_options,
-            )
+            self._envs[key] = given or self._made(path, config)
         return self._envs[key]
+
+    def _made(self, path: str, config: Mapping[str, Any]) -> MultistepEnv:
+        env_class = find(path, self._allow_imports)
+        name = registered_name(env_class) or env_class.__name__
+        check_paths(name, env_class.all_config_keys(), config, self._allow_paths)
+        return make(
+            path,
+            self._tokenizer,
+            config,
+            allow_imports=self._allow_imports,
+            allow_paths=self._allow_paths,
+            template_options=self._template_options,
+        )
 
     def _over_tokenizer(self, env: MultistepEnv) -> MultistepEnv:
         if not isinstance(env, MultistepEnv):
@@ -174,11 +185,12 @@ def pool_of(
     envs: EnvPool | Iterable[MultistepEnv] | None,
     tokenizer: Tokenizer | None,
     allow_imports: AllowImports,
+    allow_paths: AllowPaths = (),
 ) -> EnvPool:
     """The pool that was given, or a new one, with the environment objects that were given."""
     if isinstance(envs, EnvPool):
         return envs
-    return EnvPool(tokenizer, allow_imports, envs or ())
+    return EnvPool(tokenizer, allow_imports, envs or (), allow_paths=allow_paths)
 
 
 def config_key(path: str, config: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from agentsgym.envs import EnvPool
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
 from agentsgym.evaluation.tasks import Cluster, default_cluster, places
 from agentsgym.rollout import is_engine_agent, play
-from agentsgym.types import Agent, AllowImports, Episode, Rollout, count_steps
+from agentsgym.types import Agent, AllowImports, AllowPaths, Episode, Rollout, count_steps
 
 Interval = tuple[float, float]
 
@@ -61,6 +61,7 @@ def evaluate(
     envs: EnvPool | None = None,
     max_rollout_tokens: int | None = None,
     allow_imports: AllowImports = False,
+    allow_paths: AllowPaths = (),
 ) -> Played:
     """Let `agent` play `episodes` rollouts on rows of the dataset schema.
 
@@ -69,7 +70,7 @@ def evaluate(
     """
     chosen = places(rows, episodes, rollouts_per_task=rollouts_per_task, seed=seed, cluster=cluster)
     tokenizer = agent.engine.tokenizer if is_engine_agent(agent) else None
-    pool = envs or EnvPool(tokenizer, allow_imports)
+    pool = envs or EnvPool(tokenizer, allow_imports, allow_paths=allow_paths)
     rollouts = play(chosen, agent, pool, max_rollout_tokens=max_rollout_tokens)
     by_task = {
         place.group: pool.get(place.row).reference_score(place.row["task_data"])

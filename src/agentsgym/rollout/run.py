@@ -13,7 +13,7 @@ from agentsgym.envs.trial import Trial, TrialSpec, session_seed
 from agentsgym.rollout.drive import drive, is_engine_agent
 from agentsgym.rollout.remote import hosted
 from agentsgym.rollout.scheduler import Job, Scheduler
-from agentsgym.types import Agent, AllowImports, Rollout, RolloutBatch, pad_id
+from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout, RolloutBatch, pad_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ def run(
     max_rollout_tokens: int | None = None,
     all_steps: bool = False,
     allow_imports: AllowImports = False,
+    allow_paths: AllowPaths = (),
 ) -> RolloutBatch:
     """Play `num_rollouts` trials on each row's task, environments mixed, task by task.
 
@@ -52,7 +53,7 @@ def run(
         for index in range(num_rollouts)
     ]
     tokenizer = agent.engine.tokenizer if is_engine_agent(agent) else None
-    pool = envs or EnvPool(tokenizer, allow_imports)
+    pool = envs or EnvPool(tokenizer, allow_imports, allow_paths=allow_paths)
     rollouts = play(places, agent, pool, max_rollout_tokens=max_rollout_tokens)
     return RolloutBatch(rollouts, pad_token_id=pad_id(tokenizer), all_steps=all_steps)
 

@@ -36,7 +36,13 @@ def trusted_imports(config: RunConfig) -> bool | list[str]:
 
 def make_env(config: RunConfig) -> MultistepEnv:
     """The environment, for its tasks. Raises UnknownEnvironment or ConfigError."""
-    return make(config.env, None, config.env_config, allow_imports=trusted_imports(config))
+    return make(
+        config.env,
+        None,
+        config.env_config,
+        allow_imports=trusted_imports(config),
+        allow_paths=config.train.get("allow_paths") or (),
+    )
 
 
 def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:

@@ -139,6 +139,10 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         default=False,
         metadata={"help": "Whether dataset rows may name unregistered dotted paths."},
     )
+    allow_paths: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Directories under which dataset rows may name files, such as games."},
+    )
     allow_truncated_sampling: bool = field(
         default=False,
         metadata={"help": "Train with top-p or top-k although that biases the ratio."},

@@ -99,7 +99,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=processing_class,
             **trl,
         )
-        envs = EnvPool(self._tokenizer, args.allow_imports)
+        envs = EnvPool(self._tokenizer, args.allow_imports, allow_paths=args.allow_paths)
         envs.get(check_row(train_dataset[0], 0))
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)

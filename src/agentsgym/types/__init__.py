@@ -13,6 +13,14 @@ from agentsgym.types.actions import (
 )
 from agentsgym.types.batch import RolloutBatch, pad_id
 from agentsgym.types.imports import AllowImports, ImportRefused, import_path
+from agentsgym.types.paths import (
+    AllowPaths,
+    PathRefused,
+    allowed_directories,
+    checked_path,
+    is_allowed,
+    real_path,
+)
 from agentsgym.types.protocols import Agent, Engine, EngineAgent, Tokenizer, wait_for
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
 
@@ -22,6 +30,7 @@ __all__ = [
     "ActionRequest",
     "Agent",
     "AllowImports",
+    "AllowPaths",
     "Engine",
     "EngineAgent",
     "EngineStats",
@@ -31,6 +40,7 @@ __all__ = [
     "GenerationResult",
     "ImportRefused",
     "Message",
+    "PathRefused",
     "Rollout",
     "RolloutBatch",
     "Row",
@@ -38,8 +48,12 @@ __all__ = [
     "Step",
     "StepSpan",
     "Tokenizer",
+    "allowed_directories",
+    "checked_path",
     "count_steps",
     "import_path",
+    "is_allowed",
     "pad_id",
+    "real_path",
     "wait_for",
 ]

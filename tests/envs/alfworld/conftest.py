@@ -21,6 +21,12 @@ def tasks(cache_dir):
     return {task["task_type"]: task for task in made}
 
 
+@pytest.fixture(autouse=True)
+def _allowed(cache_dir, monkeypatch):
+    """Tasks may name the games that the tests made."""
+    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(cache_dir))
+
+
 @pytest.fixture
 def task(tasks):
     return tasks["pick_and_place_simple"]

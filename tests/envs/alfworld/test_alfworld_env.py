@@ -176,11 +176,15 @@ def test_generated_datasets(cache_dir):
     assert all(Path(file).is_file() for file in files)
 
 
-def test_a_generated_game_that_is_gone_is_made_again(task, tmp_path):
+def test_a_generated_game_that_is_gone_is_made_again_in_the_cache(task, tmp_path):
     moved = {**task, "game_file": str(tmp_path / "elsewhere" / "game.tw-pddl")}
-    batch = make().run_trial([moved], ScriptedAgent(["look", "juggle"]))
+    env = make(cache_dir=str(tmp_path / "cache"))
+    batch = env.run_trial([moved], ScriptedAgent(["look", "juggle"]))
     assert not batch.rollouts[0].failed
-    assert Path(moved["game_file"]).read_bytes() == Path(task["game_file"]).read_bytes()
+    made = Path(env.game_file(moved))
+    assert made.is_relative_to(tmp_path / "cache")
+    assert made.read_bytes() == Path(task["game_file"]).read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 @pytest.fixture
@@ -221,8 +225,10 @@ def test_official_data_in_a_folder_or_by_its_variable(official, monkeypatch):
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(NoGames, match=r"none of the folders train, valid_seen"):
         make(data=str(tmp_path)).get_train_dataset()
-    batch = make().run_trial([{"game_file": "/no/such/game.tw-pddl"}, {}], ScriptedAgent(["x"]))
-    assert "there is no game /no/such/game.tw-pddl" in batch.rollouts[0].error
+    gone = str(tmp_path / "game.tw-pddl")
+    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
+    batch = make().run_trial([{"game_file": gone}, {}], ScriptedAgent(["x"]))
+    assert f"there is no game {gone}" in batch.rollouts[0].error
     assert "task_data needs a 'game_file'" in batch.rollouts[1].error
     with pytest.raises(ConfigError, match=r"task_types.*pick_and_place_simple \(1\)"):
         make(task_types=[7])

@@ -149,7 +149,40 @@ def test_sizes_are_checked(make, config, message):
         make(**config)
 
 
-def test_tasks_are_checked(make):
-    batch = make().run_trial([{}, {"game_file": "/no/such.z8"}], ScriptedAgent(["x"]))
-    assert "needs a 'seed' or a 'game_file'" in batch.rollouts[0].error
-    assert "there is no game /no/such.z8" in batch.rollouts[1].error
+def test_tasks_are_checked(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
+    hostile = [{"seed": seed} for seed in (-1, True, "../../x", 2**40, 1.0)]
+    tasks = [{}, {"game_file": f"{tmp_path}/no.z8"}, *hostile]
+    batch = make().run_trial(tasks, ScriptedAgent(["x"]))
+    assert "needs a 'seed' (from 0 to 2147483647) or a 'game_file'" in batch.rollouts[0].error
+    assert f"there is no game {tmp_path}/no.z8" in batch.rollouts[1].error
+    assert all("needs a 'seed'" in rollout.error for rollout in batch.rollouts[2:])
+
+
+def test_a_task_names_no_game_outside_the_allowed_directories(make, cache_dir, tmp_path):
+    game = ensure_games(Path(cache_dir), recipe("custom", {}), [1])[0]
+    for suffix in (".z8", ".json"):
+        (tmp_path / f"game{suffix}").write_bytes(game.with_suffix(suffix).read_bytes())
+    named = {"game_file": str(tmp_path / "game.z8")}
+    refused = make().run_trial([named], ScriptedAgent(["look"]))
+    assert "PathRefused" in refused.rollouts[0].error
+    config = {"cache_dir": cache_dir, "workers": 0}
+    env = agentsgym.make("TextWorld", None, config, allow_paths=[str(tmp_path)])
+    assert not env.run_trial([named], ScriptedAgent(["look"])).rollouts[0].failed
+
+
+def test_a_file_for_another_reader_of_the_engine_is_refused(make, tmp_path, monkeypatch):
+    """One for its planning games, whose grammar is evaluated, or for a picture of a story."""
+    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
+    for name in ("game.tw-pddl", "game.json", "game.z5", "story.z8.txt"):
+        (tmp_path / name).write_text("{}")
+        batch = make().run_trial([{"game_file": str(tmp_path / name)}], ScriptedAgent(["look"]))
+        assert "a TextWorld game is a .z8 file" in batch.rollouts[0].error
+
+
+def test_the_generator_takes_nothing_from_the_working_directory(tmp_path, monkeypatch):
+    knowledge = tmp_path / "textworld_data" / "logic"
+    knowledge.mkdir(parents=True)
+    (knowledge / "evil.twl").write_text("this is no logic")
+    monkeypatch.chdir(tmp_path)
+    assert ensure_games(tmp_path / "cache", recipe("simple", {}), [1])[0].is_file()

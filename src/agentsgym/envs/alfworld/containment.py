@@ -2,8 +2,9 @@
 
 The engine shares one parser between all games, so it breaks under threads; it overwrites
 `sys.argv` for good and `sys.stdout` while it translates; importing `alfworld` sets
-`ALFWORLD_DATA`. All calls into it go through `contained`, which also puts the speed patch in for
-their duration, so that other users of `textworld` in the process see the stock engine.
+`ALFWORLD_DATA`; and it runs the expressions of a game file as Python. All calls into it go through
+`contained`, which also puts our evaluator and the speed patch in for their duration, so that other
+users of `textworld` in the process see the stock engine.
 """
 
 import os
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from agentsgym.envs.alfworld.safety import SafeExpressions
 from agentsgym.envs.alfworld.speed import SpeedPatch
 
 _LOCK = threading.RLock()
@@ -24,11 +26,16 @@ def _patch() -> SpeedPatch:
     return SpeedPatch()
 
 
+@cache
+def _safety() -> SafeExpressions:
+    return SafeExpressions()
+
+
 @contextmanager
 def contained(*, fast: bool = True) -> Iterator[None]:
     """Hold the engine's lock; afterwards `sys.argv`, `sys.stdout` and the environment are back.
 
-    With `fast=False` the engine runs as it is shipped.
+    With `fast=False` the engine runs as it is shipped, but for the expressions of games.
     """
     global _DEPTH
     with _LOCK:
@@ -36,6 +43,8 @@ def contained(*, fast: bool = True) -> Iterator[None]:
         patch = _patch() if fast and _DEPTH == 0 else None
         if patch:
             patch.apply()
+        if _DEPTH == 0:
+            _safety().apply()
         _DEPTH += 1
         try:
             yield
@@ -43,6 +52,8 @@ def contained(*, fast: bool = True) -> Iterator[None]:
             _DEPTH -= 1
             if patch:
                 patch.restore()
+            if _DEPTH == 0:
+                _safety().restore()
             sys.argv, sys.stdout = argv, stdout
             _restore_data(data)
 

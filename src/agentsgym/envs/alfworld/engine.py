@@ -7,6 +7,7 @@ from typing import Any
 
 from agentsgym.envs.alfworld.anchors import anchor
 from agentsgym.envs.alfworld.containment import contained
+from agentsgym.envs.alfworld.safety import CheckedPlanner, check_game
 from agentsgym.envs.extras import require
 
 NOTHING = "Nothing happens."
@@ -40,12 +41,14 @@ class Engine:
             wrappers = require("alfworld.agents.environment.alfred_tw_env", "alfworld")
             self._infos = textworld.EnvInfos(won=True, admissible_commands=True)
             stock = textworld.envs.PddlEnv(self._infos)
+            stock.downward_lib = CheckedPlanner(stock.downward_lib)
             self._env = wrappers.AlfredInfos(wrappers.AlfredDemangler(stock))
 
     def start(self, game_file: str, *, planning: bool = False) -> View:
-        """Load a game and begin it."""
+        """Load a game and begin it. Raises RefusedGame."""
         with contained(fast=self._fast):
             self._infos.policy_commands = planning
+            check_game(game_file)
             self._env.load(game_file)
             return self._view(self._env.reset(), planning)
 

@@ -8,15 +8,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agentsgym.envs.alfworld.games import data_root, generated_tasks, official_tasks
+from agentsgym.envs.alfworld.games import (
+    data_root,
+    existing_game,
+    game_folder,
+    game_roots,
+    generated_tasks,
+    official_tasks,
+)
 from agentsgym.envs.alfworld.generator import generate
-from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task
+from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task, generated_from
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.row_paths import shared_directories
 from agentsgym.envs.rows import task_dataset
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:
     from agentsgym.envs.alfworld.engine import Game, View
@@ -50,10 +58,11 @@ class State:
 class ALFWorldEnv(MultistepEnv):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
-    `task_data` is `{"game_file": path}` of any `game.tw-pddl`. A win earns 1.0 on its step;
-    `dense_reward` adds its value for each command by which the planner's remaining plan gets
-    shorter (and takes it where the plan gets longer). A command that the engine does not admit is
-    answered with "Nothing happens." and counts as malformed.
+    `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache, the official data or a
+    directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS). A win earns
+    1.0 on its step; `dense_reward` adds its value for each command by which the planner's remaining
+    plan gets shorter (and takes it where the plan gets longer). A command that the engine does not
+    admit is answered with "Nothing happens." and counts as malformed.
 
     Raises MissingExtra where the extra `alfworld` is not installed.
     """
@@ -61,8 +70,15 @@ class ALFWorldEnv(MultistepEnv):
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 50, "actions per episode", minimum=1),
         "workers": Key(int, 1, "processes that play the games (0: this process)", minimum=0),
-        "data": Key(str, None, "folder of the official data; None: ALFWORLD_DATA if it has games"),
-        "cache_dir": Key(str, None, "folder for generated games; None: ~/.cache/agentsgym"),
+        "data": Key(
+            str,
+            None,
+            "folder of the official data; None: ALFWORLD_DATA if it has games",
+            is_path=True,
+        ),
+        "cache_dir": Key(
+            str, None, "folder for generated games; None: ~/.cache/agentsgym", is_path=True
+        ),
         "task_types": Key(
             list,
             None,
@@ -192,20 +208,27 @@ class ALFWorldEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def game_file(self, task_data: Mapping[str, Any]) -> str:
-        """The path of a task's game. A generated one that is gone is made again.
+        """The path of a task's game. A generated one that is not there is made in the cache,
+        wherever the task says that it was.
 
-        Raises ValueError without `game_file`, FileNotFoundError where there is none.
+        Raises ValueError without `game_file` or with a bad value, PathRefused for a file outside
+        the directories that are allowed, FileNotFoundError where there is none.
         """
         given = task_data.get("game_file")
         if not isinstance(given, str):
             raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
         root = data_root(self.config["data"])
-        for path in (Path(given), *([root / given] if root else [])):
-            if path.is_file():
-                return str(path)
-        if all(key in task_data for key in ("seed", "task_type", "split")):
-            task = (task_data["task_type"], task_data["split"], task_data["seed"])
-            return str(generate(Path(given).parent, *task))
+        cache = cache_folder("alfworld", self.config["cache_dir"])
+        allowed = [*shared_directories(self.allow_paths), real_path(cache), *game_roots(root)]
+        found = existing_game(given, root, allowed)
+        if found is not None:
+            return str(found)
+        origin = generated_from(task_data)
+        if origin is not None:
+            folder = game_folder(cache, origin.split, origin.task_type, origin.seed)
+            return str(generate(folder, origin.task_type, origin.split, origin.seed))
+        if root is None or Path(given).is_absolute():
+            checked_path(given, allowed)
         raise FileNotFoundError(f"there is no game {given}")
 
     def get_train_dataset(self) -> Any:

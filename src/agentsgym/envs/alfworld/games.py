@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 from agentsgym.envs.alfworld.generator import GAME_FILE, GenerationFailed
 from agentsgym.envs.alfworld.tasks import SPLITS, TASK_TYPES, Task
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.python_process import python_command, python_environment
+from agentsgym.envs.python_process import python_environment, run_python
+from agentsgym.types import is_allowed, real_path
 
 GENERATOR_VERSION = "v1"
 """Part of the cache's path; raised whenever the generator's games change."""
@@ -37,6 +37,21 @@ def data_root(given: str | None) -> Path | None:
             return candidate
     if given:
         raise NoGames(f"{root} has none of the folders {', '.join(SPLITS)} (nor json_2.1.1/)")
+    return None
+
+
+def game_roots(root: Path | None) -> list[Path]:
+    """Where the official games really are: the root and its splits, which may be links."""
+    return [] if root is None else [real_path(path) for path in (root, *(root / s for s in SPLITS))]
+
+
+def existing_game(given: str, root: Path | None, allowed: Sequence[Path]) -> Path | None:
+    """The game file at a path, which may be relative to `root`; None where there is none or it
+    lies outside `allowed`."""
+    for base in (Path(), *([root] if root else [])):
+        real = real_path(base / given)
+        if is_allowed(real, allowed) and real.is_file():
+            return real
     return None
 
 
@@ -105,13 +120,8 @@ def _make(tasks: Sequence[Task]) -> None:
         return
     ensure("alfworld", "alfworld")
     _log.info("generating %d ALFWorld games, about 0.5 s each", len(tasks))
-    done = subprocess.run(
-        python_command("agentsgym.envs.alfworld.generate"),
-        input=json.dumps(tasks),
-        env=python_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "agentsgym.envs.alfworld.generate", input=json.dumps(tasks), env=python_environment()
     )
     if done.returncode != 0:
         raise GenerationFailed(f"the generator failed:\n{done.stderr[-2000:]}")

@@ -1,6 +1,8 @@
 """The six task types and the splits, named and numbered as the official data has them."""
 
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
 
 TASK_TYPES: dict[str, int] = {
     "pick_and_place_simple": 1,
@@ -24,3 +26,32 @@ class Task(TypedDict):
     task_type: NotRequired[str]
     split: NotRequired[str]
     seed: NotRequired[int]
+
+
+LAST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a generated game was made from."""
+
+    task_type: str
+    split: str
+    seed: int
+
+
+def generated_from(task_data: Mapping[str, Any]) -> Origin | None:
+    """What a task's game is generated from; None for a task that names a file alone.
+
+    Raises ValueError for a value that the generator does not know: the three are part of a path.
+    """
+    if not all(key in task_data for key in ("seed", "task_type", "split")):
+        return None
+    kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
+    if not isinstance(kind, str) or kind not in TASK_TYPES:
+        raise ValueError(f"task_data: 'task_type' must be one of {', '.join(TASK_TYPES)}")
+    if not isinstance(split, str) or split not in SPLITS:
+        raise ValueError(f"task_data: 'split' must be one of {', '.join(SPLITS)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
+        raise ValueError(f"task_data: 'seed' must be an int from 0 to {LAST_SEED}")
+    return Origin(kind, split, seed)

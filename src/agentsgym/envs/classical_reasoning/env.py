@@ -53,8 +53,12 @@ class ClassicalReasoningEnv(MultistepEnv):
 
     config_keys: ClassVar[Mapping[str, Key]] = {
         "source": Key(str, "file", "where questions come from", choices=("file", "reasoning_gym")),
-        "questions_file": Key(str, None, "JSON lines {question, answer}; None: the shipped ones"),
-        "eval_file": Key(str, None, "JSON lines to evaluate on; None: a share of the questions"),
+        "questions_file": Key(
+            str, None, "JSON lines {question, answer}; None: the shipped ones", is_path=True
+        ),
+        "eval_file": Key(
+            str, None, "JSON lines to evaluate on; None: a share of the questions", is_path=True
+        ),
         "eval_share": Key(float, 0.2, "share of the questions that is held out", check=_share),
         "gym_tasks": Key(list, ["chain_sum"], "names of reasoning-gym tasks"),
         "gym_questions": Key(int, 200, "questions of each reasoning-gym task", minimum=2),

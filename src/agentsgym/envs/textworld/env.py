@@ -9,14 +9,16 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.row_paths import shared_directories
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:
     from agentsgym.envs.textworld.engine import Game
 
+LAST_SEED = 2**31 - 1
 _REFUSED = "You can't do that now."
 _RULES = "You are in a text adventure. Do the task by giving one command per turn."
 _SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
@@ -43,11 +45,12 @@ class State:
 class TextWorldEnv(MultistepEnv):
     """Text adventures with a quest.
 
-    `task_data` is `{"seed": int}`, or `{"game_file": path}` of any `.z8` with its `.json`. With
-    `reward="score"` a step earns the points that it scores divided by the game's maximum, so a
-    perfect game earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0, -1);
-    with `"win"` the last step of a win earns 1.0. A command that is not admissible is not given to
-    the engine (its "quit" or "restart" would break the game) and counts as malformed.
+    `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
+    cache or a directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS).
+    With `reward="score"` a step earns the points that it scores divided by the game's maximum, so
+    a perfect game earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0,
+    -1); with `"win"` the last step of a win earns 1.0. A command that is not admissible is not
+    given to the engine (its "quit" or "restart" would break the game) and counts as malformed.
 
     Raises MissingExtra where the extra `textworld` is not installed, ConfigError for a size that
     the kind of game does not have.
@@ -64,7 +67,9 @@ class TextWorldEnv(MultistepEnv):
         "level": Key(int, None, "coin_collector, treasure_hunter (5): difficulty", minimum=1),
         "reward": Key(str, "score", "what steps earn", choices=("score", "progress", "win")),
         "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
-        "cache_dir": Key(str, None, "folder for the games; None: ~/.cache/agentsgym/textworld"),
+        "cache_dir": Key(
+            str, None, "folder for the games; None: ~/.cache/agentsgym/textworld", is_path=True
+        ),
         "train_tasks": Key(int, 16, "training games", minimum=1),
         "eval_tasks": Key(int, 8, "evaluation games", minimum=1),
     }
@@ -153,17 +158,29 @@ class TextWorldEnv(MultistepEnv):
     def game_file(self, task_data: Mapping[str, Any]) -> str:
         """The path of a task's game, made where it is not there yet.
 
-        Raises ValueError without `seed` and `game_file`, FileNotFoundError, GenerationFailed.
+        Raises ValueError without `seed` and `game_file`, PathRefused for a file outside the
+        directories that are allowed, FileNotFoundError, GenerationFailed.
         """
         given = task_data.get("game_file")
         if isinstance(given, str):
-            if not Path(given).is_file():
-                raise FileNotFoundError(f"there is no game {given}")
-            return given
+            return str(self._given_game(given))
         seed = task_data.get("seed")
-        if not isinstance(seed, int):
-            raise ValueError(f"task_data needs a 'seed' or a 'game_file', got {dict(task_data)!r}")
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
+            raise ValueError(
+                f"task_data needs a 'seed' (from 0 to {LAST_SEED}) or a 'game_file', "
+                f"got {dict(task_data)!r}"
+            )
         return str(ensure_games(self._folder, self._recipe, [seed])[0])
+
+    def _given_game(self, given: str) -> Path:
+        allowed = [*shared_directories(self.allow_paths), real_path(self._folder)]
+        path = checked_path(given, allowed)
+        if path.suffix != ".z8":  # the engine has other readers for other files
+            raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {given}")
+        for part in (path, checked_path(str(path.with_suffix(".json")), allowed)):
+            if not part.is_file():
+                raise FileNotFoundError(f"there is no game {given} ({part.name} is missing)")
+        return path
 
     def get_train_dataset(self) -> Any:
         """Seeds whose games differ; those that are not there yet are made, about 2 s each."""

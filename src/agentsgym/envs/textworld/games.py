@@ -4,13 +4,13 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.python_process import python_command, python_environment
+from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.envs.textworld.recipe import Recipe
 
 EVAL_SHARE = 3
@@ -56,14 +56,14 @@ def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]
 
 
 def _run(missing: Sequence[tuple[list[str], str]]) -> None:
-    done = subprocess.run(
-        python_command("agentsgym.envs.textworld.make"),
-        input=json.dumps(missing),
-        env={**python_environment(), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as empty:
+        # the generator takes its knowledge from a folder `textworld_data` where it is run
+        done = run_python(
+            "agentsgym.envs.textworld.make",
+            input=json.dumps(missing),
+            env={**python_environment(), "PYTHONHASHSEED": "0"},
+            cwd=empty,
+        )
     if done.returncode != 0:
         raise GenerationFailed(f"tw-make failed:\n{(done.stdout + done.stderr)[-2000:]}")
 

@@ -1,0 +1,203 @@
+"""Games and tasks of strangers: no code, no path and no number of theirs does harm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import agentsgym
+from agentsgym import ScriptedAgent
+from agentsgym.envs.alfworld.engine import Engine
+from agentsgym.envs.alfworld.expressions import RefusedGame, evaluate
+
+AGENT = ScriptedAgent(["look", "help"])
+OVERVIEW = "{r.indefinite} {r.name or r.id}"
+
+
+class Thing:
+    """As the engine's EntityInfo."""
+
+    def __init__(self, **known):
+        self.__dict__.update(known)
+
+
+APPLE = Thing(id="apple_1", name="apple 1", indefinite="a", definite="the", desc=None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("o.name", "apple 1"),
+        ("  o.indefinite + ' ' + o.name", "a apple 1"),
+        ("o.desc or o.id", "apple_1"),
+        ("o.desc and o.name", None),
+        ("not o.desc", True),
+        ("'yes' if o.name == 'apple 1' else 'no'", "yes"),
+        ('o.name != "apple 1"', False),
+        ("7", 7),
+    ],
+)
+def test_expressions_have_pythons_values(expression, value):
+    assert evaluate(expression, {"o": APPLE}) == value
+
+
+def test_a_thing_is_itself():
+    assert evaluate("o", {"o": APPLE}) is APPLE
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('true')",
+        "o.__class__",
+        "o.name.__class__",
+        "o.name.upper()",
+        "(lambda: 1)()",
+        "[x for x in o.name]",
+        "o.name * 1000000000",
+        "9**9**9",
+        "f'{o.name}'",
+        "context",
+        "self",
+        "(yield)",
+        "o := 1",
+        "o.name % o",
+        "'a'" + " + 'a'" * 500,
+        "(" * 400 + ")" * 400,
+        "o.name if",
+        "1 + 1",
+    ],
+)
+def test_anything_else_is_refused(expression):
+    with pytest.raises(RefusedGame):
+        evaluate(expression, {"o": APPLE})
+
+
+def changed(task, folder, part, old, new):
+    """A copy of a task's game with a change in one of its parts, as a task."""
+    game = json.loads(Path(task["game_file"]).read_text())
+    assert old in game[part]
+    folder.mkdir(exist_ok=True)
+    file = folder / "game.tw-pddl"
+    file.write_text(json.dumps({**game, part: game[part].replace(old, new)}))
+    return {"game_file": str(file)}
+
+
+@pytest.fixture
+def mark(tmp_path):
+    return tmp_path / "was-here"
+
+
+@pytest.mark.parametrize("workers", [0, 1], ids=["here", "in a worker"])
+@pytest.mark.parametrize(
+    ("part", "old"),
+    [
+        (OVERVIEW, OVERVIEW),
+        ('template :: "inventory"', "inventory"),
+        ("You heat the {o.name} using the {r.name}.", "{r.name}"),
+    ],
+    ids=["introduction", "command", "feedback"],
+)
+def test_code_in_a_games_grammar_is_not_run(task, tmp_path, mark, part, old, workers):
+    code = f"{{__import__('pathlib').Path('{mark}').touch()}}"
+    evil = changed(task, tmp_path / "games", "grammar", part, part.replace(old, code))
+    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=[str(tmp_path)])
+    batch = env.run_trial([evil, task], AGENT)
+    assert not mark.exists()
+    assert "RefusedGame" in batch.rollouts[0].error
+    assert "Call is not allowed" in batch.rollouts[0].error
+    assert batch.rollouts[1].error is None
+
+
+def test_the_stock_engine_would_have_run_it(task, tmp_path, mark):
+    import textworld
+
+    code = f"{{__import__('pathlib').Path('{mark}').touch()}}"
+    evil = changed(task, tmp_path / "games", "grammar", OVERVIEW, code)
+    Engine()  # ours leaves the engine of others as it is
+    env = textworld.start(evil["game_file"])
+    env.reset()
+    assert mark.exists()
+
+
+def test_without_the_speed_patch_it_is_not_run_either(task, tmp_path, mark):
+    code = f"{{__import__('pathlib').Path('{mark}').touch()}}"
+    evil = changed(task, tmp_path / "games", "grammar", OVERVIEW, code)
+    with pytest.raises(RefusedGame):
+        Engine(fast=False).start(evil["game_file"])
+    assert not mark.exists()
+
+
+def test_names_that_would_overflow_the_planner_are_refused(task, tmp_path):
+    long = changed(task, tmp_path / "games", "pddl_problem", "_bar_", "_bar_" + "x" * 2000)
+    with pytest.raises(RefusedGame, match="1000 characters"):
+        Engine().start(long["game_file"])
+
+
+def test_names_that_would_be_read_as_formats_are_refused(task, tmp_path):
+    wide = changed(task, tmp_path / "games", "pddl_problem", "agent1", "{agent1:>999999999}")
+    with pytest.raises(RefusedGame, match="braces"):
+        Engine().start(wide["game_file"])
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "no json", "[" * 100_000, '{"grammar": 1}'])
+def test_what_is_no_game_is_refused(tmp_path, text):
+    file = tmp_path / "game.tw-pddl"
+    file.write_text(text)
+    with pytest.raises(RefusedGame, match="is no game"):
+        Engine().start(str(file))
+
+
+@pytest.mark.parametrize("workers", [0, 1], ids=["here", "in a worker"])
+def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, workers):
+    games = tmp_path / "games"
+    outside = changed(task, games, "grammar", OVERVIEW, OVERVIEW)["game_file"]
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link").symlink_to(games)
+    tasks = [
+        {"game_file": path}
+        for path in (outside, f"{inside}/../games/game.tw-pddl", f"{inside}/link/game.tw-pddl")
+    ]
+    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=[str(inside)])
+    for rollout in env.run_trial(tasks, AGENT).rollouts:
+        assert "PathRefused" in rollout.error and "allow_paths" in rollout.error
+    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=str(games))
+    assert env.run_trial(tasks, AGENT)["step_rewards"] == [[0.0] * 50] * 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": "../../../out"},
+        {"seed": -1},
+        {"seed": True},
+        {"seed": 10**30},
+        {"split": "../../out"},
+        {"split": ["train"]},
+        {"task_type": "../../out"},
+        {"task_type": None},
+    ],
+    ids=repr,
+)
+def test_a_task_makes_no_folder_where_it_likes(task, tmp_path, changes):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    hostile = {**task, "game_file": str(tmp_path / "made" / "game.tw-pddl"), **changes}
+    env = agentsgym.make("ALFWorld", None, {"workers": 0, "cache_dir": str(cache)})
+    with pytest.raises(ValueError, match=f"'{next(iter(changes))}' must be"):
+        env.game_file(hostile)
+    assert list(tmp_path.iterdir()) == [cache] and not list(cache.iterdir())
+
+
+def test_linked_official_data_may_be_named(task, tmp_path, monkeypatch):
+    real = tmp_path / "disk" / "games" / "pick_and_place_simple-X" / "trial"
+    real.mkdir(parents=True)
+    (real / "game.tw-pddl").write_bytes(Path(task["game_file"]).read_bytes())
+    data = tmp_path / "data" / "json_2.1.1"
+    data.mkdir(parents=True)
+    (data / "train").symlink_to(tmp_path / "disk" / "games")
+    monkeypatch.setenv("ALFWORLD_DATA", str(data.parent))
+    env = agentsgym.make("ALFWorld", None, {"workers": 0})
+    row = env.get_train_dataset()[0]["task_data"]
+    assert Path(env.game_file(row)) == real / "game.tw-pddl"
