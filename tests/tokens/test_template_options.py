@@ -31,13 +31,17 @@ def test_options_reach_openings_and_bridges(tokenizer):
     assert text.count("<think></think>") == 1  # the template writes it before new answers only
 
 
+class OptionsEnv(CountdownEnv):
+    """To be registered under a name of its own."""
+
+
 def test_options_reach_every_row_of_a_rollout(tokenizer):
-    register("CountdownForOptions", CountdownEnv)
-    rows = task_dataset(make("CountdownForOptions"), [{"rewards": [0.0, 1.0]}])
+    register("Options", OptionsEnv)
+    rows = task_dataset(make("Options"), [{"rewards": [0.0, 1.0]}])
     env = EnvPool(tokenizer, template_options=OFF).get(rows[0])
     batch = env.run_trial([rows[0]["task_data"]], ScriptedAgent(["No.", "Yes."]))
     assert tokenizer.decode(batch.rows[-1].token_ids).count("<think></think>") == 1
-    alone = make("CountdownForOptions", tokenizer)
+    alone = make("Options", tokenizer)
     batch = alone.run_trial([rows[0]["task_data"]], ScriptedAgent(["No.", "Yes."]))
     assert "<think>" not in tokenizer.decode(batch.rows[-1].token_ids)
 

@@ -11,7 +11,7 @@ from agentsgym.envs.placement import place
 from agentsgym.envs.row_paths import remember_paths
 from agentsgym.envs.seat import Seat, take_seat
 from agentsgym.envs.session import Session
-from agentsgym.tokens import Transcript, codec_for
+from agentsgym.tokens import Codec, Transcript, codec_for
 from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer
 
 
@@ -42,6 +42,10 @@ class MultistepEnv:
     """Directories under which a task may name files, beyond those of the configuration; the
     caller's to set (`make(…, allow_paths=[…])`), never a dataset row's."""
 
+    special_tokens_meant: ClassVar[bool] = False
+    """Whether special tokens written in the environment's texts are meant as such. By default they
+    are ordinary text, as they always are in what the agent says: nobody forges a turn."""
+
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
@@ -53,7 +57,8 @@ class MultistepEnv:
             resolve(self.name, self.all_config_keys(), self.env_config)
         )
         remember_paths(self.all_config_keys(), self.config)
-        self.codec = codec_for(tokenizer) if tokenizer is not None else None
+        self.codec: Codec | None = None
+        self.set_template_options({})
         self.active_states: dict[str, Any] = {}
         self._open_sessions: dict[str, Session] = {}
 
@@ -177,7 +182,9 @@ class MultistepEnv:
         """Render conversations with these further arguments of the tokenizer's chat template, for
         instance `{"enable_thinking": False}`; `"chat_template"` among them replaces it."""
         if self.tokenizer is not None:
-            self.codec = codec_for(self.tokenizer, options)
+            self.codec = codec_for(
+                self.tokenizer, options, special_tokens_meant=self.special_tokens_meant
+            )
 
     # -- playing --------------------------------------------------------------------------------
 

@@ -11,16 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentsgym.tokens.control import ControlTokens, written_around
 from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.tokens.memo import Memo
-from agentsgym.tokens.template import ChatTemplate, template_text
+from agentsgym.tokens.template import PROBE, ChatTemplate, template_text
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
-
-# Stands for the action when a template is asked what comes after it. Plain letters, so that no
-# template trims or escapes it.
-_PROBE = "agentsgymprobe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +53,24 @@ class Codec(Protocol):
 class PlainCodec:
     """Texts encoded separately and joined, for tokenizers without a chat template."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
+        self._control = ControlTokens(tokenizer)
+        self._meant = special_tokens_meant
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Encode the contents of all messages, joined."""
-        ids = [self.encode_action(message["content"]) for message in messages]
-        return Opening(tuple(i for part in ids for i in part), "")
+        return Opening(tuple(i for message in messages for i in self._encode(message)), "")
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
         """Encode the last message, which follows the action."""
-        return Bridge(self.encode_action(messages[-1]["content"]), "")
+        return Bridge(self._encode(messages[-1]), "")
 
     def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        """Token ids of a text agent's words; special tokens in them are ordinary text."""
+        return self._control.encode(self._control.mark(text, own=True))
+
+    def _encode(self, message: Message) -> tuple[int, ...]:
+        return self._control.encode(_marked(message, self._control, self._meant)["content"])
 
 
 class TemplateCodec:
@@ -81,15 +81,19 @@ class TemplateCodec:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Tokenizer,
+        template_options: Mapping[str, Any] | None = None,
+        *,
+        special_tokens_meant: bool = False,
     ) -> None:
-        self._tokenizer = tokenizer
         self._template = ChatTemplate(tokenizer, template_options)
-        self._special = frozenset(tokenizer.all_special_ids)
+        written = written_around(self._template.render, PROBE)
+        self._control = ControlTokens(tokenizer, self._template.text, written)
+        self._meant = special_tokens_meant
         self._local = is_local(self._template.text)
         self._first_matters = not self._local or reads_first_message(self._template.text)
         self._around: dict[str, tuple[str, str] | None] = {}
-        self._stops: dict[int, str] = {}
         self._encoded: Memo[str, tuple[int, ...]] = Memo()
         self._opened: Memo[tuple[tuple[str, str], ...], str] = Memo()
         self._turns: Memo[tuple[str, ...], tuple[str, str]] = Memo()
@@ -97,7 +101,7 @@ class TemplateCodec:
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
         text = self._opening_text(messages)
-        return Opening(self.encode_action(text), text)
+        return Opening(self._encode(text), text)
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
         """What the template puts between the action `messages[-2]` and the next action.
@@ -110,12 +114,12 @@ class TemplateCodec:
         if self._local and len(messages) > 3:
             turn = self._turn(messages)
             if turn is not None:
-                delta = self.encode_action(self._after_stop(turn[0], action_ids))
+                delta = self._encode(self._after_stop(turn[0], action_ids))
                 return Bridge(delta, text + turn[1])
         tail, now = self._tail(text, messages)
         if tail is None:
             return Bridge(None, now)
-        return Bridge(self.encode_action(self._after_stop(tail, action_ids)), now)
+        return Bridge(self._encode(self._after_stop(tail, action_ids)), now)
 
     def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:
         """Of a local template: the tail after the action `messages[-2]`, and the action with it;
@@ -136,7 +140,8 @@ class TemplateCodec:
     def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """What follows the action `messages[-2]` (None: history was rewritten), and the whole
         conversation as it is rendered now."""
-        now = self._render(messages)
+        messages = self._marked(messages)
+        now = self._template.render(messages)
         said = messages[-2]["content"]
         around = self._around_message(messages[-1]["role"])
         if around is not None:
@@ -147,10 +152,10 @@ class TemplateCodec:
 
     def _probed_tail(self, text: str, now: str, messages: Sequence[Message]) -> str | None:
         """The tail by rendering again with a probe in the action's place."""
-        probed = self._render(
-            [*messages[:-2], {"role": "assistant", "content": _PROBE}, messages[-1]]
+        probed = self._template.render(
+            [*messages[:-2], {"role": "assistant", "content": PROBE}, messages[-1]]
         )
-        head, found, tail = probed.rpartition(_PROBE)
+        head, found, tail = probed.rpartition(PROBE)
         kept = bool(found) and head == text and now.startswith(head) and now.endswith(tail)
         middle = now[len(head) : len(now) - len(tail)] if kept else ""
         return tail if kept and middle.strip() == messages[-2]["content"].strip() else None
@@ -159,14 +164,14 @@ class TemplateCodec:
         """What a template usually writes before and after a message that follows an action; a
         guess, to be compared with what it does write."""
         if role not in self._around:
-            said: Message = {"role": "assistant", "content": _PROBE}
+            said: Message = {"role": "assistant", "content": PROBE}
             try:
-                rendered = self._render(
-                    [{"role": "user", "content": "."}, said, {"role": role, "content": _PROBE}]
+                rendered = self._template.render(
+                    [{"role": "user", "content": "."}, said, {"role": role, "content": PROBE}]
                 )
             except Exception:  # a template may refuse any conversation with any exception
                 rendered = ""
-            parts = rendered.split(_PROBE)
+            parts = rendered.split(PROBE)
             self._around[role] = (parts[1], parts[2]) if len(parts) == 3 else None
         return self._around[role]
 
@@ -176,40 +181,55 @@ class TemplateCodec:
         known = self._opened.get(key)
         if known is not None:
             return known
-        text = self._render(messages)
+        text = self._template.render(self._marked(messages))
         self._opened.put(key, text, 2 * len(text))
         return text
 
     def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of `text`; special tokens written in it become their ids."""
+        """Token ids of a text agent's words; special tokens in them are ordinary text."""
+        return self._encode(self._control.mark(text, own=True))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of a rendered text, what is marked in it as ordinary text."""
         ids = self._encoded.get(text)
         if ids is None:
-            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            ids = self._control.encode(text)
             self._encoded.put(text, ids, len(text))
         return ids
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
-        """Drop from `tail` the end-of-turn token that the agent already sampled itself."""
-        last = action_ids[-1] if action_ids else None
-        if last not in self._special:
-            return tail
-        if last not in self._stops:
-            self._stops[last] = self._tokenizer.decode([last])
-        return tail.removeprefix(self._stops[last])
+        """Drop from `tail` the end-of-turn tokens up to the one that the agent sampled itself."""
+        return self._control.without_leading(tail, action_ids[-1]) if action_ids else tail
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        return self._template.render(messages)
+    def _marked(self, messages: Sequence[Message]) -> list[Message]:
+        return [_marked(message, self._control, self._meant) for message in messages]
 
 
-def codec_for(tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None) -> Codec:
+def _marked(message: Message, control: ControlTokens, meant: bool) -> Message:
+    """The message with the control tokens marked that its content only spells; with `meant`,
+    those that others than the assistant write are control tokens."""
+    own = message["role"] == "assistant"
+    if meant and not own:
+        return message
+    return {"role": message["role"], "content": control.mark(message["content"], own)}
+
+
+def codec_for(
+    tokenizer: Tokenizer,
+    template_options: Mapping[str, Any] | None = None,
+    *,
+    special_tokens_meant: bool = False,
+) -> Codec:
     """The codec that fits a tokenizer.
 
     `template_options` are further arguments of its chat template, as `apply_chat_template` takes
-    them (`{"enable_thinking": False}`); `"chat_template"` among them replaces the template.
+    them (`{"enable_thinking": False}`); `"chat_template"` among them replaces the template. Special
+    tokens written in a message are ordinary text, so that nobody forges a turn; with
+    `special_tokens_meant` only those that the assistant writes.
     """
     options = dict(template_options or {})
     if tokenizer.chat_template or template_text(tokenizer, options):
-        return TemplateCodec(tokenizer, options)
+        return TemplateCodec(tokenizer, options, special_tokens_meant=special_tokens_meant)
     if options:
         logger.warning("This tokenizer has no chat template; its options change nothing.")
-    return PlainCodec(tokenizer)
+    return PlainCodec(tokenizer, special_tokens_meant=special_tokens_meant)

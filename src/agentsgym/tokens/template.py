@@ -9,6 +9,9 @@ from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
 
+# Stands for a message's text. Plain letters, so that no template trims or escapes it.
+PROBE = "agentsgymprobe"
+
 # Arguments of `apply_chat_template` itself that a codec must set, or that make no text.
 _OURS = frozenset(
     {
@@ -39,7 +42,10 @@ class ChatTemplate:
         options: further arguments of `apply_chat_template`, for instance
             `{"enable_thinking": False}`; `"chat_template"` replaces the tokenizer's own text.
 
-    Raises ValueError for an option that is not the caller's to set.
+    A template that wants a content as a list of parts (`[{"type": "text", "text": …}]`) gets it so.
+
+    Raises ValueError for an option that is not the caller's to set, and for a template that shows
+    no message's text.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
@@ -50,13 +56,36 @@ class ChatTemplate:
             raise ValueError(f"template option {refused[0]!r} can't be set: rendering needs it")
         self.text = template_text(tokenizer, self._options)
         self._warn_unread()
+        self._as_parts = False
+        self._as_parts = self._wants_parts()
 
     def render(self, messages: Sequence[Message]) -> str:
         """The conversation as text, with the generation prompt."""
+        conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
         rendered: Any = self._tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True, **self._options
+            conversation, tokenize=False, add_generation_prompt=True, **self._options
         )
         return str(rendered)
+
+    def _wants_parts(self) -> bool:
+        """Whether a content is lost as a string and shown as a list of parts."""
+        as_text = self._shown({"role": "user", "content": PROBE})
+        if as_text:
+            return False
+        as_parts = self._shown(_in_parts({"role": "user", "content": PROBE}))
+        if as_text is False and not as_parts:
+            raise ValueError(
+                "the chat template shows nothing of a user's message, neither as a string nor as "
+                "a list of text parts"
+            )
+        return bool(as_parts)
+
+    def _shown(self, message: Any) -> bool | None:
+        """Whether the template shows a message's text; None where it refuses the message."""
+        try:
+            return PROBE in self.render([message])
+        except Exception:  # a template may refuse any conversation with any exception
+            return None
 
     def _warn_unread(self) -> None:
         given = self._options.keys() - _READ_ANYWAY
@@ -66,6 +95,10 @@ class ChatTemplate:
                 "The chat template never reads %s of its options; this changes nothing.",
                 ", ".join(map(repr, unread)),
             )
+
+
+def _in_parts(message: Message) -> dict[str, Any]:
+    return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}]}
 
 
 def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
