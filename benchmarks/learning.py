@@ -42,9 +42,9 @@ from agentsgym.envs import EnvPool
 from agentsgym.envs.mastermind.agents import read_conversation
 from agentsgym.envs.mastermind.wording import say_code
 from agentsgym.evaluation import assess, places
+from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.metrics import record, summarise
 from agentsgym.training.tiny import TinyConfig
 from agentsgym.training.warm_start import WarmStartConfig, warm_start
 from agentsgym.types import Rollout, SamplingParams

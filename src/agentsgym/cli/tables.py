@@ -17,10 +17,12 @@ def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
     """One evaluation, a figure per line."""
     from agentsgym.report import Figures
 
-    table = Table(title=escape(f"{agent} on {env}"), title_justify="left", show_header=False)
+    own = result.environments
+    table = Table(title=escape(f"{agent} on {env}"), title_justify="left", show_header=bool(own))
     table.add_column()
-    table.add_column(justify="right")
-    for name, values in _lines([Figures.of(result)]):
+    for name in ("all", *own):
+        table.add_column(escape(name), justify="right")
+    for name, values in _lines([Figures.of(part) for part in (result, *own.values())]):
         table.add_row(name, *values)
     for reason, count in sorted(result.stop_reasons.items()):
         table.add_row(f"ended by {reason}", share(count / max(1, _total(result.stop_reasons))))

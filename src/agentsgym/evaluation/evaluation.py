@@ -1,16 +1,21 @@
 """What an agent is worth: rates with intervals, and regret against the best known play."""
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.envs import EnvPool
+from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.rows import pool_of
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
+from agentsgym.evaluation.metrics import mean, record, step_means, told_wins
 from agentsgym.evaluation.tasks import Cluster, default_cluster, places
 from agentsgym.rollout import is_engine_agent, play
-from agentsgym.types import Agent, AllowImports, AllowPaths, Episode, Rollout, count_steps
+from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout
+
+logger = logging.getLogger(__name__)
 
 Interval = tuple[float, float]
 
@@ -25,6 +30,9 @@ class Evaluation:
     on the same tasks and `regret` what the reward falls short of it; both None where any task's
     is unknown. `metrics` are the environment's own figures, `truncated` and `malformed`, each the
     mean per step. `stop_reasons` counts scored episodes.
+
+    Of several environments `environments` has each one's own evaluation, by class path; the
+    figures of all are then over the environments that have them (see `evaluation.metrics`).
     """
 
     episodes: int
@@ -40,6 +48,7 @@ class Evaluation:
     regret: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
     stop_reasons: Mapping[str, int] = field(default_factory=dict)
+    environments: Mapping[str, "Evaluation"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +67,38 @@ def evaluate(
     rollouts_per_task: int = 1,
     seed: int = 0,
     cluster: Cluster = default_cluster,
-    envs: EnvPool | None = None,
+    envs: EnvPool | Iterable[MultistepEnv] | None = None,
     max_rollout_tokens: int | None = None,
     allow_imports: AllowImports = False,
     allow_paths: AllowPaths = (),
 ) -> Played:
     """Let `agent` play `episodes` rollouts on rows of the dataset schema.
 
-    The same `seed` gives any agent the same tasks and the same noise. Raises ValueError without
-    rows, UnknownEnvironment or ConfigError before anything is played.
+    The same `seed` gives any agent the same tasks and the same noise. `envs` holds environment
+    objects that play their rows, or a pool that keeps environments across calls. Raises
+    ValueError without rows, UnknownEnvironment or ConfigError before anything is played.
     """
     chosen = places(rows, episodes, rollouts_per_task=rollouts_per_task, seed=seed, cluster=cluster)
     tokenizer = agent.engine.tokenizer if is_engine_agent(agent) else None
-    pool = envs or EnvPool(tokenizer, allow_imports, allow_paths=allow_paths)
+    pool = pool_of(envs, tokenizer, allow_imports, allow_paths)
     rollouts = play(chosen, agent, pool, max_rollout_tokens=max_rollout_tokens)
     by_task = {
-        place.group: pool.get(place.row).reference_score(place.row["task_data"])
+        place.group: _reference_score(pool.get(place.row), place.row["task_data"])
         for place in chosen
         if place.index == 0
     }
     references = [by_task[place.group] for place in chosen]
     return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
+
+
+def _reference_score(env: MultistepEnv, task: Mapping[str, Any]) -> float | None:
+    """The best known play's score; None where the environment does not know or cannot say."""
+    try:
+        score = env.reference_score(task)
+        return None if score is None or not math.isfinite(score) else float(score)
+    except Exception as error:  # a task that no session could play, say
+        logger.warning("%s: no reference score of a task: %r", env.name, error)
+        return None
 
 
 def assess(
@@ -90,62 +110,63 @@ def assess(
 ) -> Evaluation:
     """The figures of rollouts that were played already; `references` has one score for each."""
     scores = list(references or [None] * len(rollouts))
-    pairs = [(r, s) for r, s in zip(rollouts, scores, strict=True) if not r.failed]
+    return _assess(list(zip(rollouts, scores, strict=True)), cluster, seed)
+
+
+Scored = tuple[Rollout, float | None]
+"""A rollout and its reference score."""
+
+
+def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation:
+    pairs = [(rollout, score) for rollout, score in played if not rollout.failed]
     live = [rollout for rollout, _ in pairs]
-    keys = [(rollout.env_class_path, cluster(rollout.task_data)) for rollout in live]
-    rewards = [rollout.final_reward for rollout in live]
-    wins = _wins(live)
-    known = [score for _, score in pairs if score is not None]
-    reference = _mean(known) if known and len(known) == len(live) else None
+    keys = [_key(rollout, cluster) for rollout in live]
+    records = [record(rollout) for rollout in live]
+    rewards = [one.final_reward for one in records]
+    wins = [(w, key) for w, key in zip(told_wins(records), keys, strict=True) if w is not None]
+    reference, regret = _reference(pairs)
     return Evaluation(
-        episodes=len(rollouts),
-        tasks=len({rollout.group for rollout in rollouts}),
-        clusters=len({(r.env_class_path, cluster(r.task_data)) for r in rollouts}),
-        failures=len(rollouts) - len(live),
-        win_rate=None if wins is None else _mean(wins),
-        ci95=None if wins is None else rate_interval(wins, keys, seed=seed),
-        reward=_mean(rewards),
+        episodes=len(played),
+        tasks=len({rollout.group for rollout, _ in played}),
+        clusters=len({_key(rollout, cluster) for rollout, _ in played}),
+        failures=len(played) - len(live),
+        win_rate=mean([win for win, _ in wins]) if wins else None,
+        ci95=rate_interval(*zip(*wins, strict=True), seed=seed) if wins else None,
+        reward=mean(rewards),
         reward_ci95=cluster_bootstrap(rewards, keys, seed=seed),
-        mean_steps=_mean([count_steps(rollout.episodes) for rollout in live]),
+        mean_steps=mean([one.steps for one in records]),
         reference=reference,
-        regret=None if reference is None else reference - _mean(rewards),
-        metrics=_step_shares(live),
-        stop_reasons=_stop_reasons(live),
+        regret=regret,
+        metrics=step_means(records),
+        stop_reasons=dict(Counter(reason for one in records for reason in one.stop_reasons)),
+        environments=_apart(played, cluster, seed),
     )
 
 
-def _wins(rollouts: Sequence[Rollout]) -> list[float] | None:
-    """Each rollout's share of scored episodes that were won.
-
-    None unless the environments tell wins. One that tells them only where an episode ends by its
-    own rules says nothing where a limit ended it: that is no win.
-    """
-    telling = {r.env_class_path for r in rollouts for e in _scored(r) if e.win is not None}
-    if not rollouts or any(rollout.env_class_path not in telling for rollout in rollouts):
-        return None
-    return [_mean([float(bool(e.win)) for e in _scored(rollout)]) for rollout in rollouts]
-
-
-def _scored(rollout: Rollout) -> list[Episode]:
-    return [episode for episode in rollout.episodes if episode.score_weight > 0]
-
-
-def _step_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    steps = [step for r in rollouts for episode in r.episodes for step in episode.steps]
-    if not steps:
+def _apart(played: Sequence[Scored], cluster: Cluster, seed: int) -> dict[str, Evaluation]:
+    """Each environment's own evaluation, where there are several."""
+    parts = _by_path(played)
+    if len(parts) < 2:
         return {}
-    sums: Counter[str] = Counter()
-    for step in steps:
-        sums["truncated"] += step.truncated
-        sums["malformed"] += step.malformed
-        for name, value in step.info.get("metrics", {}).items():
-            sums[name] += value
-    return {name: float(total) / len(steps) for name, total in sorted(sums.items())}
+    return {path: _assess(part, cluster, seed) for path, part in parts.items()}
 
 
-def _stop_reasons(rollouts: Sequence[Rollout]) -> dict[str, int]:
-    return dict(Counter(episode.stop_reason for r in rollouts for episode in _scored(r)))
+def _by_path(played: Sequence[Scored]) -> dict[str, list[Scored]]:
+    parts: dict[str, list[Scored]] = {}
+    for pair in sorted(played, key=lambda pair: pair[0].env_class_path):
+        parts.setdefault(pair[0].env_class_path, []).append(pair)
+    return parts
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
+    """(mean reference score, mean regret) over the environments whose scores are all known."""
+    parts = [part for part in _by_path(pairs).values() if all(s is not None for _, s in part)]
+    known = [(score, r.final_reward) for part in parts for r, score in part if score is not None]
+    if not known:
+        return None, None
+    reference = mean([score for score, _ in known])
+    return reference, reference - mean([reward for _, reward in known])
+
+
+def _key(rollout: Rollout, cluster: Cluster) -> tuple[str, str]:
+    return rollout.env_class_path, cluster(rollout.task_data)

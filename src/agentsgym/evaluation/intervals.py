@@ -32,9 +32,10 @@ def cluster_bootstrap(
     sums = np.bincount(index, weights=np.asarray(values, dtype=np.float64))
     sizes = np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     tail = (1.0 - level) / 2
-    low, high = np.quantile(means, [tail, 1.0 - tail])
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond all floats in sum
+        means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+        low, high = np.quantile(means, [tail, 1.0 - tail])
     return float(low), float(high)
 
 

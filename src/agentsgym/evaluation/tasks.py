@@ -14,9 +14,17 @@ Cluster = Callable[[Mapping[str, Any]], str]
 
 
 def default_cluster(task_data: Mapping[str, Any]) -> str:
-    """Tasks with the same `solution` belong together; without one, equal tasks do."""
+    """Tasks with the same `solution` belong together; without one, equal tasks do.
+
+    What cannot be written as JSON (too deep, or within itself) belongs together, too.
+    """
     key = task_data.get("solution", task_data)
-    return key if isinstance(key, str) else json.dumps(key, sort_keys=True, default=repr)
+    if isinstance(key, str):
+        return key
+    try:
+        return json.dumps(key, sort_keys=True, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return "what cannot be written"
 
 
 def select(

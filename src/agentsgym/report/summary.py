@@ -33,6 +33,7 @@ class Figures(BaseModel):
     failures: int
     metrics: dict[str, float] = Field(default_factory=dict)
     stop_reasons: dict[str, int] = Field(default_factory=dict)
+    environments: dict[str, "Figures"] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> "Figures":
@@ -52,6 +53,7 @@ class Figures(BaseModel):
             failures=evaluation.failures,
             metrics=dict(evaluation.metrics),
             stop_reasons=dict(evaluation.stop_reasons),
+            environments={path: cls.of(own) for path, own in evaluation.environments.items()},
         )
 
 

@@ -19,6 +19,7 @@ from trl import GRPOTrainer
 
 from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, check_row
+from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.trl_vllm import TRLVLLMEngine
 from agentsgym.generation.vllm import VLLMEngine
@@ -29,7 +30,7 @@ from agentsgym.training.best import check_metric
 from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.gradients import Gradients
-from agentsgym.training.metrics import mean_of_sums, record, summarise
+from agentsgym.training.metrics import mean_of_sums
 from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
@@ -361,7 +362,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Play the evaluation tasks with the evaluation's own sampling; no loss is computed.
 
-        Returns and logs the metrics of `training.metrics.summarise` under the prefix.
+        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix.
         """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if data is None:
@@ -372,7 +373,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         step, places = self.state.global_step, self.player.eval_places(data)
         rollouts = self.ranks.together(lambda: self.player.evaluate(places, step))
         self._tell_failures(rollouts, "eval")
-        values = summarise(self.ranks.gather([record(rollout) for rollout in rollouts]))
+        values = self._figures(rollouts)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - started
         self._report(rollouts, "eval", None)
@@ -385,8 +386,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     # -- logs and checkpoints -------------------------------------------------------------------
 
     def _log_generation(self, rollouts: Sequence[Rollout], signal: float, seconds: float) -> None:
-        records = self.ranks.gather([record(rollout) for rollout in rollouts])
-        values = summarise(records) | {
+        values = self._figures(rollouts) | {
             "groups_without_signal": 1.0 - signal,
             "time/rollouts": seconds,
             "occupancy": self.player.engine.stats.occupancy,
@@ -399,6 +399,11 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             if not math.isnan(value):
                 self._metrics["train"][name].append(value)
         self.signal.update(signal)
+
+    def _figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Figures of all ranks' rollouts; each environment's own, too, where rows name several."""
+        records = self.ranks.gather([record(rollout) for rollout in rollouts])
+        return summarise(records, per_environment=len(self.player.envs.names) > 1)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as TRL does, and warn where the cap on the sampler's ratio bites often."""

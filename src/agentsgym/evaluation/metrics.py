@@ -1,0 +1,220 @@
+"""The one definition of figures about rollouts, for training, evaluation and reports.
+
+A figure is a sum over a count, so that the figures of several environments add up: a total is
+taken over the environments that have the figure, each weighted by its own count. An environment
+has `win_rate` if one of its episodes says whether it was won, and a metric of its own if one of
+its steps brings it. What failed counts in `failed` and nowhere else.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentsgym.types import Episode, Rollout, Step
+
+PER_STEP = ("truncated", "malformed")
+_PER_ROLLOUT = ("reward", "win_rate", "steps", "agent_tokens", "tokens")
+_TAKEN = frozenset({*PER_STEP, *_PER_ROLLOUT, "reward_std", "failed", "exploration_gain"})
+
+Sums = dict[str, tuple[float, float]]
+"""Name of a figure to (sum, count)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """The numbers of one rollout that figures need; small, so that ranks can exchange it.
+
+    `env` is its class path, `steps` its number of actions, `said` that of actions and reflections.
+    `win` is the share of scored episodes that were won (None: none of them says), `sums` adds up
+    the environment's own metrics over the actions.
+    """
+
+    env: str
+    failed: bool
+    final_reward: float
+    win: float | None
+    steps: int
+    said: int
+    agent_tokens: int
+    tokens: int
+    truncated: int
+    malformed: int
+    stop_reasons: tuple[str, ...]
+    episode_rewards: tuple[float, ...]
+    episode_wins: tuple[bool | None, ...] = ()
+    sums: Mapping[str, float] = field(default_factory=dict)
+
+
+def scored(rollout: Rollout) -> list[Episode]:
+    """The episodes that are no free shots."""
+    return [episode for episode in rollout.episodes if episode.score_weight > 0]
+
+
+def record(rollout: Rollout) -> RolloutRecord:
+    """Summarise a rollout. Wins and stop reasons are those of its scored episodes."""
+    episodes = scored(rollout)
+    said = [step for episode in rollout.episodes for step in episode.steps]
+    actions = [step for step in said if step.kind == "action"]
+    wins = [episode.win for episode in episodes]
+    return RolloutRecord(
+        env=rollout.env_class_path,
+        failed=rollout.failed,
+        final_reward=rollout.final_reward,
+        win=sum(map(bool, wins)) / len(wins) if any(w is not None for w in wins) else None,
+        steps=len(actions),
+        said=len(said),
+        agent_tokens=sum(span.length for row in rollout.rows for span in row.spans),
+        tokens=sum(len(row.token_ids) for row in rollout.rows),
+        truncated=sum(step.truncated for step in said),
+        malformed=sum(step.malformed for step in actions),
+        stop_reasons=("error",) if rollout.failed else tuple(e.stop_reason for e in episodes),
+        episode_rewards=tuple(episode.reward for episode in rollout.episodes),
+        episode_wins=tuple(episode.win for episode in rollout.episodes),
+        sums=_own_metrics(actions),
+    )
+
+
+def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
+    """Sums of `info["metrics"]`; what is no finite number is left out."""
+    sums: dict[str, float] = {}
+    for step in steps:
+        metrics = step.info.get("metrics")
+        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+            number = _number(value)
+            if number is not None:
+                key = f"metrics/{name}" if name in _TAKEN else str(name)
+                sums[key] = sums.get(key, 0.0) + number
+    return sums
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also NumPy's or a tensor's; None for all else."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def summarise(
+    records: Sequence[RolloutRecord], *, per_environment: bool | None = None
+) -> dict[str, float]:
+    """Figures of rollouts.
+
+    `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout;
+    `truncated` and `malformed` and the environments' own metrics per step; `stop/<reason>` as
+    shares of episodes; `failed` as share of rollouts; and for trials of several episodes
+    `episode_<k>/reward`, `episode_<k>/win_rate` and `exploration_gain` (last minus first). With
+    `per_environment` (None: where there are several) also `env/<class path>/<figure>`.
+    """
+    if not records:
+        return {}
+    parts = by_environment(records)
+    values = _figures(parts.values())
+    if per_environment or (per_environment is None and len(parts) > 1):
+        for name, part in parts.items():
+            own = _figures([part])
+            values |= {f"env/{name}/{figure}": value for figure, value in own.items()}
+    return values
+
+
+def by_environment(records: Sequence[RolloutRecord]) -> dict[str, list[RolloutRecord]]:
+    """The records of each environment, by class path."""
+    parts: dict[str, list[RolloutRecord]] = {}
+    for one in sorted(records, key=lambda one: one.env):
+        parts.setdefault(one.env, []).append(one)
+    return parts
+
+
+def step_means(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """The figures per step: `truncated`, `malformed` and the environments' own metrics."""
+    parts = by_environment([one for one in records if not one.failed])
+    means = _means(map(_step_sums, parts.values()))
+    return {name: value for name, value in sorted(means.items()) if math.isfinite(value)}
+
+
+def told_wins(records: Sequence[RolloutRecord]) -> list[float | None]:
+    """Each rollout's share of scored episodes that were won; None for those of environments that
+    tell no wins, and for failed ones. Where wins are told at all, an episode that a limit ended
+    without a word is none."""
+    telling = {one.env for one in records if not one.failed and one.win is not None}
+    return [None if one.failed or one.env not in telling else one.win or 0.0 for one in records]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; NaN of nothing."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def _figures(parts: Iterable[Sequence[RolloutRecord]]) -> dict[str, float]:
+    parts = list(parts)
+    every = [one for part in parts for one in part]
+    rewards = [one.final_reward for one in every if not one.failed]
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(np.std(rewards)) if rewards else math.nan
+    values = _means(_sums(part) for part in parts)
+    return values | {"reward_std": spread} | _stop_shares(every)
+
+
+def _means(parts: Iterable[Sums]) -> dict[str, float]:
+    """Each figure over the parts that have it."""
+    totals: Sums = {}
+    for part in parts:
+        for name, (value, count) in part.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = before[0] + value, before[1] + count
+    return {name: v / count if count else math.nan for name, (v, count) in totals.items()}
+
+
+def _sums(records: Sequence[RolloutRecord]) -> Sums:
+    """The figures of one environment."""
+    live = [one for one in records if not one.failed]
+    wins = [win for win in told_wins(live) if win is not None]
+    per_rollout: dict[str, list[Any]] = {
+        "reward": [one.final_reward for one in live],
+        "steps": [one.steps for one in live],
+        "agent_tokens": [one.agent_tokens for one in live],
+        "tokens": [one.tokens for one in live],
+        "failed": [one.failed for one in records],
+        **({"win_rate": wins} if wins else {}),
+        **_by_episode(live),
+    }
+    sums = {name: (float(sum(values)), len(values)) for name, values in per_rollout.items()}
+    return sums | _step_sums(live)
+
+
+def _step_sums(live: Sequence[RolloutRecord]) -> Sums:
+    steps = sum(one.steps for one in live)
+    names = sorted({name for one in live for name in one.sums})
+    return {
+        "truncated": (sum(one.truncated for one in live), sum(one.said for one in live)),
+        "malformed": (sum(one.malformed for one in live), steps),
+        **{name: (sum(one.sums.get(name, 0.0) for one in live), steps) for name in names},
+    }
+
+
+def _by_episode(live: Sequence[RolloutRecord]) -> dict[str, list[float]]:
+    """Figures of trials that have several episodes."""
+    trials = [one for one in live if len(one.episode_rewards) > 1]
+    values: dict[str, list[float]] = {}
+    for k in range(max((len(one.episode_rewards) for one in trials), default=0)):
+        having = [one for one in trials if len(one.episode_rewards) > k]
+        values[f"episode_{k + 1}/reward"] = [one.episode_rewards[k] for one in having]
+        wins = [one.episode_wins[k] for one in having]
+        if any(win is not None for win in wins):
+            values[f"episode_{k + 1}/win_rate"] = [float(bool(win)) for win in wins]
+    if trials:
+        gains = [one.episode_rewards[-1] - one.episode_rewards[0] for one in trials]
+        values["exploration_gain"] = gains
+    return values
+
+
+def _stop_shares(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    reasons = Counter(reason for one in records for reason in one.stop_reasons)
+    return {f"stop/{reason}": n / reasons.total() for reason, n in sorted(reasons.items())}

@@ -1,0 +1,173 @@
+"""Figures of rollouts of several environments, worked out by hand; one definition for all."""
+
+import json
+import math
+
+import pytest
+
+from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
+from agentsgym.envs import register
+from agentsgym.evaluation import assess, evaluate
+from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.report.summary import Figures
+from agentsgym.types import Episode, Rollout, Step
+
+
+def episode(rewards, metrics=None, win=None, index=0, reason="done"):
+    steps = [Step(k, "", "", r, False, {"metrics": metrics or {}}) for k, r in enumerate(rewards)]
+    if win is not None:
+        steps[-1].info["win"] = win
+    return Episode(index, tuple(steps), (), sum(rewards), 1.0, reason)
+
+
+def rollout(env, *episodes, error=None, task=0):
+    return Rollout("s", task, 0, env, {}, {"seed": task}, tuple(episodes), (), error)
+
+
+# A tells wins and best_arm; its second rollout says nothing of a win: lost. B tells neither.
+MIXED = [
+    rollout("A", episode([0.0, 1.0], {"best_arm": 1.0}, win=True), task=0),
+    rollout("A", episode([0.0, 0.0], {"best_arm": 0.5}, reason="max_steps"), task=1),
+    rollout("B", episode([2.0, 0.0, 1.0, 0.0, 0.0, 0.0], {"moves": 3.0}), task=2),
+    rollout("B", episode([9.0], {"moves": 3.0}), error="broke", task=3),
+]
+
+
+def test_each_figure_is_over_the_environments_that_have_it():
+    found = summarise([record(one) for one in MIXED])
+    assert found["best_arm"] == (2 * 1.0 + 2 * 0.5) / 4
+    assert found["moves"] == 6 * 3.0 / 6
+    assert found["win_rate"] == 1 / 2
+    assert found["reward"] == (1 + 0 + 3) / 3 and found["steps"] == (2 + 2 + 6) / 3
+    assert found["failed"] == 1 / 4
+    assert (found["stop/done"], found["stop/max_steps"], found["stop/error"]) == (0.5, 0.25, 0.25)
+    assert found["malformed"] == found["truncated"] == 0.0
+
+
+def test_each_environment_has_its_own_figures():
+    found = summarise([record(one) for one in MIXED])
+    assert (found["env/A/reward"], found["env/A/win_rate"]) == (0.5, 0.5)
+    assert (found["env/A/best_arm"], found["env/A/failed"]) == (0.75, 0.0)
+    assert (found["env/B/reward"], found["env/B/steps"], found["env/B/failed"]) == (3, 6, 0.5)
+    assert "env/B/win_rate" not in found and "env/B/best_arm" not in found
+
+
+def test_one_environment_alone_keeps_the_plain_names():
+    found = summarise([record(one) for one in MIXED[:2]])
+    assert not any(name.startswith("env/") for name in found)
+    assert (found["win_rate"], found["best_arm"], found["reward_std"]) == (0.5, 0.75, 0.5)
+    asked = summarise([record(one) for one in MIXED[:2]], per_environment=True)
+    assert asked["env/A/reward"] == found["reward"]
+
+
+def test_training_and_evaluation_agree():
+    found, logged = assess(MIXED), summarise([record(one) for one in MIXED])
+    assert found.win_rate == logged["win_rate"] == 0.5
+    assert found.reward == logged["reward"] and found.mean_steps == logged["steps"]
+    assert found.metrics == {n: logged[n] for n in ("best_arm", "moves", "malformed", "truncated")}
+    for path, own in found.environments.items():
+        assert own.win_rate == logged.get(f"env/{path}/win_rate")
+        assert own.reward == logged[f"env/{path}/reward"]
+        assert own.metrics.get("best_arm") == logged.get(f"env/{path}/best_arm")
+    assert [own.failures for own in found.environments.values()] == [0, 1]
+    assert assess(MIXED[:2]).environments == {}
+
+
+def test_regret_is_over_the_environments_whose_references_are_known():
+    found = assess(MIXED, [1.0, 1.0, None, None])
+    assert (found.reference, found.regret) == (1.0, 0.5)
+    assert found.environments["B"].regret is None
+    assert assess(MIXED, [1.0, None, 4.0, None]).regret == 4.0 - 3.0
+
+
+def test_figures_of_episodes_are_those_of_trials_that_have_several():
+    trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
+    found = summarise([record(trial), record(MIXED[2])])
+    assert (found["episode_1/reward"], found["episode_2/reward"]) == (1.0, 3.0)
+    assert (found["episode_1/win_rate"], found["episode_2/win_rate"]) == (0.0, 1.0)
+    assert found["exploration_gain"] == found["env/A/exploration_gain"] == 2.0
+    assert "env/B/episode_1/reward" not in found
+
+
+def test_a_reflection_is_no_step_of_the_game():
+    step = Step(0, "", "", 1.0, True, {"metrics": {"moves": 2.0}})
+    note = Step(1, "", "", 0.0, False, kind="reflection", truncated=True)
+    played = rollout("A", Episode(0, (step, note), (), 1.0, 1.0, "done"))
+    found = summarise([record(played)])
+    assert (found["moves"], found["steps"], found["truncated"]) == (2.0, 1, 0.5)
+
+
+def test_metrics_that_are_no_numbers_are_left_out():
+    odd = {"text": "1.0", "list": [1], "nan": math.nan, "fine": True, "reward": 7.0}
+    for metrics in (odd, "text", ["a"], None):
+        step = Step(0, "", "", 1.0, True, {"metrics": metrics})
+        found = summarise([record(rollout("A", Episode(0, (step,), (), 1.0, 1.0, "done")))])
+        assert found["reward"] == 1.0 and not {"text", "list", "nan"} & set(found)
+    assert summarise([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
+
+
+class OddEnv(MultistepEnv):
+    """Each task breaks something else of an evaluation."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return task_data
+
+    def _format_prompt(self, state, step):
+        return "?"
+
+    def _step_episode(self, session_id, state, action):
+        if state.get("reward") == "nan":
+            return state, math.nan, True, {}
+        if state.get("raise"):
+            raise RuntimeError("broke")
+        return state, state.get("reward", 1.0), True, {"metrics": state.get("metrics", {})}
+
+    def reference_score(self, task_data):
+        return task_data["reference"]
+
+
+register("tests/Odd", OddEnv)
+
+
+def test_an_evaluation_survives_what_its_sessions_do():
+    deep = []
+    for _ in range(20_000):
+        deep = [deep]
+    tasks = [
+        {"reference": 1.0},
+        {"reward": "nan"},
+        {"raise": True},
+        {"reward": 1e308, "metrics": {"big": 1e308}},
+        {"reward": 1e308, "metrics": {"big": 1e308}},
+        {"metrics": "text"},
+        {"metrics": ["a", 1]},
+        {"metrics": {"x": "abc", "y": [1]}},
+    ]
+    rows = [
+        {"env_class_path": "tests/Odd", "env_config": {}, "task_data": task}
+        for task in [*tasks, {"deep": deep}]
+    ]
+    found = evaluate(rows, ScriptedAgent(["a"]), episodes=len(rows)).evaluation
+    assert (found.episodes, found.reference) == (9, None) and found.failures >= 2
+    text = Figures.of(found).model_dump_json()
+    assert Figures.model_validate_json(text).episodes == 9
+    assert "Infinity" not in json.dumps(json.loads(text))
+
+
+def test_an_evaluation_is_played_by_the_objects_handed_over():
+    class Generous(OddEnv):
+        def _step_episode(self, session_id, state, action):
+            return state, self.__dict__.get("gift", 0.0), True, {}
+
+    register("tests/Generous", Generous)
+    env = Generous()
+    env.gift = 5.0
+    rows = list(task_dataset(env, [{"reference": 1.0}]))
+    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1).evaluation.reward == 0.0
+    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1, envs=[env]).evaluation.reward == 5.0
+
+
+@pytest.mark.parametrize("name", ["A", "TextArena/2048"])
+def test_names_with_slashes_stay_whole(name):
+    both = [record(rollout(name, episode([1.0]))), record(rollout("Z", episode([0.0])))]
+    assert summarise(both)[f"env/{name}/reward"] == 1.0
