@@ -21,6 +21,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
         eval_dataset=None,
         sink=None,
         peft_config=None,
+        envs=(),
         **options,
     ):
         defaults = {
@@ -47,6 +48,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             chat_tokenizer,
             rollout_sink=sink,
             peft_config=peft_config,
+            envs=envs,
         )
 
     return make

@@ -1,13 +1,13 @@
 """Playing tasks: the public ways in, and how trials of a batch get their seeds and places."""
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.episode import reflect
-from agentsgym.envs.rows import EnvPool, check_row
+from agentsgym.envs.rows import EnvPool, check_row, pool_of
 from agentsgym.envs.seat import take_seat
 from agentsgym.envs.trial import Trial, TrialSpec, session_seed
 from agentsgym.rollout.drive import drive, is_engine_agent
@@ -31,7 +31,7 @@ def run(
     agent: Agent,
     num_rollouts: int = 1,
     *,
-    envs: EnvPool | None = None,
+    envs: EnvPool | Iterable[MultistepEnv] | None = None,
     seed: int = 0,
     max_rollout_tokens: int | None = None,
     all_steps: bool = False,
@@ -40,8 +40,9 @@ def run(
 ) -> RolloutBatch:
     """Play `num_rollouts` trials on each row's task, environments mixed, task by task.
 
-    `rows` follow the dataset schema. `envs` holds the environments across calls (without it they
-    are made here, with the tokenizer of the agent's engine if it has one). The noise of a rollout
+    `rows` follow the dataset schema. `envs` holds environment objects that play their rows, or a
+    pool that keeps environments across calls (others are made here, with the tokenizer of the
+    agent's engine if it has one). The noise of a rollout
     depends on (`seed`, its row's number, its number in the group) alone. Raises ValueError for a
     malformed row, UnknownEnvironment or ConfigError before anything is played.
     """
@@ -53,7 +54,7 @@ def run(
         for index in range(num_rollouts)
     ]
     tokenizer = agent.engine.tokenizer if is_engine_agent(agent) else None
-    pool = envs or EnvPool(tokenizer, allow_imports, allow_paths=allow_paths)
+    pool = pool_of(envs, tokenizer, allow_imports, allow_paths)
     rollouts = play(places, agent, pool, max_rollout_tokens=max_rollout_tokens)
     return RolloutBatch(rollouts, pad_token_id=pad_id(tokenizer), all_steps=all_steps)
 

@@ -8,7 +8,7 @@ and call none of their base methods. The unit that TRL shuffles and splits is a 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
 
 from agentsgym.credit.table import Floats
-from agentsgym.envs import EnvPool, check_row
+from agentsgym.envs import EnvPool, MultistepEnv, check_row
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.trl_vllm import TRLVLLMEngine
@@ -68,6 +68,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             `args.engine_urls`, with `use_vllm` a `TRLVLLMEngine` on TRL's own vLLM, else an
             `EmbeddedEngine` on the trained model.
         rollout_sink: receives every rollout that is played.
+        envs: environment objects that play the rows of their class and config; what a
+            configuration does not tell (an answerer of its own) only they have.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Raises ValueError for a dataset that is not in the row schema or too small for one generation,
@@ -84,6 +86,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         *,
         engine: Engine | None = None,
         rollout_sink: RolloutSink | None = None,
+        envs: Iterable[MultistepEnv] = (),
         **trl: Any,
     ) -> None:
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
@@ -100,13 +103,13 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=processing_class,
             **trl,
         )
-        envs = EnvPool(self._tokenizer, args.allow_imports, allow_paths=args.allow_paths)
-        envs.get(check_row(train_dataset[0], 0))
+        pool = EnvPool(self._tokenizer, args.allow_imports, envs, allow_paths=args.allow_paths)
+        pool.get(check_row(train_dataset[0], 0))
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
         engine = engine or self._own_engine()
         self.sync = sync_for(engine, Path(args.output_dir) / "sync", self.ranks)
-        self.player = Player(engine, envs, args, self.ranks, self._push_weights)
+        self.player = Player(engine, pool, args, self.ranks, self._push_weights)
         if args.generate_ahead and not isinstance(self.sync, DiskSync):
             raise ValueError("generate_ahead needs vLLM servers: set engine_urls")
         self.scorer = Scorer(

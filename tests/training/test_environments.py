@@ -1,0 +1,52 @@
+"""Several environments in one training, and environment objects that are handed to it."""
+
+import pytest
+from datasets import concatenate_datasets
+
+from agentsgym import TwentyQuestionsEnv
+from agentsgym.envs import ConfigError
+from agentsgym.envs.twenty_questions import CallableAnswerer
+from helpers import CountdownEnv, DigitEnv
+
+
+def test_a_mixed_training_logs_each_environments_figures(make_trainer):
+    played = []
+    data = concatenate_datasets(
+        [DigitEnv().get_train_dataset().select(range(4)), CountdownEnv().get_train_dataset()]
+    )
+    trainer = make_trainer(
+        dataset=data, sink=lambda rollouts, info: played.extend(rollouts), max_steps=1,
+        per_device_train_batch_size=32, eval_dataset=data.select(range(3, 6)),
+    )  # fmt: skip
+    trainer.train()
+    logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
+    digits = [r for r in played if r.env_class_path == "Digit"]
+    others = [r for r in played if r.env_class_path == "Countdown"]
+    assert digits and others and len(played) == 32
+    letters = [s.info["metrics"]["letters"] for r in digits for s in r.episodes[0].steps]
+    assert logged["letters"] == pytest.approx(sum(letters) / len(letters))
+    for name, mine in (("Digit", digits), ("Countdown", others)):
+        mean = sum(r.final_reward for r in mine) / len(mine)
+        assert logged[f"env/{name}/reward"] == pytest.approx(mean)
+    assert logged["env/Digit/letters"] == logged["letters"]
+    assert "env/Countdown/letters" not in logged
+    assert {"eval_env/Digit/reward", "eval_env/Countdown/reward"} <= set(trainer.evaluate())
+
+
+def test_an_environment_object_plays_its_rows_in_training(make_trainer):
+    played = []
+    env = TwentyQuestionsEnv(
+        None,
+        {"max_steps_per_episode": 2},
+        answerer=CallableAnswerer(lambda secret, question, history: "no"),
+    )
+    data = env.get_train_dataset().select(range(4))
+    with pytest.raises(ConfigError, match=r"an answerer of its own.*envs=\[env\]"):
+        make_trainer(dataset=data)
+    trainer = make_trainer(
+        dataset=data, envs=[env], max_steps=1, sink=lambda rollouts, info: played.extend(rollouts)
+    )
+    trainer.train()
+    answers = [s.info.get("answer") for r in played for s in r.episodes[0].steps]
+    assert set(answers) <= {"No", None} and "No" in answers
+    assert env.tokenizer is None and not any(r.failed for r in played)
