@@ -304,19 +304,6 @@ def test_settings_that_would_train_something_else_are_refused(make_trainer, opti
         make_trainer(**options)
 
 
-def test_bad_datasets_are_refused(make_trainer, chat_tokenizer):
-    from datasets import Dataset
-
-    env = DigitEnv(chat_tokenizer)
-    with pytest.raises(ValueError, match="env_class_path"):
-        make_trainer(dataset=Dataset.from_dict({"prompt": ["a"] * 8}))
-    with pytest.raises(ValueError, match="takes 2 tasks"):
-        make_trainer(dataset=task_dataset(env, [{"seed": 0}]))
-    with pytest.raises(LookupError, match="allow_imports"):
-        rows = task_dataset(env, [{"seed": 0}] * 8).map(lambda _: {"env_class_path": "some.Env"})
-        make_trainer(dataset=rows)
-
-
 def test_metrics_have_clear_names(make_trainer):
     trainer = make_trainer(max_steps=1)
     trainer.train()

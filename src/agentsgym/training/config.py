@@ -135,6 +135,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     min_signal_patience: int = field(default=20, metadata={"help": "See min_signal_share."})
     eval_rollouts: int = field(default=1, metadata={"help": "Rollouts of an evaluation task."})
     eval_temperature: float = field(default=1.0, metadata={"help": "0 is greedy."})
+    max_bad_rows: int = field(
+        default=100,
+        metadata={
+            "help": "Rows of a streamed training set that are left out because they name no task; "
+            "one more ends training. Other sets are checked before training starts."
+        },
+    )
     allow_imports: bool | list[str] = field(
         default=False,
         metadata={"help": "Whether dataset rows may name unregistered dotted paths."},
@@ -189,6 +196,8 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def _check_staleness(self) -> None:
         if self.max_staleness is not None and self.max_staleness < 0:
             raise ValueError(f"max_staleness must be at least 0, got {self.max_staleness}")
+        if self.max_bad_rows < 0:
+            raise ValueError(f"max_bad_rows must be at least 0, got {self.max_bad_rows}")
         if not self.generate_ahead:
             return
         if self.sampler_correction == "none":

@@ -54,10 +54,12 @@ class Player:
         row = dataset[session_seed(*parts) % len(dataset)]
         return Place(row, place.group, place.index, session_seed(*parts, place.index))
 
-    def eval_places(self, dataset: Any) -> list[Place]:
-        """This rank's share of the evaluation tasks, `eval_rollouts` places each."""
+    def eval_places(self, dataset: Any, name: str = "") -> list[Place]:
+        """This rank's share of the evaluation tasks, `eval_rollouts` places each; `name` is that
+        of the set, where there are several."""
+        parts = (self._args.seed, "eval", *([name] if name else []))
         return [
-            Place(dataset[task], task, index, session_seed(self._args.seed, "eval", task, index))
+            Place(dataset[task], task, index, session_seed(*parts, task, index))
             for task in range(self._ranks.index, len(dataset), self._ranks.number)
             for index in range(self._args.eval_rollouts)
         ]

@@ -18,7 +18,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
 
 from agentsgym.credit.table import Floats
-from agentsgym.envs import EnvPool, MultistepEnv, check_row
+from agentsgym.envs import EnvPool, MultistepEnv, check_rows
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.trl_vllm import TRLVLLMEngine
@@ -29,6 +29,12 @@ from agentsgym.training.assigner import Assignment
 from agentsgym.training.best import check_metric
 from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.datasets import (
+    check_training_set,
+    evaluation_sets,
+    refuse_bad_rows,
+    stream_tasks,
+)
 from agentsgym.training.gradients import Gradients
 from agentsgym.training.metrics import mean_of_sums
 from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
@@ -40,6 +46,7 @@ from agentsgym.training.samples import TrainRollout, TrainRow
 from agentsgym.training.scoring import Scorer
 from agentsgym.training.signal import SignalWatch
 from agentsgym.training.staleness import age
+from agentsgym.training.stream import TaskStream
 from agentsgym.training.sync import DiskSync, sync_for
 from agentsgym.training.weights import assign_weights, count, total
 from agentsgym.types import Engine, Rollout
@@ -48,7 +55,8 @@ logger = logging.getLogger(__name__)
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 """Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |
-"eval", "step": global step, "advantages": per row of the rollouts, or None}`."""
+"eval", "step": global step, "advantages": per row of the rollouts, or None}`, and of one of
+several evaluation sets `"dataset"`, its name."""
 
 # Share of rows in which a cap bites from which on a warning is due.
 _MANY_CAPPED = 0.1
@@ -62,7 +70,10 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         args: a `GRPOEnvConfig`.
         train_dataset: rows `{"env_class_path", "env_config", "task_data"}`; environments may be
             mixed.
-        eval_dataset: rows of the same kind, or None.
+            An iterable (`datasets.IterableDataset`) is read as it is needed; `max_steps` then
+            says how long training lasts.
+        eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
+            iterable is read once, at the beginning.
         processing_class: the tokenizer (taken from the model's directory if None).
         engine: what samples the actions; None makes a `VLLMEngine` on the servers of
             `args.engine_urls`, with `use_vllm` a `TRLVLLMEngine` on TRL's own vLLM, else an
@@ -72,8 +83,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             configuration does not tell (an answerer of its own) only they have.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
-    Raises ValueError for a dataset that is not in the row schema or too small for one generation,
-    and `ConfigError` or `UnknownEnvironment` for an environment that cannot be made.
+    Raises ValueError for a dataset that is too small for one generation, and ConfigError, one,
+    naming the rows that are not in the row schema or whose environment cannot be made.
     """
 
     def __init__(
@@ -90,7 +101,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         **trl: Any,
     ) -> None:
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
-        _check_dataset(train_dataset, args)
+        check_training_set(train_dataset, args)
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
             check_reference(model, args.beta)
@@ -99,12 +110,16 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             reward_funcs=_rewards_come_from_environments,
             args=args,
             train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
+            eval_dataset=evaluation_sets(eval_dataset),
             processing_class=processing_class,
             **trl,
         )
         pool = EnvPool(self._tokenizer, args.allow_imports, envs, allow_paths=args.allow_paths)
-        pool.get(check_row(train_dataset[0], 0))
+        self.train_dataset = stream_tasks(
+            train_dataset, args, self.shuffle_dataset, self._problem_of
+        )
+        refuse_bad_rows("train_dataset", self.train_dataset, pool)
+        refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
         engine = engine or self._own_engine()
@@ -161,6 +176,11 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["env_class_path", "env_config", "task_data"]
+
+    def _problem_of(self, row: Any) -> str | None:
+        """What is wrong with a row that was drawn from a stream, or None."""
+        found = check_rows([row], self.player.envs)
+        return found[0].partition(": ")[2] if found else None
 
     def _get_train_sampler(self, dataset: Any = None) -> TaskSampler:
         data = self.train_dataset if dataset is None else dataset
@@ -365,26 +385,54 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Play the evaluation tasks with the evaluation's own sampling; no loss is computed.
 
-        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix.
+        `eval_dataset` is None for the trainer's own, the name of one of several, or other rows.
+        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; of a dict
+        of sets each under the prefix and its name.
         """
-        data = self.eval_dataset if eval_dataset is None else eval_dataset
-        if data is None:
-            raise ValueError("evaluate needs an eval_dataset")
+        data = self._evaluation_sets(eval_dataset)
+        if not isinstance(data, Mapping):
+            return self._evaluate_tasks(data, metric_key_prefix)
+        metrics: dict[str, float] = {}
+        for name, tasks in data.items():
+            metrics |= self._evaluate_tasks(tasks, f"{metric_key_prefix}_{name}", name)
+        return metrics
+
+    def _evaluation_sets(self, given: Any) -> Any:
+        if given is None:
+            if self.eval_dataset is None:
+                raise ValueError("there is no eval_dataset; hand one over: trainer.evaluate(tasks)")
+            return self.eval_dataset
+        if isinstance(given, str):
+            if not isinstance(self.eval_dataset, Mapping) or given not in self.eval_dataset:
+                raise ValueError(f"the trainer has no evaluation set {given!r}")
+            return {given: self.eval_dataset[given]}
+        sets = evaluation_sets(given)
+        refuse_bad_rows("eval_dataset", sets, self.player.envs)
+        return sets
+
+    def _evaluate_tasks(self, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
-        step, places = self.state.global_step, self.player.eval_places(data)
+        step, places = self.state.global_step, self.player.eval_places(tasks, name)
         rollouts = self.ranks.together(lambda: self.player.evaluate(places, step))
         self._tell_failures(rollouts, "eval")
         values = self._figures(rollouts)
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
-        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - started
-        self._report(rollouts, "eval", None)
+        metrics = {f"{prefix}_{key}": value for key, value in values.items()}
+        metrics[f"{prefix}_runtime"] = time.perf_counter() - started
+        self._report(rollouts, "eval", None, name)
         self.log(dict(metrics))
         self.model.train(training)
         control = getattr(self, "control", None)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
         return metrics
+
+    def predict(self, *_: Any, **__: Any) -> Any:
+        """Not offered: there are no labels and no single prediction per row."""
+        raise NotImplementedError(
+            "an environment has no predictions to return; trainer.evaluate(tasks) plays tasks, and "
+            "rollout_sink receives what was played"
+        )
 
     # -- logs and checkpoints -------------------------------------------------------------------
 
@@ -394,6 +442,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollouts": seconds,
             "occupancy": self.player.engine.stats.occupancy,
         }
+        if isinstance(self.train_dataset, TaskStream):
+            values["bad_rows"] = self.train_dataset.bad
         if isinstance(self.sync, DiskSync):
             window, step = self.args.steps_per_window, self.state.global_step
             ages = self.ranks.gather([age(rollout, step, window) for rollout in rollouts])
@@ -421,10 +471,16 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
     def _report(
-        self, rollouts: Sequence[Rollout], phase: str, advantages: Sequence[Floats] | None
+        self,
+        rollouts: Sequence[Rollout],
+        phase: str,
+        advantages: Sequence[Floats] | None,
+        name: str = "",
     ) -> None:
         if self.rollout_sink is not None:
             info = {"phase": phase, "step": self.state.global_step, "advantages": advantages}
+            if name:
+                info["dataset"] = name
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
 
@@ -455,24 +511,6 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     def _load_best_model(self) -> None:
         super()._load_best_model()
         self.sync.forget()
-
-
-def _check_dataset(dataset: Any, args: GRPOEnvConfig) -> None:
-    if dataset is None:
-        raise ValueError("train_dataset is missing: rows of env_class_path, env_config, task_data")
-    columns = set(getattr(dataset, "column_names", None) or [])
-    missing = {"env_class_path", "env_config", "task_data"} - columns
-    if missing:
-        raise ValueError(
-            f"train_dataset has no column {sorted(missing)[0]!r}; it has {sorted(columns)}"
-        )
-    needed = args.generation_batch_size // args.num_generations
-    if len(dataset) < needed:
-        raise ValueError(
-            f"one generation takes {needed} tasks (generation_batch_size "
-            f"{args.generation_batch_size} / num_generations {args.num_generations}), "
-            f"train_dataset has {len(dataset)}"
-        )
 
 
 def _rewards_come_from_environments(**_: Any) -> list[float]:

@@ -1,0 +1,118 @@
+"""Training and evaluation sets in every shape that TRL takes, and what is wrong with them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import torch.utils.data
+
+from agentsgym.envs import ConfigError, EnvPool, check_rows
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.stream import TaskStream
+
+# Evaluation sets are held in memory; one that has no end must not fill it.
+_MOST_STREAMED = 10_000
+_SHOWN = 5
+
+
+def is_streamed(dataset: Any) -> bool:
+    """Whether rows can only be read one after another."""
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return True
+    return not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
+
+
+def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
+    """Raise ValueError where the dataset cannot be trained on, whatever its rows hold."""
+    if dataset is None:
+        raise ValueError("train_dataset is missing: rows of env_class_path, env_config, task_data")
+    if isinstance(dataset, Mapping):
+        names = ", ".join(map(repr, dataset))
+        raise ValueError(f"train_dataset is a dict of {names}; hand over one of them")
+    _check_columns(dataset, "train_dataset")
+    if is_streamed(dataset):
+        for name, value in (("generate_ahead", True), ("zero_signal_groups", "resample")):
+            if getattr(args, name) == value:
+                raise ValueError(f"{name}={value!r} draws tasks by number, which a stream has not")
+    elif len(dataset) < _tasks(args):
+        raise ValueError(
+            f"one generation takes {_tasks(args)} tasks (generation_batch_size "
+            f"{args.generation_batch_size} / num_generations {args.num_generations}), "
+            f"train_dataset has {len(dataset)}"
+        )
+
+
+def stream_tasks(
+    dataset: Any, args: GRPOEnvConfig, shuffle: bool, problem: Callable[[Any], str | None]
+) -> Any:
+    """A `TaskStream` over a streamed training set, of which `problem` judges the rows; any other
+    set as it is."""
+    if not is_streamed(dataset):
+        return dataset
+    return TaskStream(
+        dataset,
+        group_size=args.num_generations,
+        tasks=_tasks(args),
+        repeats=args.num_iterations * args.steps_per_generation,
+        seed=args.seed if args.data_seed is None else args.data_seed,
+        shuffle=shuffle,
+        problem=problem,
+        most_bad=args.max_bad_rows,
+    )
+
+
+def evaluation_sets(dataset: Any) -> Any:
+    """The evaluation set that `evaluate` plays: rows that can be counted, or a dict of such sets
+    by their names. What is streamed is read here, once."""
+    if dataset is None:
+        return None
+    if isinstance(dataset, Mapping):
+        if not dataset:
+            raise ValueError("the dict of evaluation sets is empty")
+        return {str(name): _rows(part, f"eval_dataset[{name!r}]") for name, part in dataset.items()}
+    return _rows(dataset, "eval_dataset")
+
+
+def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
+    """Raise ConfigError naming the first rows with each fault; streamed sets are checked as they
+    are drawn."""
+    if isinstance(dataset, Mapping):
+        for part, rows in dataset.items():
+            refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
+    elif dataset is not None and not is_streamed(dataset):
+        problems = check_rows(dataset, envs)
+        if problems:
+            more = f"; and {len(problems) - _SHOWN} more faults" if len(problems) > _SHOWN else ""
+            raise ConfigError(f"{name}: {'; '.join(problems[:_SHOWN])}{more}")
+
+
+def _rows(dataset: Any, name: str) -> Any:
+    rows = _read(dataset, name) if is_streamed(dataset) else dataset
+    if isinstance(rows, str) or len(rows) == 0:
+        raise ValueError(f"{name} holds no tasks")
+    _check_columns(rows, name)
+    return rows
+
+
+def _read(dataset: Any, name: str) -> list[Any]:
+    if not isinstance(dataset, Iterable):
+        raise ValueError(f"{name} must be a dataset, or a dict of them, got {type(dataset)}")
+    rows = list(islice(dataset, _MOST_STREAMED + 1))
+    if len(rows) > _MOST_STREAMED:
+        raise ValueError(
+            f"{name} is streamed and goes on after {_MOST_STREAMED} rows; an evaluation plays all "
+            "of its tasks, so hand over as many as it shall play (dataset.take(100))"
+        )
+    return rows
+
+
+def _check_columns(dataset: Any, name: str) -> None:
+    columns = getattr(dataset, "column_names", None)
+    missing = {"env_class_path", "env_config", "task_data"} - set(columns or [])
+    if columns and missing:
+        raise ValueError(f"{name} has no column {sorted(missing)[0]!r}; it has {columns}")
+
+
+def _tasks(args: GRPOEnvConfig) -> int:
+    """Tasks of one generation."""
+    return int(args.generation_batch_size) // int(args.num_generations)

@@ -1,0 +1,91 @@
+"""A training set that is read one row after another."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from agentsgym.envs import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class TaskStream(IterableDataset[Any]):
+    """The rows of `source` in the structure of `TaskSampler`, without an end: when the source is
+    read through it is read again (a `datasets.IterableDataset` in another order).
+
+    A function of the source and the seed alone, so that a resumed run finds its place by skipping.
+    Bad rows, of which `problem` says what is wrong, are left out; more than `most_bad` in one pass
+    raise ConfigError. The rows of an incomplete last batch are left out in each pass.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        group_size: int,
+        tasks: int,
+        repeats: int,
+        seed: int,
+        shuffle: bool,
+        problem: Callable[[Any], str | None],
+        most_bad: int,
+    ) -> None:
+        shuffles = shuffle and hasattr(source, "shuffle")
+        self._source = source.shuffle(seed=seed) if shuffles else source
+        self._group_size = group_size
+        self._tasks = tasks
+        self._repeats = repeats
+        self._problem = problem
+        self._most_bad = most_bad
+        self.bad = 0
+        """Bad rows that were left out, in the pass that has most."""
+
+    def __iter__(self) -> Iterator[Any]:
+        self.bad = 0
+        for batch in self._batches():
+            for _ in range(self._repeats):
+                for row in batch:
+                    yield from [row] * self._group_size
+
+    def _batches(self) -> Iterator[list[Any]]:
+        for number in self._passes():
+            batch: list[Any] = []
+            complete = False
+            for row in self._good_rows():
+                batch.append(row)
+                if len(batch) == self._tasks:
+                    yield batch
+                    batch, complete = [], True
+            if not complete:
+                raise ConfigError(
+                    f"train_dataset: pass {number + 1} over the stream gave {len(batch)} good "
+                    f"rows, a generation takes {self._tasks}"
+                )
+
+    def _passes(self) -> Iterator[int]:
+        number = 0
+        while True:
+            if hasattr(self._source, "set_epoch"):
+                self._source.set_epoch(number)
+            yield number
+            number += 1
+
+    def _good_rows(self) -> Iterator[Any]:
+        bad = 0
+        for number, row in enumerate(self._source):
+            problem = self._problem(row)
+            if problem is None:
+                yield row
+                continue
+            bad += 1
+            if bad > self.bad:
+                self._leave_out(f"train_dataset: row {number} of the stream is bad: {problem}", bad)
+
+    def _leave_out(self, text: str, bad: int) -> None:
+        """Count one bad row more than in any pass before; what was told once is not told again."""
+        if bad > self._most_bad:
+            raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
+        self.bad = bad
+        logger.warning("%s; it is left out", text)

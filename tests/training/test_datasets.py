@@ -1,0 +1,276 @@
+"""Training and evaluation sets in every shape, and rows that are no tasks."""
+
+import copy
+from itertools import chain, repeat
+
+import pytest
+import torch
+from datasets import (
+    Dataset,
+    DatasetDict,
+    Features,
+    IterableDataset,
+    IterableDatasetDict,
+    Json,
+    Value,
+)
+
+from agentsgym import register
+from agentsgym.envs import task_dataset
+from helpers import CountdownEnv, DigitEnv
+
+
+@pytest.fixture
+def env(chat_tokenizer):
+    register("Digit", DigitEnv)
+    register("Countdown", CountdownEnv)
+    return DigitEnv(chat_tokenizer)
+
+
+def digits(*seeds):
+    return [{"env_class_path": "Digit", "env_config": {}, "task_data": {"seed": k}} for k in seeds]
+
+
+def table(rows):
+    """A Dataset; a key that a row has not becomes None."""
+    columns = ("env_class_path", "env_config", "task_data")
+    features = Features(
+        {"env_class_path": Value("string"), "env_config": Json(), "task_data": Json()}
+    )
+    return Dataset.from_dict({c: [row.get(c) for row in rows] for c in columns}, features=features)
+
+
+def streamed(rows):
+    """A stream over rows that may be malformed."""
+    return IterableDataset.from_generator(lambda: iter(copy.deepcopy(rows)))
+
+
+class Playing(list):
+    """A rollout sink that keeps the phase, the step and the seeds of the tasks played."""
+
+    def __call__(self, rollouts, info):
+        tasks = [r.task_data.get("seed") for r in rollouts]
+        self.append((info["phase"], info.get("dataset"), info["step"], tasks))
+
+    def trained_on(self):
+        return [tasks for phase, _, _, tasks in self if phase == "train"]
+
+
+# -- evaluation sets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        list,
+        table,
+        streamed,
+        lambda rows: table(rows).to_iterable_dataset(),
+        iter,
+        tuple,
+    ],
+    ids=["list", "Dataset", "generator", "IterableDataset", "iterator", "tuple"],
+)
+def test_an_evaluation_set_in_any_shape_gives_the_same_metrics(make_trainer, env, shape):
+    played = Playing()
+    options = {"eval_strategy": "steps", "eval_steps": 1, "sink": played, "learning_rate": 0.0}
+    trainer = make_trainer(env, eval_dataset=shape(digits(5, 6, 7)), **options)
+    trainer.train()
+    evaluations = [tasks for phase, _, _, tasks in played if phase == "eval"]
+    assert evaluations == [[5, 6, 7]] * 2
+    assert len([e for e in trainer.state.log_history if "eval_reward" in e]) == 2
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        dict,
+        lambda sets: DatasetDict({name: table(rows) for name, rows in sets.items()}),
+        lambda sets: IterableDatasetDict({name: streamed(rows) for name, rows in sets.items()}),
+    ],
+    ids=["dict", "DatasetDict", "IterableDatasetDict"],
+)
+def test_several_evaluation_sets_each_have_their_metrics(make_trainer, env, shape):
+    played = Playing()
+    sets = shape({"near": digits(1, 2), "far": digits(3)})
+    trainer = make_trainer(
+        env, eval_dataset=sets, eval_strategy="steps", eval_steps=2, save_strategy="steps",
+        save_steps=2, load_best_model_at_end=True, metric_for_best_model="far_reward", sink=played,
+    )  # fmt: skip
+    trainer.train()
+    assert [(name, step, tasks) for phase, name, step, tasks in played if phase == "eval"] == [
+        ("near", 2, [1, 2]),
+        ("far", 2, [3]),
+    ]
+    metrics = trainer.evaluate()
+    assert {"eval_near_reward", "eval_far_reward", "eval_far_runtime"} <= set(metrics)
+    assert "eval_reward" not in metrics
+    assert trainer.state.best_global_step == 2
+    assert set(trainer.evaluate("far")) == {name for name in metrics if "_far_" in name}
+
+
+def test_with_several_sets_the_best_model_needs_to_know_which_decides(make_trainer, env):
+    with pytest.raises(ValueError, match="'near_reward'"):
+        make_trainer(
+            env, eval_dataset={"near": digits(1), "far": digits(2)}, eval_strategy="steps",
+            save_strategy="steps", save_steps=2, eval_steps=2, load_best_model_at_end=True,
+        )  # fmt: skip
+
+
+def test_evaluation_of_other_tasks_than_the_trainers(make_trainer, env):
+    played = Playing()
+    trainer = make_trainer(env, sink=played)
+    assert trainer.evaluate(digits(1, 2), metric_key_prefix="test")["test_steps"] > 0
+    assert set(trainer.evaluate({"a": streamed(digits(3))})) > {"eval_a_reward"}
+    assert [tasks for *_, tasks in played] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "no eval_dataset"),
+        ("far", "no evaluation set 'far'"),
+        ([], "holds no tasks"),
+        ({}, "is empty"),
+        (5, "must be a dataset"),
+        (repeat({}), "goes on after"),
+        ([{"task_data": {}}], "row 0"),
+        ([{"env_class_path": "Nowhere", "env_config": {}, "task_data": {}}], "Nowhere"),
+    ],
+    ids=["none", "name", "list", "dict", "number", "endless", "row", "environment"],
+)
+def test_what_cannot_be_evaluated_is_told(make_trainer, env, given, words):
+    trainer = make_trainer(env)
+    with pytest.raises(ValueError, match=words):
+        trainer.evaluate(given)
+
+
+def test_predict_points_to_evaluate(make_trainer, env):
+    with pytest.raises(NotImplementedError, match="evaluate"):
+        make_trainer(env).predict(digits(1))
+
+
+# -- bad rows -------------------------------------------------------------------------------------
+
+BAD = {
+    "environment": {"env_class_path": "Nowhere", "env_config": {}, "task_data": {}},
+    "config": {"env_class_path": "Digit", "env_config": {"colour": 1}, "task_data": {}},
+    "column": {"env_class_path": "Digit", "task_data": {}},
+    "import": {"env_class_path": "some.module.Env", "env_config": {}, "task_data": {}},
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+@pytest.mark.parametrize("which", ["train", "eval"])
+def test_all_rows_are_checked_before_training_starts(make_trainer, env, fault, which):
+    rows = table(digits(*range(8)) + [BAD[fault]] * 2)
+    sets = {"dataset": rows} if which == "train" else {"eval_dataset": {"near": rows}}
+    with pytest.raises(ValueError, match=rf"{which}_dataset.*: row 8 \(and 1 more\)"):
+        make_trainer(env, **sets)
+
+
+def test_a_task_that_cannot_be_set_up_is_a_failed_rollout(make_trainer, env, chat_tokenizer):
+    tasks = [{"rewards": [1.0]}, {"broken": True}]
+    trainer = make_trainer(
+        env, dataset=task_dataset(CountdownEnv(chat_tokenizer), tasks), max_steps=1
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["failed"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (None, "is missing"),
+        (Dataset.from_dict({"prompt": ["a"] * 8}), "no column 'env_class_path'"),
+        (table(digits(0)), "takes 2 tasks"),
+        ({"train": digits(0, 1)}, "hand over one of them"),
+    ],
+    ids=["none", "columns", "few", "dict"],
+)
+def test_what_cannot_be_trained_on_is_told(make_trainer, env, dataset, words):
+    from agentsgym.training import GRPOEnvTrainer
+
+    args = make_trainer(env).args
+    with pytest.raises(ValueError, match=words):
+        GRPOEnvTrainer(None, args, dataset)
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def test_a_streamed_training_set_plays_its_tasks_in_groups(make_trainer, env):
+    """5 tasks, 2 in a generation: the fifth is left out, then the stream begins again."""
+    played = Playing()
+    trainer = make_trainer(
+        env, dataset=streamed(digits(*range(5))), max_steps=3, sink=played, shuffle_dataset=False
+    )
+    trainer.train()
+    assert played.trained_on() == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4, [0] * 4 + [1] * 4]
+
+
+def test_a_stream_is_shuffled_by_the_seed_and_anew_in_each_pass(make_trainer, env):
+    orders = []
+    for seed in (1, 1, 2):
+        played = Playing()
+        data = streamed(digits(*range(6)))
+        make_trainer(env, dataset=data, max_steps=6, sink=played, seed=seed).train()
+        orders.append([tasks[::4] for tasks in played.trained_on()])
+    first, again, other = orders
+    assert first == again != other
+    assert first[:3] != first[3:]
+    assert sorted(chain(*first[:3])) == sorted(chain(*first[3:])) == list(range(6))
+
+
+def test_resuming_on_a_stream_equals_no_interruption(make_trainer, env, tiny_llama, tmp_path):
+    options = {
+        "max_steps": 6, "num_iterations": 2, "save_strategy": "steps", "save_steps": 4,
+        "output_dir": str(tmp_path),
+    }  # fmt: skip
+
+    def run(resume=None):
+        played = Playing()
+        data = streamed(digits(*range(4)))
+        trainer = make_trainer(
+            env, model=copy.deepcopy(tiny_llama), dataset=data, sink=played, **options
+        )
+        trainer.train(resume_from_checkpoint=resume)
+        return played, [p.detach().clone() for p in trainer.model.parameters()]
+
+    whole, expected = run()
+    resumed, weights = run(str(tmp_path / "checkpoint-4"))
+    assert len(whole) == 3 and resumed == whole[2:]
+    assert all(torch.equal(a, b) for a, b in zip(weights, expected, strict=True))
+
+
+def test_bad_rows_of_a_stream_are_left_out_and_counted(make_trainer, env, caplog):
+    rows = [*digits(0), BAD["environment"], *digits(1), BAD["config"], *digits(2, 3)]
+    played = Playing()
+    options = {"dataset": streamed(rows), "max_steps": 2, "shuffle_dataset": False}
+    trainer = make_trainer(env, sink=played, max_bad_rows=2, **options)
+    trainer.train()
+    assert played.trained_on() == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
+    assert trainer.state.log_history[1]["bad_rows"] == 2
+    assert "row 1 of the stream is bad" in caplog.text and "Nowhere" in caplog.text
+    with pytest.raises(ValueError, match=r"row 3 of the stream.*max_bad_rows=1"):
+        make_trainer(env, max_bad_rows=1, **options).train()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_steps": -1}, "max_steps"),
+        ({"zero_signal_groups": "resample"}, "by number"),
+        ({"accelerator_config": {"dispatch_batches": True}}, "dispatch_batches=False"),
+        ({"max_bad_rows": -1}, "max_bad_rows"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_told(make_trainer, env, options, words):
+    with pytest.raises(ValueError, match=words):
+        make_trainer(env, dataset=streamed(digits(*range(4))), **options)
+
+
+def test_a_stream_of_too_few_tasks_ends_training_with_a_sentence(make_trainer, env):
+    trainer = make_trainer(env, dataset=streamed(digits(0)))
+    with pytest.raises(ValueError, match="gave 1 good rows, a generation takes 2"):
+        trainer.train()
