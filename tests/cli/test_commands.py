@@ -129,7 +129,7 @@ def test_train_evaluate_and_train_again(agentsgym, invoke, workplace):
     summary = json.loads(Path("runs/toy/summary.json").read_text())
     assert summary["seed"] == 3 and summary["steps"] == 2
 
-    text = invoke("eval", "runs/toy", "--episodes", "8").stdout
+    text = invoke("eval", "runs/toy", "--episodes", "8", "--allow-imports", "digit").stdout
     assert "win rate" in text and "digit.DigitEnv" in text
     model = json.loads(
         invoke(
@@ -159,12 +159,15 @@ def test_ctrl_c_and_resume(invoke, workplace):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "stopping after this step" in output and "agentsgym train --resume runs/toy" in output
+    assert "stopping after this step" in output and (
+        "agentsgym train --resume runs/toy --allow-imports digit" in output
+    )
     done = json.loads(Path("runs/toy/summary.json").read_text())
     assert done["status"] == "interrupted" and done["steps"] >= 1 and done["after"] is None
 
     goal = done["steps"] + 1
-    result = invoke("train", "--resume", "runs/toy", f"train.max_steps={goal}")
+    permitted = ("--allow-imports", "digit")
+    result = invoke("train", "--resume", "runs/toy", f"train.max_steps={goal}", *permitted)
     assert result.exit_code == 0, result.output
     summary = json.loads(Path("runs/toy/summary.json").read_text())
     assert summary["status"] == "finished" and summary["steps"] == goal

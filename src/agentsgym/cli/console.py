@@ -1,6 +1,5 @@
 """The terminal: one console for results, one for errors, and what errors look like."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,12 +29,6 @@ def usage_errors() -> Iterator[None]:
         yield
     except (ConfigError, UnknownEnvironment) as error:
         raise fail(str(error), BAD_USAGE) from None
-
-
-def import_from_here() -> None:
-    """Let dotted paths name modules in the working directory, as `python -m` does."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
 
 
 def quiet_libraries() -> None:

@@ -11,16 +11,18 @@ from agentsgym.cli.console import (
     BAD_USAGE,
     FAILURE,
     fail,
-    import_from_here,
     out,
     quiet_libraries,
     usage_errors,
 )
+from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.cli.play import ConfigOption, SettingsArgument
+from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Evaluation
     from agentsgym.runs import RunConfig
+    from agentsgym.runs.trust import Allowed
 
 _AGENT = "agent:"
 
@@ -48,6 +50,8 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Draws the tasks and the sampling noise.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    allow_imports: AllowImportsOption = None,
+    allow_paths: AllowPathsOption = None,
 ) -> None:
     """Evaluate a model or a scripted agent on an environment's held-out tasks.
 
@@ -64,10 +68,9 @@ def evaluate(
     """
     from agentsgym.runs.overrides import parse_overrides
 
-    import_from_here()
     with usage_errors():
         given = parse_overrides([*(settings or []), *(config or [])])
-        run = _run_config(model, env, given)
+        run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
         run.eval.episodes = run.eval.episodes if episodes is None else episodes
         run.eval.temperature = run.eval.temperature if temperature is None else temperature
         if max_action_tokens is not None:
@@ -84,20 +87,26 @@ def evaluate(
         raise fail("every rollout failed", FAILURE)
 
 
-def _run_config(model: str, env: str | None, given: dict[str, Any]) -> "RunConfig":
+def _run_config(
+    model: str, env: str | None, given: dict[str, Any], allowed: "Allowed"
+) -> "RunConfig":
     """What to evaluate where; a run directory brings its configuration."""
     from agentsgym.report import RunDirectory
     from agentsgym.runs import load_run, parse_config
+    from agentsgym.runs.trust import distrusted, permitted
 
+    import_from_here(env or "", *allowed.names)
     directory = RunDirectory(Path(model))
     overrides = {f"env_config.{key}": value for key, value in given.items()}
     if not model.startswith(_AGENT) and directory.is_run():
-        run = load_run(directory.root, overrides | ({"env": env} if env else {}))
+        overrides |= {"env": env} if env else {}
+        stored = load_run(directory.root, overrides)
+        run = distrusted(stored, allowed.and_named_in(overrides), overrides)
         return run.model_copy(update={"model": str(_model_in(directory))})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     data = {"env": env, "model": model, "env_config": given, "name": "eval"}
-    return parse_config(data)
+    return permitted(parse_config(data), allowed)
 
 
 def _model_in(directory: Any) -> Path:
@@ -113,7 +122,8 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
     quiet_libraries()
     from agentsgym.envs import ConfigError, EnvPool
     from agentsgym.evaluation import evaluate as evaluate_agent
-    from agentsgym.runs.settings import make_env, trusted_imports
+    from agentsgym.runs.settings import make_env
+    from agentsgym.runs.trust import trusted_imports
 
     bare = make_env(run)
     try:

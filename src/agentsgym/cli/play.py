@@ -11,10 +11,10 @@ from agentsgym.cli.console import (
     FAILURE,
     INTERRUPTED,
     fail,
-    import_from_here,
     out,
     usage_errors,
 )
+from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.envs import MultistepEnv
@@ -59,7 +59,7 @@ def play(
     """
     from agentsgym.runs.overrides import parse_overrides
 
-    import_from_here()
+    import_from_here(name)
     with usage_errors():
         if help_config:
             _show_keys(name)

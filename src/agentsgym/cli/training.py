@@ -10,15 +10,17 @@ from agentsgym.cli.console import (
     BAD_USAGE,
     INTERRUPTED,
     fail,
-    import_from_here,
     out,
     quiet_libraries,
     usage_errors,
 )
+from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.report import Summary
     from agentsgym.runs import RunConfig
+    from agentsgym.runs.trust import Allowed
 
 
 def train(
@@ -42,6 +44,8 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory; runs/NAME by default.")
     ] = None,
+    allow_imports: AllowImportsOption = None,
+    allow_paths: AllowPathsOption = None,
 ) -> None:
     """Train an agent with GRPO and evaluate it before and after.
 
@@ -61,9 +65,9 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, to start a
     FILE.yaml of your own from.
     """
-    import_from_here()
     with usage_errors():
-        config = _config(arguments or [], resume, from_scratch, output)
+        allowed = allowed_by(allow_imports, allow_paths)
+        config = _config(arguments or [], resume, from_scratch, output, allowed)
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":
@@ -71,9 +75,14 @@ def train(
 
 
 def _config(
-    arguments: list[str], resume: bool, from_scratch: bool, output: Path | None
+    arguments: list[str],
+    resume: bool,
+    from_scratch: bool,
+    output: Path | None,
+    allowed: "Allowed",
 ) -> "RunConfig":
-    from agentsgym.runs import load_config, load_run, parse_overrides, presets
+    from agentsgym.runs import load_config, parse_overrides, presets
+    from agentsgym.runs.trust import named_code, permitted
 
     sources = [argument for argument in arguments[:1] if "=" not in argument]
     overrides: dict[str, Any] = parse_overrides(arguments[len(sources) :])
@@ -85,22 +94,46 @@ def _config(
         if not sources:
             known = ", ".join(presets())
             raise fail(f"name a preset ({known}) or a YAML file", BAD_USAGE)
-        return load_config(sources[0], overrides)
-    return load_run(_run_dir(sources, output), overrides)
+        config = permitted(load_config(sources[0], overrides), allowed)
+        import_from_here(*named_code(config))
+        return config
+    return _run_to_resume(sources, output, overrides, allowed)
 
 
-def _run_dir(sources: list[str], output: Path | None) -> Path:
-    """Where the run to resume lies: --output, a run directory, or that of a preset or file."""
+def _run_to_resume(
+    sources: list[str], output: Path | None, overrides: dict[str, Any], allowed: "Allowed"
+) -> "RunConfig":
+    """The configuration that a run directory holds, as far as the user trusts what it names."""
+    from agentsgym.runs import load_run
+    from agentsgym.runs.trust import distrusted, named_code
+
+    allowed = allowed.and_named_in(overrides)
+    own = _own_config(sources)
+    if own is not None:
+        import_from_here(*named_code(own))
+        allowed = allowed.and_trusted_in(own)
+    import_from_here(*allowed.names)
+    stored = load_run(_run_dir(sources, output, own), overrides)
+    return distrusted(stored, allowed, overrides)
+
+
+def _own_config(sources: list[str]) -> "RunConfig | None":
+    """The preset or file that the user names; None for a run directory."""
     from agentsgym.runs import load_config, presets
 
+    for source in sources:
+        if not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
+            return load_config(source)
+    return None
+
+
+def _run_dir(sources: list[str], output: Path | None, own: "RunConfig | None") -> Path:
+    """Where the run to resume lies: --output, a run directory, or that of a preset or file."""
     if output is not None:
         return output
     if not sources:
         raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    source, path = sources[0], Path(sources[0])
-    if not path.is_dir() and (path.is_file() or source in presets()):
-        return load_config(source).directory
-    return path
+    return own.directory if own else Path(sources[0])
 
 
 def _run(config: "RunConfig", resume: bool) -> "Summary":
@@ -109,17 +142,19 @@ def _run(config: "RunConfig", resume: bool) -> "Summary":
     quiet_libraries()
     with usage_errors():
         from agentsgym.runs import train_run
+        from agentsgym.runs.trust import resume_command
 
         try:
             with Bars() as bars:
                 return train_run(config, resume=resume, set_aside=True, progress=bars)
         except KeyboardInterrupt:
-            hint = f"agentsgym train --resume {config.directory} goes on from its last checkpoint"
+            hint = f"{resume_command(config)} goes on from its last checkpoint"
             raise fail(f"aborted; {hint}", INTERRUPTED) from None
 
 
 def _show(summary: "Summary", config: "RunConfig") -> None:
     from agentsgym.cli.tables import duration, summary_table
+    from agentsgym.runs.trust import resume_command
 
     out.print()
     if summary.before or summary.after:
@@ -129,7 +164,7 @@ def _show(summary: "Summary", config: "RunConfig") -> None:
     if summary.status == "interrupted":
         out.print(
             f"Interrupted after step {summary.steps}. Go on with "
-            f"[bold]agentsgym train --resume {escape(str(config.directory))}[/]"
+            f"[bold]{escape(resume_command(config))}[/]"
         )
         return
     out.print(f"Training ended after {summary.steps} steps: {escape(str(summary.stop_reason))}.")

@@ -19,14 +19,14 @@ _GIVEN: set[Path] = set()
 
 def remember_paths(keys: Mapping[str, Key], config: Mapping[str, Any]) -> None:
     """Trust the paths of a configuration from now on."""
-    _GIVEN.update(real_path(value) for _, value in _paths(keys, config))
+    _GIVEN.update(real_path(value) for _, value in given_paths(keys, config))
 
 
 def check_paths(
     env_name: str, keys: Mapping[str, Key], config: Mapping[str, Any], allow_paths: AllowPaths
 ) -> None:
     """Raise ConfigError where a row's configuration names a path that it may not name."""
-    for name, value in _paths(keys, config):
+    for name, value in given_paths(keys, config):
         try:
             checked_path(value, [*shared_directories(allow_paths), *_GIVEN])
         except (ValueError, RuntimeError, OSError) as error:
@@ -40,7 +40,8 @@ def shared_directories(allow_paths: AllowPaths = ()) -> list[Path]:
     return [*allowed_directories(allow_paths), *map(real_path, ours)]
 
 
-def _paths(keys: Mapping[str, Key], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def given_paths(keys: Mapping[str, Key], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each key whose value is a path, with the path."""
     for name, key in keys.items():
         if key.is_path and isinstance(config.get(name), str):
             yield name, config[name]

@@ -7,7 +7,8 @@ from agentsgym.evaluation import assess
 from agentsgym.report import Figures, RunDirectory, Summary, read_rollouts, read_summary
 from agentsgym.report.files import DamagedFile
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.settings import trusted_imports, versions
+from agentsgym.runs.settings import versions
+from agentsgym.runs.trust import trusted_imports
 
 Note = Callable[[str], None]
 
@@ -48,7 +49,7 @@ def _evaluated_before(config: RunConfig, directory: RunDirectory, note: Note) ->
         return None
     if not rollouts:
         return None
-    pool = EnvPool(None, trusted_imports(config))
+    pool = EnvPool(None, trusted_imports(config), allow_paths=config.train.get("allow_paths") or ())
     references = [
         pool.get(
             {"env_class_path": r.env_class_path, "env_config": r.env_config, "task_data": {}}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.report import RunDirectory
 from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
@@ -22,16 +23,6 @@ _DEFAULTS: dict[str, Any] = {
     "save_total_limit": 2,
     "save_only_model": False,
 }
-
-
-def trusted_imports(config: RunConfig) -> bool | list[str]:
-    """Which dotted paths dataset rows may name: what `train.allow_imports` says, else the module
-    of the environment that the configuration itself names."""
-    given: bool | list[str] | None = config.train.get("allow_imports")
-    if given is not None:
-        return given
-    module = config.env.rpartition(".")[0]
-    return [module] if module else False
 
 
 def make_env(config: RunConfig) -> MultistepEnv:

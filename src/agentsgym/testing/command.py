@@ -1,7 +1,6 @@
 """`agentsgym check`."""
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +8,7 @@ import typer
 from agentsgym.envs.config import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.envs.registry import UnknownEnvironment
+from agentsgym.envs.user_code import import_from_here
 from agentsgym.testing.check import check_env
 
 
@@ -25,10 +25,12 @@ def check(
 
     Exit status 0: every check passed; 1: one failed; 2: the environment cannot be made.
     """
-    if "" not in sys.path:  # a dotted path may name a module in the working directory
-        sys.path.insert(0, "")
+    import_from_here(env)
     try:
-        report = check_env(env, settings(config or []), budget_seconds=seconds, allow_imports=True)
+        module = env.rpartition(".")[0]
+        report = check_env(
+            env, settings(config or []), budget_seconds=seconds, allow_imports=[module]
+        )
     except (ConfigError, MissingExtra, UnknownEnvironment, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

@@ -1,11 +1,11 @@
 """Does a seed fix the episode: alone, again, elsewhere, and among other sessions?"""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 
+from agentsgym.envs.python_process import python_command, python_environment
 from agentsgym.testing.context import Context
 from agentsgym.testing.players import RandomPlayer
 from agentsgym.testing.playing import play_alone, play_interleaved
@@ -42,11 +42,10 @@ def another_process(context: Context) -> Finding:
         "tasks": tasks,
         "actions": [record.actions for record in here],
     }
-    command = [sys.executable, "-m", "agentsgym.testing.replay"]
-    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    environment = {**python_environment(), "PYTHONHASHSEED": "12345"}
     try:
         answer = subprocess.run(
-            command,
+            python_command("agentsgym.testing.replay"),
             input=json.dumps(request),
             capture_output=True,
             text=True,

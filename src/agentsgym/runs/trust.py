@@ -1,0 +1,145 @@
+"""Which code and which files a run's configuration may name.
+
+A configuration that the user writes is trusted, for it is theirs. One that a run directory holds
+is data, since the directory may be anybody's: what it names must be allowed in so many words.
+"""
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from agentsgym.envs import ConfigError, find
+from agentsgym.envs.row_paths import check_paths, given_paths
+from agentsgym.envs.user_code import is_foreign
+from agentsgym.runs.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the user allows: modules to import, and directories or files that may be named."""
+
+    imports: bool | tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """A dotted path in each of the modules."""
+        return [] if isinstance(self.imports, bool) else [f"{name}.*" for name in self.imports]
+
+    def allows(self, module: str) -> bool:
+        """Whether a module may be imported."""
+        if isinstance(self.imports, bool):
+            return self.imports
+        return any(module == name or module.startswith(f"{name}.") for name in self.imports)
+
+    def and_named_in(self, overrides: Mapping[str, Any]) -> "Allowed":
+        """With what the user's own `key=value` arguments name."""
+        modules = [module_of(str(overrides.get(key, ""))) for key in _CODE_KEYS]
+        more = self.and_also(overrides.get("train.allow_imports") or (), filter(None, modules))
+        return more.and_paths(overrides.get("train.allow_paths") or ())
+
+    def and_trusted_in(self, config: RunConfig) -> "Allowed":
+        """With what a configuration of the user's own names."""
+        more = self.and_also(trusted_imports(config), map(module_of, named_code(config)))
+        return more.and_paths([*_named_paths(config), *(config.train.get("allow_paths") or ())])
+
+    def and_also(self, given: bool | Collection[str], modules: Iterable[str]) -> "Allowed":
+        """With these modules too; True for all there are."""
+        if given is True or self.imports is True:
+            return Allowed(True, self.paths)
+        listed = () if isinstance(given, bool) else given
+        mine = () if isinstance(self.imports, bool) else self.imports
+        return Allowed(tuple(dict.fromkeys([*mine, *listed, *modules])), self.paths)
+
+    def and_paths(self, paths: Collection[str]) -> "Allowed":
+        """With these paths too."""
+        return Allowed(self.imports, tuple(dict.fromkeys([*self.paths, *paths])))
+
+
+_CODE_KEYS = ("env", "train.advantage_estimator")
+
+
+def module_of(name: str) -> str:
+    """The module of a dotted path, "" for a bare name."""
+    return name.rpartition(".")[0]
+
+
+def trusted_imports(config: RunConfig) -> bool | list[str]:
+    """Which dotted paths dataset rows may name: what `train.allow_imports` says, and the module
+    of the environment that the configuration itself names."""
+    given: bool | list[str] | None = config.train.get("allow_imports")
+    if given is True:
+        return True
+    module = module_of(config.env)
+    return [*(given or ()), *([module] if module else [])] or False
+
+
+def named_code(config: RunConfig) -> list[str]:
+    """The dotted paths outside the package that a configuration names: of its environment, its
+    estimator, and of something in each module that rows may import."""
+    allowed = config.train.get("allow_imports") or ()
+    modules = [] if isinstance(allowed, bool) else [f"{module}.*" for module in allowed]
+    names = [config.env, str(config.train.get("advantage_estimator") or ""), *modules]
+    return [name for name in dict.fromkeys(names) if is_foreign(name)]
+
+
+def permitted(config: RunConfig, allowed: Allowed) -> RunConfig:
+    """A configuration of the user's own, with what they allow on the command line."""
+    if not allowed.imports and not allowed.paths:
+        return config
+    imports = Allowed(allowed.imports).and_also(config.train.get("allow_imports") or (), ())
+    paths = [*(config.train.get("allow_paths") or ()), *allowed.paths]
+    return _with(config, imports.and_paths(paths))
+
+
+def distrusted(
+    config: RunConfig, allowed: Allowed, overrides: Mapping[str, Any] = MappingProxyType({})
+) -> RunConfig:
+    """The configuration of a run directory, with the user's permissions in place of its own;
+    `overrides` are what the user set in it.
+
+    Raises ConfigError for code and for files that it names and the user does not allow.
+    """
+    for name in named_code(config):
+        if not allowed.allows(module_of(name)):
+            raise ConfigError(
+                f"the run in {config.directory} names {name.removesuffix('.*')!r}, and importing "
+                f"it runs its code. If you trust that code: --allow-imports {module_of(name)}"
+            )
+    imports = allowed.imports if isinstance(allowed.imports, bool) else list(allowed.imports)
+    keys = find(config.env, imports).all_config_keys()
+    try:
+        stored = {k: v for k, v in config.env_config.items() if f"env_config.{k}" not in overrides}
+        check_paths(config.env, keys, stored, allowed.paths)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; here: --allow-paths DIRECTORY") from None
+    return _with(config, allowed)
+
+
+def _with(config: RunConfig, allowed: Allowed) -> RunConfig:
+    """What the configuration itself names is trusted from now on, and need not be listed."""
+    imports: bool | list[str] = True
+    if not isinstance(allowed.imports, bool):
+        imports = [name for name in allowed.imports if name != module_of(config.env)]
+    paths = [path for path in allowed.paths if path not in config.env_config.values()]
+    given = {"allow_imports": imports, "allow_paths": paths}
+    kept = {key: value for key, value in config.train.items() if key not in given}
+    train = kept | {key: value for key, value in given.items() if value}
+    return config.model_copy(update={"train": train})
+
+
+def resume_command(config: RunConfig) -> str:
+    """What goes on with a run, with the permissions that it needs."""
+    modules = dict.fromkeys(map(module_of, named_code(config)))
+    paths = dict.fromkeys([*(config.train.get("allow_paths") or ()), *_named_paths(config)])
+    flags = [("--allow-imports", module) for module in modules]
+    flags += [("--allow-paths", path) for path in paths]
+    words = ["agentsgym", "train", "--resume", str(config.directory)]
+    return shlex.join([*words, *(word for flag in flags for word in flag)])
+
+
+def _named_paths(config: RunConfig) -> list[str]:
+    keys = find(config.env, trusted_imports(config)).all_config_keys()
+    return [value for _, value in given_paths(keys, config.env_config)]
