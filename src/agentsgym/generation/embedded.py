@@ -23,6 +23,7 @@ from agentsgym.generation.slots import Slots
 from agentsgym.generation.stops import end_of_turn_ids, ends_with_stop
 from agentsgym.generation.support import check_supported
 from agentsgym.generation.tally import Tally
+from agentsgym.tokens import ActionText
 from agentsgym.types import EngineStats, FinishReason, GenerationRequest, GenerationResult
 
 MAX_PREFILL_TOKENS = 2048
@@ -76,6 +77,7 @@ class EmbeddedEngine:
         self._ready: list[GenerationResult] = []
         self._is_stop = np.zeros(self._vocabulary, dtype=np.bool_)
         stops = end_of_turn_ids(tokenizer, model) if stop_token_ids is None else stop_token_ids
+        self._action_text = ActionText(tokenizer, stops)
         self._is_stop[[token for token in stops if 0 <= token < self._vocabulary]] = True
         with self._evaluating():
             check_exact(self.model, config.num_hidden_layers, self._vocabulary, self.device)
@@ -256,13 +258,12 @@ class EmbeddedEngine:
         if row is not None and self._slots.table.active[row]:
             sampled = self._slots.table.sampled(row)
         self._close(session_id)
-        text = self.tokenizer.decode(list(sampled[0]), skip_special_tokens=True)
         self._ready.append(
             self._result(
                 session_id,
                 token_ids=sampled[0],
                 logprobs=sampled[1],
-                text=text,
+                text=self._action_text(sampled[0]),
                 finish_reason=reason,
             )
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.generation.stops import ends_with_stop
+from agentsgym.tokens import ActionText
 from agentsgym.types import (
     EngineStats,
     FinishReason,
@@ -70,6 +71,7 @@ class TRLVLLMEngine:
         self._gather = gather
         stops = (tokenizer.eos_token_id,) if stop_token_ids is None else stop_token_ids
         self._stop_ids = frozenset(stops)
+        self._action_text = ActionText(tokenizer, self._stop_ids)
         self._filler = [tokenizer.eos_token_id]
         self._waiting: deque[GenerationRequest] = deque()
         self._ready: list[GenerationResult] = []
@@ -195,7 +197,7 @@ class TRLVLLMEngine:
             request.session_id,
             token_ids=ids,
             logprobs=tuple(value for value in logprobs[:length] if value is not None),
-            text=self.tokenizer.decode(list(ids), skip_special_tokens=True),
+            text=self._action_text(ids),
             finish_reason=reason,
             policy_version=self.policy_version,
         )

@@ -15,6 +15,7 @@ from agentsgym.generation.http import HttpError, JsonClient, Refused, Retries, U
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.servers import Server
 from agentsgym.generation.vllm_weights import Weights, WeightSyncError
+from agentsgym.tokens import ActionText
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 from agentsgym.types.secrets import remember_secret
 
@@ -74,6 +75,7 @@ class VLLMEngine(RemoteEngine):
         self._timeout = request_timeout
         self._retries = retries or Retries()
         self._stop_ids = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
+        self._action_text = ActionText(tokenizer, self._stop_ids)
         self._counts = _Counts()
         self._vocab_size = vocab_size or len(tokenizer)
         remember_secret(api_key or "")
@@ -227,7 +229,7 @@ class VLLMEngine(RemoteEngine):
             request.session_id,
             token_ids=ids,
             logprobs=logprobs,
-            text=self.tokenizer.decode(list(ids), skip_special_tokens=True),
+            text=self._action_text(ids),
             finish_reason=reason,
             policy_version=weights.version,
         )

@@ -50,7 +50,7 @@ class ControlTokens:
         self, tokenizer: Tokenizer, template: str | None = None, written: "Written | None" = None
     ) -> None:
         self._tokenizer = tokenizer
-        known = dict(_added_tokens(tokenizer))
+        known = dict(added_tokens(tokenizer))
         special = {text for text, (_, is_special) in known.items() if is_special}
         written = written or Written()
         named = _named_in(template, written.around, known.keys())
@@ -96,12 +96,18 @@ class ControlTokens:
         there already; all of it where it does not begin with such a run."""
         if last not in self.ids:
             return text
+        return next((text[end:] for number, end in self._leading(text) if number == last), text)
+
+    def leading_ids(self, text: str) -> list[int]:
+        """The ids of the control tokens that `text` begins with."""
+        return [number for number, _ in self._leading(text)]
+
+    def _leading(self, text: str) -> Iterator[tuple[int, int]]:
+        """The same, each with the place where its token ends in `text`."""
         end = 0
         while (found := self._theirs.match(text, end)) and found[0] not in _MARKS:
             end = found.end()
-            if self._id_of[found[0]] == last:
-                return text[end:]
-        return text
+            yield self._id_of[found[0]], end
 
     def _literal(self, token: str) -> tuple[int, ...]:
         """A control token as ordinary text; as itself where the tokenizer knows no other way."""
@@ -141,11 +147,11 @@ class ControlTokens:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
 
-def _added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:
+def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:
     """Text, id and whether it is special, of all added tokens but those of white space alone,
-    which templates and contents hold as ordinary text."""
+    which templates and contents hold as ordinary text. A tokenizer that only decodes has none."""
     added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
-    special = set(tokenizer.all_special_ids)
+    special = set(getattr(tokenizer, "all_special_ids", ()))
     texts = {number: str(token.content) for number, token in added.items()}
     texts |= {number: tokenizer.decode([number]) for number in special - texts.keys()}
     for number, text in texts.items():

@@ -1,0 +1,125 @@
+"""What an agent said, as text for its environment, from the ids that it sampled.
+
+The ids are what is trained on. The text leaves out special tokens and what they set apart: of an
+answer in channels (gpt-oss, Gemma 4) it is the final one's text, "" where that was never reached.
+Thoughts between ordinary tokens (`<think>`) stay in the text, where chat templates look for them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from agentsgym.tokens.control import ControlTokens, added_tokens, written_around
+from agentsgym.tokens.template import PROBE, ChatTemplate
+from agentsgym.types import Tokenizer
+
+# Messages with a header, `<|channel|>final<|message|>yes<|end|>`: what may end their text.
+_MESSAGE = "<|message|>"
+_CHANNEL = "<|channel|>"
+_BOUNDARIES = ("<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
+# Thoughts in a block that special tokens begin and end.
+_BLOCKS = (
+    ("<|channel>", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("[THINK]", "[/THINK]"),
+)
+
+
+class ActionText:
+    """Decodes sampled ids. `end_ids` are those that end an action, besides the ones that the
+    tokenizer's chat template writes after an answer."""
+
+    def __init__(self, tokenizer: Any, end_ids: Iterable[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        known = dict(added_tokens(tokenizer))
+        added = {number: text for text, (number, _) in known.items()}
+        self._special = {number for number, special in known.values() if special}
+        self._ends = ({*end_ids} & added.keys()) | {*_closing_ids(tokenizer)}
+        self._blocks = {
+            known[first][0]: known[last][0]
+            for first, last in _BLOCKS
+            if first in known and last in known
+        }
+        self._message = known.get(_MESSAGE, (-1,))[0]
+        self._channel = known.get(_CHANNEL, (-1,))[0]
+        self._boundaries = {known[text][0] for text in _BOUNDARIES if text in known}
+        self._structure = self._special | {*self._blocks, self._message}
+
+    def __call__(self, token_ids: Sequence[int]) -> str:
+        """The action's text."""
+        ids = list(token_ids)
+        while ids and ids[-1] in self._ends:
+            ids.pop()
+        if self._structure.isdisjoint(ids):
+            return self._decode(ids)
+        parsed = self._parsed(ids)
+        return self._spoken(ids) if parsed is None else parsed
+
+    def _parsed(self, ids: list[int]) -> str | None:
+        """What the tokenizer's own response template calls the content; None where it has none,
+        does not understand the answer or finds more in it than thoughts and content."""
+        if getattr(self._tokenizer, "response_template", None) is None:
+            return None
+        try:
+            message = self._tokenizer.parse_response(ids, prefix="")
+        except Exception:  # whatever a model says may be beyond a parser
+            return None
+        content = message.get("content", "")
+        return content if isinstance(content, str) and "tool_calls" not in message else None
+
+    def _spoken(self, ids: list[int]) -> str:
+        if self._message in ids:
+            finals = [body for header, body in self._messages(ids) if _is_final(header)]
+            return self._decode(finals[-1]) if finals else ""
+        if self._channel in ids:
+            return ""  # cut off in its header
+        return self._decode(list(self._outside_blocks(ids)))
+
+    def _messages(self, ids: list[int]) -> Iterator[tuple[str, list[int]]]:
+        """Header and text of each message in `ids`."""
+        header: list[int] = []
+        body: list[int] | None = None
+        for number in ids:
+            if number == self._message and body is None:
+                body = []
+            elif number in self._boundaries or (number == self._channel and body is not None):
+                if body is not None:
+                    yield self._tokenizer.decode(header), body
+                header, body = [number], None
+            else:
+                (header if body is None else body).append(number)
+        if body is not None:
+            yield self._tokenizer.decode(header), body
+
+    def _outside_blocks(self, ids: list[int]) -> Iterator[int]:
+        closing: int | None = None
+        for number in ids:
+            if closing is None:
+                closing = self._blocks.get(number)
+                if closing is None:
+                    yield number
+            elif number == closing:
+                closing = None
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+def _is_final(header: str) -> bool:
+    """Whether a message's header addresses it to the user."""
+    before, channel, name = header.partition(_CHANNEL)
+    if channel:
+        return name.strip().startswith("final")
+    return "to=" not in before or "to=user" in before
+
+
+def _closing_ids(tokenizer: Tokenizer) -> Sequence[int]:
+    """The control tokens that the tokenizer's chat template writes after an answer."""
+    if not getattr(tokenizer, "chat_template", None):
+        return ()
+    try:
+        template = ChatTemplate(tokenizer)
+    except ValueError:  # who renders with it is told
+        return ()
+    written = written_around(template.render, PROBE)
+    return ControlTokens(tokenizer, template.text, written).leading_ids(written.after)
