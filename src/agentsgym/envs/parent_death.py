@@ -24,10 +24,16 @@ def end_with_parent(lifeline: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-        if select.select([lifeline], [], [], 0)[0]:  # it was closed before we listened
+        if _is_closed(lifeline):  # before we listened
             _end()
     else:
         threading.Thread(target=_wait, args=(lifeline,), daemon=True).start()
+
+
+def _is_closed(lifeline: int) -> bool:
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _wait(lifeline: int) -> None:

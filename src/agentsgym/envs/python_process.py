@@ -84,4 +84,5 @@ def _let_all_go() -> None:
         _let_go(held)
 
 
-os.register_at_fork(after_in_child=_let_all_go)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_all_go)

@@ -1,7 +1,7 @@
 """The environment: questions are asked one after another, answers graded."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.classical_reasoning.answer import final_answer
 from agentsgym.envs.classical_reasoning.gym_source import gym_questions
+from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE
 from agentsgym.envs.classical_reasoning.judge import Judge
 from agentsgym.envs.classical_reasoning.questions import (
     Question,
@@ -43,6 +44,17 @@ def _share(value: float) -> str | None:
     return None if 0.0 < value < 1.0 else f"must be between 0 and 1, got {value!r}"
 
 
+def _question(number: int, row: Any) -> Question:
+    try:
+        return Question.from_task(row)
+    except ValueError as error:
+        raise ValueError(f"task_data['questions'][{number}] {error}") from None
+
+
+def _at_most(highest: int) -> Callable[[int], str | None]:
+    return lambda value: f"must be at most {highest}, got {value}" if value > highest else None
+
+
 class ClassicalReasoningEnv(MultistepEnv):
     """Answer questions whose answers are known.
 
@@ -61,8 +73,16 @@ class ClassicalReasoningEnv(MultistepEnv):
         ),
         "eval_share": Key(float, 0.2, "share of the questions that is held out", check=_share),
         "gym_tasks": Key(list, ["chain_sum"], "names of reasoning-gym tasks"),
-        "gym_questions": Key(int, 200, "questions of each reasoning-gym task", minimum=2),
-        "gym_seed": Key(int, 42, "seed of the reasoning-gym tasks", minimum=0),
+        "gym_questions": Key(
+            int,
+            200,
+            "questions of each reasoning-gym task",
+            minimum=2,
+            check=_at_most(MAX_SIZE // 2),
+        ),
+        "gym_seed": Key(
+            int, 42, "seed of the reasoning-gym tasks", minimum=0, check=_at_most(MAX_SEED)
+        ),
         "questions_per_episode": Key(int, 1, "questions of an episode", minimum=1),
         "attempts": Key(int, 1, "answers allowed to a question", minimum=1),
         "retry_discount": Key(float, 0.5, "what a wrong attempt leaves of the reward", minimum=0),
@@ -100,8 +120,8 @@ class ClassicalReasoningEnv(MultistepEnv):
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
         rows = task_data.get("questions")
         if not isinstance(rows, list | tuple) or not rows:
-            raise ValueError(f"task_data needs 'questions' (a list of rows), got {task_data!r}")
-        return State(tuple(map(Question.from_task, rows)))
+            raise ValueError(f"task_data needs 'questions' (a list of rows), got {rows!r:.200}")
+        return State(tuple(_question(number, row) for number, row in enumerate(rows)))
 
     def _format_prompt(self, state: State, step: int) -> str:
         question = state.questions[min(state.current, len(state.questions) - 1)].question

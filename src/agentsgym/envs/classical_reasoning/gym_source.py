@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from types import ModuleType
 
+from agentsgym.envs.classical_reasoning.gym_tasks import refusal
 from agentsgym.envs.classical_reasoning.questions import Question
 from agentsgym.envs.config import ConfigError
 from agentsgym.envs.extras import require
@@ -23,6 +24,10 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[Question]
                 f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
                 f"it knows {names}"
             )
+        reason = refusal(task)
+        if reason is not None:
+            named = f"env_config['gym_tasks'] names {task!r}"
+            raise ConfigError(f"{named}, which is not asked: {reason}")
         questions += _distinct(package, task, count, seed)
     return questions
 

@@ -2,6 +2,9 @@
 
 from agentsgym.envs.classical_reasoning.grader import ProcessGrader
 from agentsgym.envs.classical_reasoning.grading import is_right, kind_of
+from agentsgym.envs.classical_reasoning.gym_scorers import TEXT_SCORERS
+from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest, may_be_scored
+from agentsgym.envs.classical_reasoning.math_grammar import readable
 from agentsgym.envs.classical_reasoning.questions import Question
 from agentsgym.envs.extras import ensure
 
@@ -26,7 +29,8 @@ class Judge:
     def is_right(self, question: Question, given: str, grading: str) -> bool:
         """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
 
-        Raises MissingExtra where mathematics or reasoning-gym needs a package that is absent.
+        Raises MissingExtra where mathematics or reasoning-gym needs a package that is absent,
+        ValueError where a question of reasoning-gym is not the one that its place names.
         """
         if question.kind == "reasoning_gym":
             return self._gym_right(question, given)
@@ -38,17 +42,28 @@ class Judge:
             kind = kind_of(question.question, right)
         if kind != "math":
             return is_right(kind, right, given, self._tolerance)
-        if is_right("exact", right, given, self._tolerance):
-            return True
+        return is_right("exact", right, given, self._tolerance) or self._same(right, given)
+
+    def _same(self, right: str, given: str) -> bool:
+        """Whether math-verify takes two texts for equal; it reads only what `readable` lets by."""
         if self._math is None:
             ensure("math_verify", "reasoning")
             self._math = ProcessGrader(self._timeout, ["math_verify"])
-        return self._math.ask({"kind": "math", "right": right, "given": given})
+        ours, theirs = readable(right), readable(given)
+        if ours is None or theirs is None:
+            return False
+        return self._math.ask({"kind": "math", "right": ours, "given": theirs})
 
     def _gym_right(self, question: Question, given: str) -> bool:
+        task = question.task or ""
+        if task in TEXT:
+            return any(TEXT_SCORERS[TEXT[task]](given, right) for right in question.answers)
+        if not may_be_scored(task, given):
+            return False
         if self._gym is None:
             ensure("reasoning_gym", "reasoning")
             self._gym = ProcessGrader(self._timeout, ["reasoning_gym"])
-        request = {"kind": "reasoning_gym", "task": question.task, "given": given}
-        entry = {"seed": question.seed, "index": question.index, "size": question.size}
-        return self._gym.ask(request | entry)
+        request = {"kind": "reasoning_gym", "task": task, "given": given}
+        place = {"seed": question.seed, "index": question.index, "size": question.size}
+        asked = {"question": digest(question.question), "right": question.answers[0][:2_000]}
+        return self._gym.ask(request | place | asked)

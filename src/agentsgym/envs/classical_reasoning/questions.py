@@ -7,6 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE, refusal
+
 KINDS = ("exact", "choice", "number", "math")
 _KEYS = {"question", "answer", "kind"}
 _MOST_REPORTED = 20
@@ -45,17 +47,34 @@ class Question:
     @staticmethod
     def from_task(row: Mapping[str, Any]) -> "Question":
         """The inverse of `as_task`. Raises ValueError saying what is wrong with the row."""
-        if row.get("kind") == "reasoning_gym":
-            return Question(
-                str(row["question"]),
-                tuple(map(str, row["answer"])),
-                "reasoning_gym",
-                str(row["task"]),
-                int(row["index"]),
-                int(row["seed"]),
-                int(row["size"]),
-            )
+        if isinstance(row, Mapping) and row.get("kind") == "reasoning_gym":
+            return _gym_question(row)
         return read_row(row)
+
+
+def _gym_question(row: Mapping[str, Any]) -> Question:
+    """A question of reasoning-gym's. Rows come from anywhere: what they name is checked."""
+    question, answers, task = row.get("question"), row.get("answer"), row.get("task")
+    if not isinstance(question, str) or not isinstance(task, str):
+        raise ValueError("needs 'question' and 'task' (texts)")
+    if not isinstance(answers, list | tuple) or not answers:
+        raise ValueError(f"needs 'answer' (a list of texts), got {answers!r:.100}")
+    if not all(isinstance(answer, str) for answer in answers):
+        raise ValueError(f"needs 'answer' (a list of texts), got {answers!r:.100}")
+    reason = refusal(task)
+    if reason is not None:
+        raise ValueError(f"names reasoning-gym's {task!r:.60}, which is not asked: {reason}")
+    size = _whole(row, "size", 1, MAX_SIZE)
+    index, seed = _whole(row, "index", 0, size - 1), _whole(row, "seed", 0, MAX_SEED)
+    return Question(question, tuple(answers), "reasoning_gym", task, index, seed, size)
+
+
+def _whole(row: Mapping[str, Any], name: str, lowest: int, highest: int) -> int:
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        allowed = f"a whole number from {lowest} to {highest}"
+        raise ValueError(f"needs {name!r} ({allowed}), got {value!r:.100}")
+    return value
 
 
 def read_row(row: Any) -> Question:
