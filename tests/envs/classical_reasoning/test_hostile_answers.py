@@ -192,19 +192,47 @@ def test_mathematics_as_right_answer_of_a_row_runs_nothing_either(arena, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "text", ["9^{9^{9}}", "((9^{9})^{999})^{999}", "9^{99999}",
-             "x^{10^{2}}", "\\binom{10^{9}}{5}", "\\binom{99999}{5}", "\\binom{\\binom{9}{4}}{9}", "5!!", "1000!", "\\int x",
-             "1" * 31, "a__b", "\\write18{x}", "é", "x" * 2000]
-)  # fmt: skip
+    "text",
+    [
+        "9^{9^{9}}",
+        "((9^{9})^{999})^{999}",
+        "9^{99999}",
+        "x^{10^{2}}",
+        "\\binom{10^{9}}{5}",
+        "\\binom{99999}{5}",
+        "\\binom{\\binom{9}{4}}{9}",
+        "5!!",
+        "1000!",
+        "\\int x",
+        "1" * 31,
+        "a__b",
+        "\\write18{x}",
+        "é",
+        "x" * 2000,
+    ],
+)
 def test_mathematics_out_of_bounds_is_not_read(text):
     assert readable(text) is None
 
 
 @pytest.mark.parametrize(
-    "text", ["\\frac{1}{2}", "x^{10}", "e^{x^2}", "(x+1)^{3}", "10!", "2^{10}", "[0, 1)",
-             "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\sqrt[3]{5}", "x_1", "\\binom{52}{5}",
-             "50\\%", "\\{1,2\\}"]
-)  # fmt: skip
+    "text",
+    [
+        "\\frac{1}{2}",
+        "x^{10}",
+        "e^{x^2}",
+        "(x+1)^{3}",
+        "10!",
+        "2^{10}",
+        "[0, 1)",
+        "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
+        "\\sqrt[3]{5}",
+        "x_1",
+        "\\binom{52}{5}",
+        "50\\%",
+        "\\{1,2\\}",
+    ],
+)
 def test_usual_mathematics_is_read(text):
     assert readable(text) == text
 
