@@ -180,16 +180,15 @@ class Notes(Silent):
     ],
 )
 def test_every_damaged_checkpoint_file_is_seen(tmp_path, tiny_llama, file, how):
-    from agentsgym.runs.checkpoints import damage
+    from agentsgym.runs.checkpoints import checkpoint_damage
 
-    needed = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
     tiny_llama.save_pretrained(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         torch.save({"a": torch.randn(100)}, tmp_path / name)
-    assert damage(tmp_path, needed) is None
+    assert checkpoint_damage(tmp_path) is None
     damage_it(tmp_path / file, how)
-    assert file in damage(tmp_path, needed)
+    assert file in checkpoint_damage(tmp_path)
 
 
 def test_damage_costs_a_checkpoint_and_nothing_else(stopped):

@@ -11,7 +11,7 @@ def test_the_exact_command(monkeypatch, name, extra):
     monkeypatch.setattr(extras, "installed", lambda module: False)
     with pytest.raises(extras.MissingExtra) as caught:
         agentsgym.make(name)
-    assert caught.value.command == f"pip install 'agentsgym[{extra}]'"
+    assert caught.value.command == extras.install_command(extra)
     assert caught.value.command in str(caught.value)
 
 

@@ -4,6 +4,7 @@ import typer
 
 from agentsgym.cli.credit import credit
 from agentsgym.cli.evaluation import evaluate
+from agentsgym.cli.guard import Commands
 from agentsgym.cli.listing import envs, presets
 from agentsgym.cli.play import play
 from agentsgym.cli.training import train
@@ -11,6 +12,7 @@ from agentsgym.testing.command import check
 
 app = typer.Typer(
     name="agentsgym",
+    cls=Commands,
     help="""Train language-model agents that learn within a task.
 
 An agent plays multi-turn text environments; agentsgym records which tokens it chose and what each
@@ -42,6 +44,9 @@ app.command()(presets)
 @app.callback(invoke_without_command=True)
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
+    debug: bool = typer.Option(
+        False, "--debug", help="Show the traceback of an error; also behind a command."
+    ),
 ) -> None:
     if version:
         from agentsgym import __version__

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,7 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from agentsgym.cli.console import out
+from agentsgym.cli.console import out, shown
 from agentsgym.cli.tables import duration, share
 from agentsgym.runs import StepReport
 
@@ -65,7 +64,7 @@ class Bars:
         if self._task is not None:
             self._bar.remove_task(self._task)
         title = _PHASES.get(name, name)
-        out.print(f"[bold]{title}[/]: {escape(what)}")
+        out.print(f"[bold]{title}[/]: {shown(what)}")
         self._task = self._bar.add_task(title, total=None, figures="")
         self._last_line = time.monotonic()
 
@@ -79,7 +78,7 @@ class Bars:
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        out.print(escape(text), style="yellow")
+        out.print(shown(text), style="yellow")
 
     def _show(self, done: float, text: str) -> None:
         if self._live and self._task is not None:

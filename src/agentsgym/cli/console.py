@@ -1,34 +1,31 @@
 """The terminal: one console for results, one for errors, and what errors look like."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.visible import visible
+
+# Without emoji: ":warning:" in an observation is text.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 BAD_USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
 def fail(message: str, status: int = FAILURE) -> typer.Exit:
     """Print one line of error; raise what this returns."""
-    text = " ".join(str(message).split())
+    text = visible(mask_secrets(" ".join(str(message).split())))
     err.print("error:", style="bold red", end=" ")
     err.print(text, markup=False, soft_wrap=True)
     return typer.Exit(status)
 
 
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Within, a configuration that is wrong ends the command with one line and status 2."""
-    from agentsgym.envs import ConfigError, UnknownEnvironment
-
-    try:
-        yield
-    except (ConfigError, UnknownEnvironment) as error:
-        raise fail(str(error), BAD_USAGE) from None
+def shown(text: str) -> str:
+    """Foreign text for a place where the console reads markup: shown as it is, nothing runs."""
+    return escape(visible(text))
 
 
 def quiet_libraries() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, fail, out
+from agentsgym.cli.console import BAD_USAGE, fail, out, shown
 
 if TYPE_CHECKING:
     from agentsgym.report.credit import StepCredit
@@ -39,8 +39,9 @@ def credit(
     from agentsgym.report.credit import compare_credit
 
     names = tuple(estimator or (*ESTIMATORS, "reward"))
+    members = _group(run, step, group)
     try:
-        lines = compare_credit(_group(run, step, group), names)
+        lines = compare_credit(members, names)
     except ValueError as error:
         raise fail(str(error), BAD_USAGE) from None
     if as_json:
@@ -72,7 +73,6 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
 
 
 def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title="credit per step", title_justify="left")
@@ -84,7 +84,7 @@ def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
             table.add_section()
         before = line.rollout
         place = (f"{line.rollout}{' failed' * line.failed}", str(line.episode), str(line.step))
-        action = escape(" ".join(line.action.split())[:48])
+        action = shown(" ".join(line.action.split())[:48])
         values = (f"{line.credit[name]:+.3f}" for name in names)
         table.add_row(*place, action, f"{line.reward:g}", *values)
     out.print(table)

@@ -13,7 +13,6 @@ from agentsgym.cli.console import (
     fail,
     out,
     quiet_libraries,
-    usage_errors,
 )
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.cli.play import ConfigOption, SettingsArgument
@@ -47,7 +46,7 @@ def evaluate(
     max_action_tokens: Annotated[
         int | None, typer.Option(min=1, help="Token cap of one action [64].")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws the tasks and the sampling noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the tasks and the sampling noise.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     allow_imports: AllowImportsOption = None,
@@ -68,15 +67,14 @@ def evaluate(
     """
     from agentsgym.runs.overrides import parse_overrides
 
-    with usage_errors():
-        given = parse_overrides([*(settings or []), *(config or [])])
-        run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
-        run.eval.episodes = run.eval.episodes if episodes is None else episodes
-        run.eval.temperature = run.eval.temperature if temperature is None else temperature
-        if max_action_tokens is not None:
-            run.train["max_action_tokens"] = max_action_tokens
-        run.threads = threads or run.threads
-        result = _evaluate(run, seed)
+    given = parse_overrides([*(settings or []), *(config or [])])
+    run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
+    run.eval.episodes = run.eval.episodes if episodes is None else episodes
+    run.eval.temperature = run.eval.temperature if temperature is None else temperature
+    if max_action_tokens is not None:
+        run.train["max_action_tokens"] = max_action_tokens
+    run.threads = threads or run.threads
+    result = _evaluate(run, seed)
     if as_json:
         typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
     else:

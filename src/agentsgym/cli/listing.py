@@ -6,10 +6,9 @@ from importlib.util import find_spec
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, fail, out
+from agentsgym.cli.console import BAD_USAGE, fail, out, shown
 
 
 def envs() -> None:
@@ -22,7 +21,7 @@ def envs() -> None:
     table.add_column("description", overflow="fold")
     for name in registered():
         missing, description = _missing_extra(name), _description(name)
-        table.add_row(name, "no" if missing else "yes", escape(missing or description))
+        table.add_row(name, "no" if missing else "yes", shown(missing or description))
     out.print(table)
     out.print(
         "\nPlay one with [bold]agentsgym play NAME[/]; "
@@ -33,11 +32,14 @@ def envs() -> None:
 def _missing_extra(name: str) -> str | None:
     """How to install what a shipped environment lacks; None where it lacks nothing."""
     from agentsgym.envs.shipped import SHIPPED
+    from agentsgym.types.install import install_command
 
     shipped = SHIPPED.get(name)
-    if shipped is None or shipped.module is None or find_spec(shipped.module) is not None:
+    if shipped is None or shipped.module is None or shipped.extra is None:
         return None
-    return f"pip install 'agentsgym[{shipped.extra}]'"
+    if find_spec(shipped.module) is not None:
+        return None
+    return install_command(shipped.extra)
 
 
 def _description(name: str) -> str:
@@ -80,6 +82,6 @@ def _list_presets(texts: Mapping[str, str]) -> None:
     table.add_column("description")
     for name, text in texts.items():
         data = load_yaml(text, f"preset {name!r}")
-        table.add_row(name, str(data.get("env")), escape(str(data.get("description", ""))))
+        table.add_row(name, str(data.get("env")), shown(str(data.get("description", ""))))
     out.print(table)
     out.print("\nRun one with [bold]agentsgym train PRESET[/].")

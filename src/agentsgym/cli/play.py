@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from agentsgym.cli.console import (
@@ -12,7 +11,7 @@ from agentsgym.cli.console import (
     INTERRUPTED,
     fail,
     out,
-    usage_errors,
+    shown,
 )
 from agentsgym.envs.user_code import import_from_here
 
@@ -60,11 +59,10 @@ def play(
     from agentsgym.runs.overrides import parse_overrides
 
     import_from_here(name)
-    with usage_errors():
-        if help_config:
-            _show_keys(name)
-            return
-        env = _make(name, parse_overrides([*(settings or []), *(config or [])]))
+    if help_config:
+        _show_keys(name)
+        return
+    env = _make(name, parse_overrides([*(settings or []), *(config or [])]))
     try:
         rollout = _play(env, _task(env, task))
     except KeyboardInterrupt:
@@ -92,7 +90,7 @@ def _show_keys(name: str) -> None:
         table.add_column(column)
     for key, spec in find(name, _module_of(name)).all_config_keys().items():
         choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
-        table.add_row(key, escape(repr(spec.default)), escape(spec.doc + choices))
+        table.add_row(key, shown(repr(spec.default)), shown(spec.doc + choices))
     out.print(table)
 
 
@@ -109,7 +107,7 @@ def _task(env: "MultistepEnv", number: int) -> dict[str, Any]:
 def _play(env: "MultistepEnv", task: dict[str, Any]) -> "Rollout":
     from agentsgym.agents import HumanAgent
 
-    agent = HumanAgent(show=lambda text: out.print(escape(text), style="cyan"), ask=_ask)
+    agent = HumanAgent(show=lambda text: out.print(shown(text), style="cyan"), ask=_ask)
     return env.run_trial([task], agent).rollouts[0]
 
 
@@ -129,9 +127,9 @@ def _show_result(rollout: "Rollout") -> None:
     verdict = {True: "[bold green]You won[/]", False: "[bold]You lost[/]", None: "The game is over"}
     out.print(
         f"\n{verdict[last.win]} after {count_steps(rollout.episodes)} steps "
-        f"({escape(last.stop_reason)}); reward {rollout.final_reward:g}."
+        f"({shown(last.stop_reason)}); reward {rollout.final_reward:g}."
     )
-    shown = {key: value for key, value in rollout.task_data.items() if key != "seed"}
-    if shown:
-        text = ", ".join(f"{key} = {value}" for key, value in shown.items())
-        out.print(f"The task was: {escape(text)}")
+    task = {key: value for key, value in rollout.task_data.items() if key != "seed"}
+    if task:
+        text = ", ".join(f"{key} = {value}" for key, value in task.items())
+        out.print(f"The task was: {shown(text)}")

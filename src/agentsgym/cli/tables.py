@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.table import Table
+
+from agentsgym.cli.console import shown
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Evaluation
@@ -18,14 +19,16 @@ def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
     from agentsgym.report import Figures
 
     own = result.environments
-    table = Table(title=escape(f"{agent} on {env}"), title_justify="left", show_header=bool(own))
+    table = Table(title=shown(f"{agent} on {env}"), title_justify="left", show_header=bool(own))
     table.add_column()
     for name in ("all", *own):
-        table.add_column(escape(name), justify="right")
+        table.add_column(shown(name), justify="right")
     for name, values in _lines([Figures.of(part) for part in (result, *own.values())]):
         table.add_row(name, *values)
     for reason, count in sorted(result.stop_reasons.items()):
-        table.add_row(f"ended by {reason}", share(count / max(1, _total(result.stop_reasons))))
+        table.add_row(
+            shown(f"ended by {reason}"), share(count / max(1, _total(result.stop_reasons)))
+        )
     return table
 
 
@@ -33,7 +36,7 @@ def summary_table(summary: "Summary") -> Table:
     """A run's evaluations before and after, side by side."""
     found = [(n, f) for n, f in (("before", summary.before), ("after", summary.after)) if f]
     table = Table(
-        title=escape(f"{summary.name}: {summary.env}, held-out tasks"), title_justify="left"
+        title=shown(f"{summary.name}: {summary.env}, held-out tasks"), title_justify="left"
     )
     table.add_column("")
     for name, _ in found:
@@ -71,7 +74,7 @@ def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
         values = [figures.metrics.get(name) for figures in found]
         if any(values):
             form = share if max(value or 0.0 for value in values) <= 1.0 else number
-            lines.append((f"{name}, per step", [form(value) for value in values]))
+            lines.append((shown(f"{name}, per step"), [form(value) for value in values]))
     return lines
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from agentsgym.cli.console import (
     BAD_USAGE,
@@ -12,7 +11,7 @@ from agentsgym.cli.console import (
     fail,
     out,
     quiet_libraries,
-    usage_errors,
+    shown,
 )
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
@@ -65,9 +64,8 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, to start a
     FILE.yaml of your own from.
     """
-    with usage_errors():
-        allowed = allowed_by(allow_imports, allow_paths)
-        config = _config(arguments or [], resume, from_scratch, output, allowed)
+    allowed = allowed_by(allow_imports, allow_paths)
+    config = _config(arguments or [], resume, from_scratch, output, allowed)
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":
@@ -140,16 +138,10 @@ def _run(config: "RunConfig", resume: bool) -> "Summary":
     from agentsgym.cli.bars import Bars
 
     quiet_libraries()
-    with usage_errors():
-        from agentsgym.runs import train_run
-        from agentsgym.runs.trust import resume_command
+    from agentsgym.runs import train_run
 
-        try:
-            with Bars() as bars:
-                return train_run(config, resume=resume, set_aside=True, progress=bars)
-        except KeyboardInterrupt:
-            hint = f"{resume_command(config)} goes on from its last checkpoint"
-            raise fail(f"aborted; {hint}", INTERRUPTED) from None
+    with Bars() as bars:
+        return train_run(config, resume=resume, set_aside=True, progress=bars)
 
 
 def _show(summary: "Summary", config: "RunConfig") -> None:
@@ -164,11 +156,11 @@ def _show(summary: "Summary", config: "RunConfig") -> None:
     if summary.status == "interrupted":
         out.print(
             f"Interrupted after step {summary.steps}. Go on with "
-            f"[bold]{escape(resume_command(config))}[/]"
+            f"[bold]{shown(resume_command(config))}[/]"
         )
         return
-    out.print(f"Training ended after {summary.steps} steps: {escape(str(summary.stop_reason))}.")
+    out.print(f"Training ended after {summary.steps} steps: {shown(str(summary.stop_reason))}.")
     out.print(
-        f"Everything is in [bold]{escape(str(config.directory))}[/]: summary.json, "
+        f"Everything is in [bold]{shown(str(config.directory))}[/]: summary.json, "
         "learning-curve.png, metrics.jsonl, rollouts/, checkpoints/, model/."
     )

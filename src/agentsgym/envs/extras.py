@@ -4,9 +4,20 @@ import importlib
 import importlib.util
 from types import ModuleType
 
+from agentsgym.types.install import install_command
+
+# Which extra brings a package that the command line may find missing.
+_EXTRAS = {
+    "torch": "train",
+    "accelerate": "train",
+    "trl": "train",
+    "aiohttp": "http",
+    "peft": "vllm",
+}
+
 
 class MissingExtra(ImportError):
-    """An environment needs an optional extra that is not installed.
+    """An optional extra is needed that is not installed.
 
     `name` is the extra's name and `command` the exact shell command that installs it.
     """
@@ -17,9 +28,12 @@ class MissingExtra(ImportError):
         self.command = command
 
 
-def install_command(extra: str) -> str:
-    """The shell command that installs an extra of this package."""
-    return f"pip install 'agentsgym[{extra}]'"
+def missing_extra(error: ImportError) -> MissingExtra | None:
+    """The extra that would have brought what could not be imported."""
+    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None or installed(str(error.name)):
+        return None
+    return MissingExtra(extra, install_command(extra))
 
 
 def installed(module: str) -> bool:

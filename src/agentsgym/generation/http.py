@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.generation.http_body import BadBody, read_body
+from agentsgym.types.install import install_command
 from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -184,6 +185,6 @@ def require_aiohttp() -> Any:
         import aiohttp
     except ImportError:
         raise ImportError(
-            "engines over HTTP need aiohttp; install it with: pip install 'agentsgym[http]'"
+            f"engines over HTTP need aiohttp; install it with: {install_command('http')}"
         ) from None
     return aiohttp

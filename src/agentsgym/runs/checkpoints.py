@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agentsgym.report import RunDirectory
@@ -18,7 +18,7 @@ def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[in
     Damaged ones that are newer are noted and set aside, so that no later resume meets them.
     """
     for step, path in directory.all_checkpoints():
-        problem = damage(path, _STATE)
+        problem = checkpoint_damage(path)
         if problem is None:
             return step, path
         aside = path.with_name(f"damaged-{path.name}")
@@ -28,31 +28,34 @@ def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[in
     return None
 
 
-def damage(folder: Path, needed: tuple[str, ...] = ()) -> str | None:
-    """What is wrong with the files of a checkpoint or model directory, or None.
+def checkpoint_damage(folder: Path) -> str | None:
+    """What is wrong with the files of a checkpoint, or None."""
+    missing = [name for name in _STATE if not (folder / name).is_file()]
+    if missing:
+        return f"{missing[0]} is missing"
+    return _first_problem(folder, _STATE_LOOKS) or model_damage(folder)
+
+
+def model_damage(folder: Path) -> str | None:
+    """What is wrong with the files of a model directory, or None.
 
     Looks at each file's structure and length, not at the weights themselves.
     """
-    missing = [name for name in needed if not (folder / name).is_file()]
-    if missing:
-        return f"{missing[0]} is missing"
-    for file in sorted(folder.iterdir()):
-        problem = _problem(file)
-        if problem is not None:
-            return f"{file.name}: {problem}"
-    if not any(folder.glob("*.safetensors")):
-        return "the weights are missing"
-    return None
+    if not (folder / "config.json").is_file():
+        return "config.json is missing"
+    problem = _first_problem(folder, _MODEL_LOOKS)
+    if problem is None and not any(folder.glob("*.safetensors")):
+        return "it has no weights in *.safetensors (pickled ones are not read)"
+    return problem
 
 
-def _problem(file: Path) -> str | None:
-    look = _LOOKS.get(file.suffix)
-    if look is None or not file.is_file():
-        return None
-    try:
-        look(file)
-    except Exception as error:  # each reader has its own errors for damage
-        return " ".join(str(error).split())[:100] or type(error).__name__
+def _first_problem(folder: Path, looks: Mapping[str, Callable[[Path], None]]) -> str | None:
+    for pattern, look in looks.items():
+        for file in sorted(folder.glob(pattern)):
+            try:
+                look(file)
+            except Exception as error:  # each reader has its own errors for damage
+                return f"{file.name}: {' '.join(str(error).split())[:100]}"
     return None
 
 
@@ -81,9 +84,16 @@ def _look_at_archive(file: Path) -> None:
         raise ValueError(f"{damaged} does not have its checksum")
 
 
-_LOOKS: dict[str, Callable[[Path], None]] = {
-    ".json": _look_at_json,
-    ".safetensors": _look_at_weights,
-    ".pt": _look_at_archive,
-    ".pth": _look_at_archive,
+_MODEL_LOOKS = {
+    "config.json": _look_at_json,
+    "generation_config.json": _look_at_json,
+    "tokenizer_config.json": _look_at_json,
+    "tokenizer.json": _look_at_json,
+    "*.safetensors.index.json": _look_at_json,
+    "*.safetensors": _look_at_weights,
+}
+_STATE_LOOKS = {
+    "trainer_state.json": _look_at_json,
+    "*.pt": _look_at_archive,
+    "*.pth": _look_at_archive,
 }

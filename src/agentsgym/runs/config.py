@@ -1,6 +1,7 @@
 """RunConfig: everything that decides what a training run does."""
 
 import difflib
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.envs import ConfigError
 
+LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
+_DEEPEST, _MOST = 40, 100_000
+
 
 class EvalConfig(BaseModel):
     """How the model is evaluated before and after: `episodes` rollouts, each task
     `rollouts_per_task` times (more often where the tasks do not suffice)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     episodes: int = Field(default=256, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     rollouts_per_task: int = Field(default=1, ge=1)
-    seed: int = Field(default=0, description="draws the tasks and the sampling noise")
+    seed: int = Field(
+        default=0, ge=0, le=LARGEST_SEED, description="draws the tasks and the sampling noise"
+    )
 
 
 class RunConfig(BaseModel):
@@ -34,11 +40,11 @@ class RunConfig(BaseModel):
     `threads` is torch's number of threads (None: torch's own choice).
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str = Field(default="run", pattern=r"^[\w.-]+$")
     description: str = ""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     env: str
     env_config: dict[str, Any] = Field(default_factory=dict)
     model: str = "tiny"
@@ -48,7 +54,7 @@ class RunConfig(BaseModel):
     max_seconds: float | None = Field(default=None, gt=0)
     time_decay_to: float | None = Field(default=None, ge=0, le=1)
     threads: int | None = Field(default=None, ge=1)
-    output_dir: Path | None = None
+    output_dir: Path | None = Field(default=None, strict=False)
 
     @property
     def directory(self) -> Path:
@@ -71,7 +77,11 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     `env_config`, `warm_start` and `train` are checked by those who know them.
     """
     check_keys(data, RunConfig.model_fields, "")
+    check_values(data)
     check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
+    for part in ("train", "env_config", "warm_start"):
+        if not isinstance(data.get(part) or {}, Mapping):
+            raise ConfigError(f"{part} must be a mapping, got {data[part]!r}")
     for key, instead in _OWN_TRAIN_KEYS.items():
         if key in (data.get("train") or {}):
             raise ConfigError(f"train.{key} is set by the run; set {instead} instead")
@@ -92,6 +102,24 @@ def check_keys(given: Any, allowed: Collection[str], prefix: str) -> None:
         if key not in allowed:
             hint = _hint(str(key), allowed, prefix)
             raise ConfigError(f"unknown key {prefix + str(key)!r}; {hint}")
+
+
+def check_values(data: Mapping[str, Any]) -> None:
+    """Raise ConfigError naming a number that is not finite, or a value without end (YAML's
+    aliases can make a list that contains itself)."""
+    left = _MOST
+    waiting: list[tuple[str, Any]] = list(data.items())
+    while waiting:
+        key, value = waiting.pop()
+        left -= 1
+        if left < 0 or key.count(".") > _DEEPEST:
+            raise ConfigError(f"{key[:60]} is nested too deeply or too large")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} is {value}; a number must be finite")
+        if isinstance(value, Mapping):
+            waiting += [(f"{key}.{name}", item) for name, item in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{key}.{index}", item) for index, item in enumerate(value)]
 
 
 def _hint(key: str, allowed: Collection[str], prefix: str) -> str:

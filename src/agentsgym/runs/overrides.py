@@ -29,8 +29,10 @@ def parse_value(key: str, text: str) -> Any:
     """A value as YAML reads it, numbers such as 1e-4 included."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         raise ConfigError(f"the value of {key} is not YAML: {text!r}") from None
+    except RecursionError:
+        raise ConfigError(f"the value of {key} is nested too deeply") from None
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,12 +50,17 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def load_yaml(text: str, source: str) -> dict[str, Any]:
-    """A YAML mapping in which 1e-4 is a number. Raises ConfigError naming `source`."""
+def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
+    """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with its mark.
+
+    Raises ConfigError naming `source`.
+    """
     try:
         data = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")
     return data

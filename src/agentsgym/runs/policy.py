@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.checkpoints import model_damage
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import make_env
@@ -19,6 +21,16 @@ if TYPE_CHECKING:
     from agentsgym.training.warm_start import WarmStartConfig
 
 _FIGURES = "figures.json"
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +53,70 @@ def load_policy(config: RunConfig, progress: Progress) -> Policy:
 
 
 def load_pretrained(path: str | Path) -> Policy:
-    """A model directory or hub name, in single precision."""
+    """A model directory or hub name, in single precision. Nothing but safetensors is read, and no
+    code that comes with a model. Raises ConfigError where it cannot be loaded whole."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    folder = Path(path)
+    if folder.is_dir() and not (folder / "adapter_config.json").is_file():
+        _check_folder(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"model {str(path)!r} cannot be loaded: {reason[:300]}") from error
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer.encode("text", add_special_tokens=False)
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            output_loading_info=True,
+        )
+    except Exception as error:  # the loaders raise all kinds of errors for damaged files
+        raise _cannot_load(path, _reason(error)) from error
+    _check_loaded(path, model, tokenizer, loading)
     return Policy(model, tokenizer)
+
+
+def _cannot_load(path: str | Path, reason: str) -> ConfigError:
+    return ConfigError(f"model {str(path)!r} cannot be loaded: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {text}"
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise ConfigError naming the file of a model directory that is missing or damaged."""
+    problem = model_damage(folder)
+    if problem is not None:
+        raise _cannot_load(folder, problem)
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise _cannot_load(folder, "it has no tokenizer (tokenizer.json)")
+
+
+def _check_loaded(path: str | Path, model: Any, tokenizer: Any, loading: Mapping[str, Any]) -> None:
+    """Raise ConfigError where weights were made up or are no numbers, or the tokenizer is
+    another model's."""
+    kind = type(model).__name__
+    misfits = [
+        entry[0] if isinstance(entry, tuple) else entry
+        for entry in sorted(loading["mismatched_keys"])
+    ]
+    if misfits:
+        raise _cannot_load(path, f"{misfits[0]!r} in its files has another shape than config.json")
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        lacks = f"its files lack {len(missing)} weights of a {kind}, {missing[0]!r} among them"
+        raise _cannot_load(path, lacks)
+    for name, parameter in model.named_parameters():
+        if not math.isfinite(float(parameter.detach().sum())):
+            raise _cannot_load(path, f"the weights {name!r} are not finite")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        wrong = f"its tokenizer has {len(tokenizer)} tokens and the model's embedding {rows}"
+        raise _cannot_load(path, wrong)
 
 
 def builtin_models() -> list[str]:

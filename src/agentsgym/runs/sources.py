@@ -37,7 +37,7 @@ def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunCo
     directory = RunDirectory(run_dir)
     if not directory.is_run():
         raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
-    data = load_yaml(directory.config.read_text(encoding="utf-8"), str(directory.config))
+    data = load_yaml(directory.config.read_bytes(), str(directory.config))
     return parse_config(merge({**data, "output_dir": str(run_dir)}, overrides or {}))
 
 
@@ -47,5 +47,5 @@ def _read(source: str) -> dict[str, Any]:
         return load_yaml(known[source], f"preset {source!r}")
     path = Path(source)
     if path.is_file():
-        return load_yaml(path.read_text(encoding="utf-8"), source)
+        return load_yaml(path.read_bytes(), source)
     raise ConfigError(f"{source!r} is neither a file nor a preset; presets: {', '.join(known)}")

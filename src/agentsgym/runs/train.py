@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import ConfigError
 from agentsgym.evaluation import default_cluster, evaluate, select
 from agentsgym.report import (
     Figures,
@@ -35,6 +36,7 @@ from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.recall import new_summary, recalled_summary
 from agentsgym.runs.recording import Recorder
 from agentsgym.runs.settings import datasets_of, make_env, train_settings
+from agentsgym.runs.trust import resume_command
 from agentsgym.types import SamplingParams
 from agentsgym.types.secrets import mask_secrets
 
@@ -113,9 +115,8 @@ class TrainingRun:
         interrupted = isinstance(error, KeyboardInterrupt)
         self._summary.status = "interrupted" if interrupted else "failed"
         self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
-        error.add_note(
-            f"agentsgym train --resume {self._directory.root} goes on from the last checkpoint"
-        )
+        if not isinstance(error, ConfigError):
+            error.add_note(f"{resume_command(self._config)} goes on from the last checkpoint")
         with suppress(OSError):
             self._summary.write(self._directory.summary)
 
@@ -235,7 +236,8 @@ class TrainingRun:
         )
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
         if played.evaluation.failures == played.evaluation.episodes:
-            raise RuntimeError(f"every rollout failed; the first:\n{played.rollouts[0].error}")
+            last = str(played.rollouts[0].error).strip().splitlines()[-1]
+            raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return Figures.of(played.evaluation)

@@ -10,6 +10,8 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.envs.registry import UnknownEnvironment
 from agentsgym.envs.user_code import import_from_here
 from agentsgym.testing.check import check_env
+from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.visible import visible
 
 
 def check(
@@ -32,9 +34,10 @@ def check(
             env, settings(config or []), budget_seconds=seconds, allow_imports=[module]
         )
     except (ConfigError, MissingExtra, UnknownEnvironment, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
+        message = visible(mask_secrets(" ".join(str(error).split())))
+        typer.echo(f"error: {message}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(report.to_json() if as_json else report.to_text())
+    typer.echo(report.to_json() if as_json else visible(report.to_text()))
     raise typer.Exit(0 if report.passed else 1)
 
 

@@ -1,0 +1,92 @@
+"""What ends a command: one sentence and an exit status, never a traceback unless asked for."""
+
+import os
+import traceback
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentsgym.cli.console import BAD_USAGE, FAILURE, INTERRUPTED, err, fail
+from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.visible import visible
+
+_DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
+# Errors of the command line's parser, which it shows itself.
+_PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class Commands(TyperGroup):
+    """The commands, with `--debug` before or after any of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `--debug` out, wherever it stands before a `--`."""
+        end = args.index("--") if "--" in args else len(args)
+        given = "--debug" in args[:end]
+        _DEBUG.set(given or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
+        rest = [arg for arg in args[:end] if arg != "--debug"] + args[end:]
+        return list(super().parse_args(ctx, rest))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what it raises becomes an exit status."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, _PARSER_ERROR, BrokenPipeError):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            raise ended_by(error) from None
+
+
+def ended_by(error: BaseException) -> typer.Exit:
+    """Say what ended a command; raise what this returns."""
+    if _DEBUG.get():
+        text = visible(mask_secrets("".join(traceback.format_exception(error))))
+        err.print(text, markup=False, soft_wrap=True)
+    message, status = _explained(error)
+    return fail("; ".join([message, *getattr(error, "__notes__", ())]), status)
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    from agentsgym.envs import ConfigError, UnknownEnvironment
+    from agentsgym.envs.extras import MissingExtra, missing_extra
+    from agentsgym.runs.failures import disk_problem
+
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, ConfigError | UnknownEnvironment | MissingExtra):
+        return str(error), BAD_USAGE
+    missing = missing_extra(error) if isinstance(error, ImportError) else None
+    if missing is not None:
+        return str(missing), BAD_USAGE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "there is not enough memory: make the model, batch or engine_capacity smaller", 1
+    problem = disk_problem(error)
+    if problem is not None:
+        return problem, FAILURE
+    return (str(error) if _is_ours(error) else _unexpected(error)), FAILURE
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the message was written by this package, for people."""
+    if type(error).__module__.startswith("agentsgym."):
+        return True
+    last = _last_frame(error)
+    module = last.tb_frame.f_globals.get("__name__", "") if last else ""
+    return isinstance(error, ValueError | RuntimeError) and module.startswith("agentsgym.")
+
+
+def _unexpected(error: BaseException) -> str:
+    last = _last_frame(error)
+    where = f" ({last.tb_frame.f_code.co_filename}, line {last.tb_lineno})" if last else ""
+    text = " ".join(str(error).split())[:300]
+    kind = type(error).__name__
+    return f"unexpected {kind}: {text}{where}; the same command with --debug shows the traceback"
+
+
+def _last_frame(error: BaseException) -> TracebackType | None:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last
