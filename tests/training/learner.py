@@ -3,6 +3,7 @@
 Run as a script under `accelerate launch` with the folder to write to.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -37,6 +38,17 @@ class LettersEnv(CountdownEnv):
         return state, sum(map(ord, action)) % 7 / 7, done, info
 
 
+class BrokenEnv(LettersEnv):
+    """Each step fails in a process that says so."""
+
+    broken = False
+
+    def _step_episode(self, session_id, state, action):
+        if self.broken:
+            raise ConnectionError("the answerer is down")
+        return super()._step_episode(session_id, state, action)
+
+
 def tiny_model(tokenizer):
     """A random Llama in float64."""
     torch.manual_seed(0)
@@ -55,12 +67,13 @@ def tiny_model(tokenizer):
     return LlamaForCausalLM(config).double()
 
 
-def make_trainer(tokenizer, out, **options):
+def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, **options):
     """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
     register("Letters", LettersEnv)
-    env = LettersEnv(tokenizer)
+    register("Broken", BrokenEnv)
+    env = env_class(tokenizer)
     tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(9)]
     defaults = {
         "output_dir": str(out),
@@ -80,10 +93,11 @@ def make_trainer(tokenizer, out, **options):
         "bf16": False,
     }
     played = []
+    data = task_dataset(env, tasks)
     trainer = GRPOEnvTrainer(
         tiny_model(tokenizer),
         GRPOEnvConfig(**(defaults | options)),
-        task_dataset(env, tasks),
+        data.to_iterable_dataset() if stream else data,
         task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
         tokenizer,
         rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
@@ -202,6 +216,60 @@ def resume(tokenizer, out, processes):
     return weights(whole), weights(resumed)
 
 
+def streamed(tokenizer, out, processes):
+    """What is played from a stream in three generations, and by a run that goes on with the last."""
+    options = {"stream": True, "max_steps": 3, "save_strategy": "steps", "save_steps": 2}
+    whole, _ = train(tokenizer, out, processes, **options)
+    whole.train()
+    resumed, _ = train(tokenizer, out, processes, **options)
+    resumed.train(resume_from_checkpoint=str(out / "checkpoint-2"))
+    return played(whole, "train"), played(resumed, "train")
+
+
+def faults(tokenizer, out):
+    """What each kind of fault ends with on this rank, by its name."""
+    rank = int(os.environ["RANK"])
+
+    def ends_with(name, break_it, **options):
+        trainer, _ = train(tokenizer, out / name, 2, max_steps=1, **options)
+        break_it(trainer)
+        try:
+            trainer.train()
+            trainer.evaluate()
+        except Exception as error:
+            return type(error).__name__, str(error)
+        finally:
+            BrokenEnv.broken = False
+        return "finished", trainer.state.log_history[0].get("failed")
+
+    def broken(here):
+        def break_it(trainer):
+            BrokenEnv.broken = here
+
+        return break_it
+
+    def sink(trainer):
+        def fail(rollouts, info):
+            if rank == 0:
+                raise OSError("No space left on device")
+
+        trainer.rollout_sink = fail
+
+    def engine(trainer):
+        def poll():
+            raise RuntimeError("the engine broke")
+
+        if rank == 1:
+            trainer.player.engine.poll = poll
+
+    return {
+        "one rank": ends_with("a", broken(rank == 1), env_class=BrokenEnv),
+        "all ranks": ends_with("b", broken(True), env_class=BrokenEnv),
+        "sink": ends_with("c", sink),
+        "engine": ends_with("d", engine),
+    }
+
+
 def main():
     from helpers import CHATML, build_tokenizer
 
@@ -210,6 +278,8 @@ def main():
     tokenizer = build_tokenizer(CHATML)
     result = everything(tokenizer, out, 2)
     result["resumed"] = resume(tokenizer, out / "r", 2)
+    result["streamed"] = streamed(tokenizer, out / "s", 2)
+    result["faults"] = faults(tokenizer, out / "f")
     torch.save(result, out / f"rank{result['rank']}.pt")
 
 

@@ -129,6 +129,32 @@ def test_resuming_equals_no_interruption(two):
         assert torch.equal(whole, resumed)
 
 
+def test_a_stream_is_divided_as_a_dataset_is(two, tmp_path, chat_tokenizer):
+    whole, resumed = learner.streamed(chat_tokenizer, tmp_path, 1)
+    assert two[0]["streamed"][0] | two[1]["streamed"][0] == whole
+    assert two[0]["streamed"][1] | two[1]["streamed"][1] == resumed
+    assert all(whole[place] == played for place, played in resumed.items())
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("one rank", [("finished", 0.5)] * 2),
+        ("all ranks", [("EveryRolloutFailed", "the answerer is down")] * 2),
+        ("sink", [("OSError", "No space left"), ("RuntimeError", "rank 0 failed: OSError: No")]),
+        ("engine", [("RuntimeError", "rank 1 failed: Runtime"), ("RuntimeError", "engine broke")]),
+    ],
+)
+def test_a_fault_on_one_rank_leaves_none_waiting(two, fault, expected):
+    for rank, (kind, told) in zip(two, expected, strict=True):
+        assert rank["faults"][fault][0] == kind
+        assert (
+            told in rank["faults"][fault][1]
+            if isinstance(told, str)
+            else (rank["faults"][fault][1] == told)
+        )
+
+
 def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):
     """DeepSpeed itself is not installed here: what is checked is when it would be told to step."""
     from accelerate.utils import DistributedType
