@@ -217,7 +217,7 @@ def resume(tokenizer, out, processes):
 
 
 def streamed(tokenizer, out, processes):
-    """What is played from a stream in three generations, and by a run that goes on with the last."""
+    """What is played from a stream, and by a run that goes on with its third generation."""
     options = {"stream": True, "max_steps": 3, "save_strategy": "steps", "save_steps": 2}
     whole, _ = train(tokenizer, out, processes, **options)
     whole.train()
