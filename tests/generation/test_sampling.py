@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.generation.sampling import inverse_cdf, log_softmax, sample, truncate
+from agentsgym.types import SamplingParams
 
 _ROWS = st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=12)
 
@@ -95,3 +96,20 @@ def test_frequencies(seed: int, options: tuple[float, int, float]) -> None:
     kept = _brute_truncate(expected.tolist(), top_k, top_p)
     expected[[i for i in range(8) if i not in kept]] = 0
     torch.testing.assert_close(frequencies, expected / expected.sum(), atol=3e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": math.nan}, "temperature must be a finite number of at least 0, got nan"),
+        ({"temperature": math.inf}, "temperature must be a finite number"),
+        ({"top_p": math.nan}, "top_p must be in"),
+        ({"max_tokens": math.nan}, "max_tokens must be a whole number"),
+        ({"max_tokens": 1.5}, "max_tokens must be a whole number"),
+        ({"top_k": math.nan}, "top_k must be 0"),
+        ({"stop": "abc"}, "stop must be a tuple of texts, got 'abc'"),
+    ],
+)
+def test_sampling_takes_no_other_values(options, words):
+    with pytest.raises(ValueError, match=words):
+        SamplingParams(**options)

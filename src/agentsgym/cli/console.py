@@ -1,6 +1,5 @@
 """The terminal: one console for results, one for errors, and what errors look like."""
 
-
 import typer
 from rich.console import Console
 from rich.markup import escape

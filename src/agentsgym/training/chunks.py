@@ -18,6 +18,7 @@ class Chunk:
     `advantages`, `weight`, `entropy_weight`, `span` int64 (number of the step within the chunk,
     -1 off agent tokens), `sampler_logps` with `sampled` (1.0 where an engine gave them), and,
     where the loss uses them, `old_logps` and `ref_logps`. `rollout_log_ratio` has shape (B, 2).
+    `aux_weight` is the share of the window's tokens that are in the chunk.
     """
 
     rows: tuple[TrainRow, ...]
@@ -34,6 +35,7 @@ class Chunk:
     rollout_log_ratio: torch.Tensor
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
+    aux_weight: float
 
 
 def pack(rows: Sequence[TrainRow], max_tokens: int) -> list[list[TrainRow]]:
@@ -53,9 +55,11 @@ def collate(
     pad_token_id: int,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
+    multiple: int | None = None,
 ) -> Chunk:
-    """Pad rows into the tensors of a Chunk; `dtype` is that of its floating-point tensors."""
-    length = max(row.length for row in rows)
+    """Pad rows into the tensors of a Chunk, to a length that is a multiple of `multiple`; `dtype`
+    is that of its floating-point tensors."""
+    length = padded_length(rows, multiple)
 
     def ints(values: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
         return torch.from_numpy(_padded(values, length, fill, np.int64)).to(device)
@@ -87,7 +91,14 @@ def collate(
         ),
         old_logps=_stack([row.old_logps for row in rows], length, device, dtype),
         ref_logps=_stack([row.ref_logps for row in rows], length, device, dtype),
+        aux_weight=sum(row.aux_weight for row in rows),
     )
+
+
+def padded_length(rows: Sequence[TrainRow], multiple: int | None = None) -> int:
+    """The common length of rows in a chunk."""
+    longest = max(row.length for row in rows)
+    return longest if multiple is None else -(-longest // multiple) * multiple
 
 
 def _padded(

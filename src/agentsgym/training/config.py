@@ -7,25 +7,18 @@ import torch
 from trl import GRPOConfig
 
 from agentsgym.credit import check_estimator
+from agentsgym.training import given
 from agentsgym.training.best import choose_metric, choose_mode
+from agentsgym.training.trl_settings import refuse_settings
+from agentsgym.training.values import check_fields, check_options
 from agentsgym.training.weights import NORMALISERS
 
 SCOPES = ("token", "step", "rollout")
+_ACTION_TOKENS = 64
+_EVAL_ROLLOUTS = 1
 
-# Settings of TRL that our loss does not have. Set to anything else than this, they would be
-# ignored in silence.
-_UNSUPPORTED: dict[str, Any] = {
-    "importance_sampling_level": "token",
-    "mask_truncated_completions": False,
-    "multi_objective_aggregation": "sum_then_normalize",
-    "off_policy_mask_threshold": None,
-    "top_entropy_quantile": 1.0,
-    "use_adaptive_entropy": False,
-    "use_transformers_continuous_batching": False,
-    "min_p": None,
-    "repetition_penalty": 1.0,
-    "reward_weights": None,
-}
+# Optimisers that want something else of every backward pass or evaluation than we do.
+_OTHER_OPTIMISERS = ("lomo", "adalomo", "schedule_free")
 
 
 @dataclass
@@ -34,8 +27,14 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
 
     TRL's names keep their meaning; `per_device_train_batch_size` counts rollouts,
     `num_generations` is the number of rollouts of a task, `scale_rewards` belongs to the "grpo"
-    estimator. Raises ValueError for a combination that would train something else than asked.
+    estimator. docs/settings.md says of each setting whether it is used. Raises ValueError for a
+    value outside its range, for a setting that would be ignored, and for a combination that would
+    train something else than asked.
     """
+
+    max_completion_length: int | None = field(
+        default=None, metadata={"help": "TRL's name of max_action_tokens."}
+    )
 
     advantage_estimator: str = field(
         default="grpo",
@@ -44,8 +43,8 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "'reward', or the dotted path of a function."
         },
     )
-    advantage_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "Options of the estimator."}
+    advantage_options: dict[str, Any] | str | None = field(
+        default_factory=dict, metadata={"help": "Options of the estimator, or JSON of them."}
     )
     scale_step_rewards: str = field(
         default="none",
@@ -86,7 +85,11 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     max_resample_rounds: int = field(
         default=2, metadata={"help": "How often 'resample' plays other tasks at most."}
     )
-    max_action_tokens: int = field(default=64, metadata={"help": "Token cap of one action."})
+    # None until __post_init__, which has to know what was given.
+    max_action_tokens: int = field(
+        default=None,  # type: ignore[assignment]
+        metadata={"help": f"Token cap of one action; by default {_ACTION_TOKENS}."},
+    )
     max_rollout_tokens: int | None = field(
         default=None, metadata={"help": "Token cap of a rollout's context; None: no cap."}
     )
@@ -133,7 +136,10 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         },
     )
     min_signal_patience: int = field(default=20, metadata={"help": "See min_signal_share."})
-    eval_rollouts: int = field(default=1, metadata={"help": "Rollouts of an evaluation task."})
+    eval_rollouts: int = field(
+        default=None,  # type: ignore[assignment]
+        metadata={"help": f"Rollouts of an evaluation task; by default {_EVAL_ROLLOUTS}."},
+    )
     eval_temperature: float = field(default=1.0, metadata={"help": "0 is greedy."})
     max_bad_rows: int = field(
         default=100,
@@ -142,9 +148,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "one more ends training. Other sets are checked before training starts."
         },
     )
-    allow_imports: bool | list[str] = field(
+    # In this order, a list of texts on the command line.
+    allow_imports: list[str] | str | bool = field(
         default=False,
-        metadata={"help": "Whether dataset rows may name unregistered dotted paths."},
+        metadata={
+            "help": "Which unregistered dotted paths dataset rows may name: true, false, or the "
+            "modules that they may be in."
+        },
     )
     allow_paths: list[str] = field(
         default_factory=list,
@@ -158,15 +168,68 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def __post_init__(self) -> None:
         if getattr(self, "bf16", None) is None and not self.fp16:
             self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        if self.remove_unused_columns:
-            raise ValueError("remove_unused_columns must be False: rows carry the task")
-        # Our evaluation plays tasks itself; TRL's divisibility rule must not apply to it.
-        self.num_generations_eval = 1
+        self._read_texts()
+        refuse_settings(self)
+        check_fields(self)
         choose_metric(self)
-        super().__post_init__()
+        self._check_with_trl()
         choose_mode(self)
+        self._read_generation_kwargs()
+        self._name_twice("max_action_tokens", "max_completion_length", _ACTION_TOKENS)
+        self._name_twice("eval_rollouts", "num_generations_eval", _EVAL_ROLLOUTS)
+        check_fields(self)
         self._check_choices()
-        self._check_unsupported()
+        self._check_processes()
+
+    def _read_texts(self) -> None:
+        """Bring what a command line or YAML gives into the shape of the fields."""
+        self.stop_strings = given.texts("stop_strings", self.stop_strings)
+        self.engine_urls = given.texts("engine_urls", self.engine_urls)
+        self.allow_imports = given.imports(self.allow_imports)
+        self.allow_paths = given.paths("allow_paths", self.allow_paths)
+        self.advantage_options = given.mapping("advantage_options", self.advantage_options)
+        check_options("advantage_options", self.advantage_options)
+        if isinstance(getattr(self, "scale_rewards", None), bool):  # as TRL takes it
+            self._set(scale_rewards="group" if self.scale_rewards else "none")
+
+    def _check_with_trl(self) -> None:
+        """TRL's own checks, without two: an evaluation plays tasks itself, so no batch of it must
+        be divisible; and a copy of a configuration has both sizes of a generation."""
+        per_task, size = self.num_generations_eval, self.generation_batch_size
+        both = self.steps_per_generation is not None
+        self._set(num_generations_eval=1, generation_batch_size=None if both else size)
+        super().__post_init__()
+        self._set(num_generations_eval=per_task)
+        if size is not None and size != self.generation_batch_size:
+            raise ValueError(
+                f"generation_batch_size={size} does not agree with steps_per_generation="
+                f"{self.steps_per_generation}, which makes it {self.generation_batch_size}"
+            )
+
+    def _read_generation_kwargs(self) -> None:
+        """Move `generation_kwargs` into the settings of ours that they mean."""
+        options = given.mapping("generation_kwargs", self.generation_kwargs)
+        for name, value in given.sampling(options).items():
+            before = getattr(self, name)
+            if before not in (type(self).__dataclass_fields__[name].default, [], value):
+                raise ValueError(
+                    f"generation_kwargs gives {name}={value!r}, but {name} is {before!r}; "
+                    "set one of them"
+                )
+            self._set(**{name: value})
+        self._set(generation_kwargs=None)
+
+    def _set(self, **values: Any) -> None:
+        """Set fields that are TRL's, whose types are not known here."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def _name_twice(self, ours: str, trl: str, default: int) -> None:
+        """One setting under our name and TRL's."""
+        mine, theirs = getattr(self, ours), getattr(self, trl)
+        if mine is not None and theirs is not None and mine != theirs:
+            raise ValueError(f"{ours}={mine} and {trl}={theirs} mean the same; set one of them")
+        self._set(**{ours: next((v for v in (mine, theirs) if v is not None), default)})
 
     def _check_choices(self) -> None:
         self._check_one_of("loss_type", tuple(NORMALISERS))
@@ -188,16 +251,15 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             )
         if self.loss_type == "dr_grpo" and self.norm_tokens is None:
             raise ValueError("loss_type 'dr_grpo' needs loss_norm_tokens or max_rollout_tokens")
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be positive in training, got {self.temperature}")
+        if self.advantage_estimator != "grpo" and self.scale_rewards != "group":
+            raise ValueError(
+                f"scale_rewards belongs to the estimator 'grpo', not {self.advantage_estimator!r}; "
+                "set advantage_options"
+            )
         self._check_staleness()
         check_estimator(self.advantage_estimator, self.estimator_options, self.allow_imports)
 
     def _check_staleness(self) -> None:
-        if self.max_staleness is not None and self.max_staleness < 0:
-            raise ValueError(f"max_staleness must be at least 0, got {self.max_staleness}")
-        if self.max_bad_rows < 0:
-            raise ValueError(f"max_bad_rows must be at least 0, got {self.max_bad_rows}")
         if not self.generate_ahead:
             return
         if self.sampler_correction == "none":
@@ -211,19 +273,27 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             why = " (it is normalised per micro-batch)" if value == "bnpo" else ""
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{why}")
 
-    def _check_unsupported(self) -> None:
-        for name, allowed in _UNSUPPORTED.items():
-            if getattr(self, name, allowed) != allowed:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is not supported here; leave it {allowed!r}"
-                )
+    def _check_processes(self) -> None:
+        if self.engine_urls and self.use_vllm:
+            raise ValueError("engine_urls and use_vllm name two engines; set one of them")
+        if str(getattr(self.optim, "value", self.optim)).startswith(_OTHER_OPTIMISERS):
+            raise ValueError(f"optim={self.optim.value!r} is not supported here; use another one")
+        options = self.accelerator_config
+        bad = [name for name in ("split_batches", "dispatch_batches") if getattr(options, name)]
+        if "num_steps" in (options.gradient_accumulation_kwargs or {}):
+            bad.append("num_steps")
+        if bad:
+            raise ValueError(
+                f"accelerator_config: {bad[0]} is not supported here, it breaks groups apart"
+            )
 
     @property
     def estimator_options(self) -> dict[str, Any]:
         """`advantage_options`, with TRL's `scale_rewards` for the estimator that it belongs to."""
+        options = given.mapping("advantage_options", self.advantage_options)
         if self.advantage_estimator == "grpo":
-            return {"scale_rewards": self.scale_rewards, **self.advantage_options}
-        return self.advantage_options
+            return {"scale_rewards": self.scale_rewards, **options}
+        return options
 
     @property
     def norm_tokens(self) -> int | None:

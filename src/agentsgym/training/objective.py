@@ -20,7 +20,7 @@ class ObjectiveSettings:
 
     `correct_kl` weights the KL term by the ratio (`use_bias_correction_kl`). `ratio_scope` is one
     of `ratios.SCOPES`. `sampler_cap` truncates the correction for the sampler's probabilities;
-    None leaves it out.
+    None leaves it out. `aux_coef` weights the auxiliary loss of a mixture of experts.
     """
 
     loss_type: str
@@ -34,6 +34,7 @@ class ObjectiveSettings:
     vespo: tuple[float, float, float, float] = (2.0, 3.0, 3.0, 2.0)
     ratio_scope: str = "token"
     sampler_cap: float | None = None
+    aux_coef: float = 0.0
 
     @property
     def needs_rollout_ratio(self) -> bool:
@@ -41,8 +42,10 @@ class ObjectiveSettings:
         return self.ratio_scope == "rollout" or self.loss_type == "vespo"
 
 
-def settings_of(args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float) -> ObjectiveSettings:
-    """The part of a trainer's configuration that the loss needs."""
+def settings_of(
+    args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float, aux_coef: float = 0.0
+) -> ObjectiveSettings:
+    """The part of a trainer's configuration that the loss needs, and what TRL made of the rest."""
     return ObjectiveSettings(
         loss_type=args.loss_type,
         epsilon_low=epsilon_low,
@@ -60,6 +63,7 @@ def settings_of(args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float) ->
         ),
         ratio_scope=args.ratio_scope,
         sampler_cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
+        aux_coef=aux_coef,
     )
 
 
@@ -77,9 +81,17 @@ class ChunkLoss:
 
 
 def chunk_loss(
-    logps: torch.Tensor, entropy: torch.Tensor | None, chunk: Chunk, settings: ObjectiveSettings
+    logps: torch.Tensor,
+    entropy: torch.Tensor | None,
+    chunk: Chunk,
+    settings: ObjectiveSettings,
+    aux_loss: torch.Tensor | None = None,
 ) -> ChunkLoss:
-    """Loss and metrics from log-probabilities (and entropies, nats) of shape (B, T-1)."""
+    """Loss and metrics from log-probabilities (and entropies, nats) of shape (B, T-1).
+
+    `aux_loss`, the load balance of the chunk's experts, is no sum over tokens: it is weighted with
+    the chunk's share of the window's tokens.
+    """
     old = logps.detach() if chunk.old_logps is None else chunk.old_logps
     ratio = scoped_ratio(logps, old, chunk, settings.ratio_scope)
     loss = policy_loss(logps, ratio, chunk, settings)
@@ -99,6 +111,9 @@ def chunk_loss(
         metrics["entropy"] = masked_sum(entropy, chunk.mask)
         if settings.entropy_coef:
             total = total - settings.entropy_coef * (entropy * chunk.entropy_weight).sum()
+    if aux_loss is not None and settings.aux_coef:
+        total = total + settings.aux_coef * chunk.aux_weight * aux_loss
+        metrics["aux_loss"] = (chunk.aux_weight * float(aux_loss.detach()), chunk.aux_weight)
     return ChunkLoss(total, metrics)
 
 

@@ -15,15 +15,17 @@ class TrainRow:
     """A row of T tokens with its advantages (float64, shape (T,)).
 
     `weight` is the loss weight of each of its agent tokens, `entropy_weight` that of the entropy
-    bonus. `old_logps` and `ref_logps` (float, shape (T,)) are filled in where the loss needs them,
-    and so is `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the
-    whole rollout.
+    bonus, `aux_weight` that of the whole row in a mixture of experts' auxiliary loss. `old_logps`
+    and `ref_logps` (float, shape (T,)) are filled in where the loss needs them, and so is
+    `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the whole
+    rollout.
     """
 
     row: Row
     advantages: Floats
     weight: float = 0.0
     entropy_weight: float = 0.0
+    aux_weight: float = 0.0
     old_logps: torch.Tensor | None = None
     ref_logps: torch.Tensor | None = None
     rollout_log_ratio: tuple[float, int] = (0.0, 0)

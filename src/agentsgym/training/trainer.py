@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils.memory import clear_device_cache
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
@@ -28,6 +29,7 @@ from agentsgym.rollout.failures import FailureLog, samples
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.best import check_metric
 from agentsgym.training.boundaries import Boundaries
+from agentsgym.training.completions import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (
     check_training_set,
@@ -48,6 +50,7 @@ from agentsgym.training.signal import SignalWatch
 from agentsgym.training.staleness import age
 from agentsgym.training.stream import TaskStream
 from agentsgym.training.sync import DiskSync, sync_for
+from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.training.weights import assign_weights, count, total
 from agentsgym.types import Engine, Rollout
 
@@ -60,6 +63,7 @@ several evaluation sets `"dataset"`, its name."""
 
 # Share of rows in which a cap bites from which on a warning is due.
 _MANY_CAPPED = 0.1
+_DROPOUT_HINT = "; the model's dropout makes them differ: set disable_dropout=True"
 
 
 class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -100,7 +104,10 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         envs: Iterable[MultistepEnv] = (),
         **trl: Any,
     ) -> None:
+        refuse_arguments(trl)
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
+        if not isinstance(args, GRPOEnvConfig):
+            raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
         check_training_set(train_dataset, args)
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
@@ -114,7 +121,13 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=processing_class,
             **trl,
         )
-        pool = EnvPool(self._tokenizer, args.allow_imports, envs, allow_paths=args.allow_paths)
+        pool = EnvPool(
+            self._tokenizer,
+            args.allow_imports,
+            envs,
+            allow_paths=args.allow_paths,
+            template_options=self.chat_template_kwargs,
+        )
         self.train_dataset = stream_tasks(
             train_dataset, args, self.shuffle_dataset, self._problem_of
         )
@@ -128,10 +141,17 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         if args.generate_ahead and not isinstance(self.sync, DiskSync):
             raise ValueError("generate_ahead needs vLLM servers: set engine_urls")
         self.scorer = Scorer(
-            self.accelerator, self.ranks, self._tokenizer.pad_token_id, args.max_tokens_per_forward
+            self.accelerator,
+            self.ranks,
+            self._tokenizer.pad_token_id,
+            args.max_tokens_per_forward,
+            args.pad_to_multiple_of,
         )
+        self._tokens_read = 0
         self.gradients = Gradients(self.accelerator)
-        self.objective = settings_of(args, self.epsilon_low, self.epsilon_high)
+        self.objective = settings_of(
+            args, self.epsilon_low, self.epsilon_high, self.router_aux_loss_coef
+        )
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
         self.failures = FailureLog(logger)
@@ -189,7 +209,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             group_size=self.num_generations,
             tasks=self.args.generation_batch_size // self.num_generations,
             repeats=self.num_iterations * self.args.steps_per_generation,
-            seed=self.args.seed,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
             epoch=lambda: int((self.state.epoch or 0.0) + 1e-6),
             shuffle=self.shuffle_dataset,
         )
@@ -227,6 +247,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         trained = assignment.train_rollouts()
         self._fill_logps(trained)
         self._log_generation(rollouts, assignment.share_with_signal, played)
+        if self.args.log_completions:
+            self._log_completions(rollouts, assignment.of_rows())
         self._report(rollouts, "train", assignment.of_rows())
         self._play_ahead(len(places))
         index = torch.arange(len(trained), device=self.accelerator.device)
@@ -324,6 +346,8 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         inputs = self._prepare_inputs(inputs)
         started = time.perf_counter()
         chunks = self._chunks(model, inputs["rollouts"])
+        padding = self.args.include_num_input_tokens_seen != "non_padding"
+        self._tokens_read = self.scorer.tokens_read(chunks, padding=padding)
         loss = torch.zeros((), device=self.accelerator.device)
         metrics = []
         for number, rows in enumerate(chunks):
@@ -333,6 +357,9 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             loss += part.loss.detach()
             metrics.append(part.metrics)
         self._record_means(metrics)
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
         self._step += 1
         self._metrics["train"]["time/update"].append(time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
@@ -367,8 +394,15 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
                 row.rollout_log_ratio = (summed, rollout.agent_tokens)
 
     def _chunk_loss(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
-        chunk, logps, entropy = self.scorer.forward(model, rows)
-        return chunk_loss(logps, entropy, chunk, self.objective)
+        scores = self.scorer.forward(model, rows, aux_loss=self.aux_loss_enabled)
+        return chunk_loss(
+            scores.logps, scores.entropy, scores.chunk, self.objective, scores.aux_loss
+        )
+
+    def _track_num_input_tokens(self, inputs: Any) -> None:
+        """Count the tokens of the micro-batch, those of other ranks included."""
+        if self.args.include_num_input_tokens_seen != "no":
+            self.state.num_input_tokens_seen += sum(self.ranks.gather([self._tokens_read]))
 
     def _record_means(self, parts: Sequence[Sums]) -> None:
         """Log the means of a micro-batch over all its tokens, those of other ranks included."""
@@ -464,11 +498,22 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         if capped and sum(capped) / len(capped) > _MANY_CAPPED:
             logger.warning(
                 "the engine's probabilities differ from the trainer's: sampler_cap=%s bites in "
-                "%.0f %% of the rows",
+                "%.0f %% of the rows%s",
                 self.args.sampler_cap,
                 100 * sum(capped) / len(capped),
+                _DROPOUT_HINT if _has_dropout(self.model) else "",
             )
+        # TRL writes its tables with every entry; those of evaluations would show training's again.
+        self.log_completions = self.args.log_completions and self.model.training
         super().log(logs, start_time)
+
+    def _log_completions(self, rollouts: Sequence[Rollout], advantages: Sequence[Floats]) -> None:
+        """Fill the table that TRL prints, saves and hands to trackers (`log_completions`)."""
+        for line in self.ranks.gather(completion_lines(rollouts, advantages)):
+            self._logs["prompt"].append(line.prompt)
+            self._logs["completion"].append(line.completion)
+            self._logs["rewards"]["reward"].append(line.reward)
+            self._logs["advantages"].append(line.advantage)
 
     def _report(
         self,
@@ -511,6 +556,10 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     def _load_best_model(self) -> None:
         super()._load_best_model()
         self.sync.forget()
+
+
+def _has_dropout(model: nn.Module) -> bool:
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())
 
 
 def _rewards_come_from_environments(**_: Any) -> list[float]:

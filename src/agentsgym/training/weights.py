@@ -29,18 +29,25 @@ class WindowCounts:
 
     live_rollouts: int
     agent_tokens: int
+    tokens: int
 
 
 def count(rollouts: Sequence[TrainRollout]) -> WindowCounts:
-    """Live rollouts and their agent tokens on this rank."""
+    """Live rollouts, their agent tokens, and all tokens of the rows that hold any, on this rank."""
     live = [rollout for rollout in rollouts if rollout.live]
-    return WindowCounts(len(live), sum(rollout.agent_tokens for rollout in live))
+    return WindowCounts(
+        len(live),
+        sum(rollout.agent_tokens for rollout in live),
+        sum(row.length for rollout in live for row in rollout.rows if row.agent_tokens),
+    )
 
 
 def total(counts: Sequence[WindowCounts]) -> WindowCounts:
     """The counts of several ranks together."""
     return WindowCounts(
-        sum(part.live_rollouts for part in counts), sum(part.agent_tokens for part in counts)
+        sum(part.live_rollouts for part in counts),
+        sum(part.agent_tokens for part in counts),
+        sum(part.tokens for part in counts),
     )
 
 
@@ -51,13 +58,15 @@ def assign_weights(
     norm_tokens: int | None = None,
 ) -> None:
     """Fix the weight of every agent token as `NORMALISERS` says; that of the entropy bonus is
-    1/(agent tokens in the window) for all. Rollouts that are not live weigh 0."""
+    1/(agent tokens in the window) for all, that of a row in the auxiliary loss its share of the
+    window's tokens. Rollouts that are not live weigh 0."""
     for rollout in rollouts:
         weight = 1.0 / _divisor(rollout, counts, loss_type, norm_tokens) if rollout.live else 0.0
         entropy = 1.0 / max(counts.agent_tokens, 1) if rollout.live else 0.0
         for row in rollout.rows:
             row.weight = weight
             row.entropy_weight = entropy
+            row.aux_weight = row.length / max(counts.tokens, 1) if rollout.live else 0.0
 
 
 def _divisor(

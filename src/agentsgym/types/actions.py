@@ -1,5 +1,6 @@
 """What is asked of an agent and what it answers, as text and as tokens."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
@@ -31,14 +32,21 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        if isinstance(self.max_tokens, float) or self.max_tokens < 1:
+            raise ValueError(
+                f"max_tokens must be a whole number of at least 1, got {self.max_tokens}"
+            )
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(
+                f"temperature must be a finite number of at least 0, got {self.temperature}"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (off) or positive, got {self.top_k}")
+        if isinstance(self.top_k, float) or self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or a positive number, got {self.top_k}")
+        stop: object = self.stop
+        if isinstance(stop, str):  # its letters would be stop strings
+            raise ValueError(f"stop must be a tuple of texts, got {self.stop!r}")
         if any(not text for text in self.stop):
             raise ValueError("stop strings must not be empty")
 

@@ -1,0 +1,57 @@
+"""Rollouts as the lines of TRL's table of completions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+
+from agentsgym.credit.table import Floats
+from agentsgym.types import Message, Rollout
+
+# The table is printed on a terminal, which obeys control characters, and stored as UTF-8, which
+# has no lone surrogates: they become pictures.
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_PICTURES |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], 0xFFFD)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionLine:
+    """One rollout: the conversation before and from its first action on, its reward (NaN where it
+    failed), and the mean advantage of its agent tokens."""
+
+    prompt: list[Message]
+    completion: list[Message]
+    reward: float
+    advantage: float
+
+
+def completion_lines(
+    rollouts: Sequence[Rollout], advantages: Sequence[Floats]
+) -> list[CompletionLine]:
+    """A line for each rollout; `advantages` holds those of its rows, of shape (T,), in order."""
+    remaining = iter(advantages)
+    return [_line(rollout, [next(remaining) for _ in rollout.rows]) for rollout in rollouts]
+
+
+def _line(rollout: Rollout, advantages: Sequence[Floats]) -> CompletionLine:
+    messages = [_printable(message) for message in conversation(rollout)]
+    prompt = list(takewhile(lambda message: message["role"] != "assistant", messages))
+    masks = [np.array(row.agent_token_mask, dtype=np.bool_) for row in rollout.rows]
+    values = [a[mask] for a, mask in zip(advantages, masks, strict=True)]
+    tokens = np.concatenate(values) if values else np.zeros(0)
+    mean = float(tokens.mean()) if len(tokens) else 0.0
+    return CompletionLine(prompt, messages[len(prompt) :], rollout.final_reward, mean)
+
+
+def conversation(rollout: Rollout) -> list[Message]:
+    """All messages of a trial; an episode that carries the earlier ones brings them along."""
+    messages: list[Message] = []
+    for episode in rollout.episodes:
+        own = list(episode.messages)
+        messages = own if own[: len(messages)] == messages else messages + own
+    return messages
+
+
+def _printable(message: Message) -> Message:
+    return {"role": message["role"], "content": message["content"].translate(_PICTURES)}

@@ -1,0 +1,72 @@
+"""What command lines, YAML and TRL's users give, in the shape of our settings."""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+GENERATION_KEYS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "max_new_tokens": "max_action_tokens",
+    "max_tokens": "max_action_tokens",
+    "stop_strings": "stop_strings",
+    "stop": "stop_strings",
+}
+"""Keys of `generation_kwargs`, as transformers and vLLM call them, and our settings."""
+
+_WORDS = {"true": True, "false": False}
+
+
+def texts(name: str, value: Any) -> list[str]:
+    """A list of texts. A text alone is one of them, None is none; raises ValueError for others."""
+    if isinstance(value, str):
+        value = [value]
+    values = [] if value is None else value
+    if not isinstance(values, list | tuple) or not all(v and isinstance(v, str) for v in values):
+        raise ValueError(f"{name} must be a list of texts that are not empty, got {value!r}")
+    return list(values)
+
+
+def paths(name: str, value: Any) -> list[str]:
+    """A list of paths, as `texts` reads it."""
+    alone = isinstance(value, str | PathLike)
+    values = [value] if alone else value
+    if isinstance(values, list | tuple):
+        values = [str(v) if isinstance(v, PathLike) else v for v in values]
+    return texts(name, values)
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """A mapping, given as it is or as JSON; None is an empty one. Raises ValueError for others."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError(f"{name} must be a mapping or JSON of one, got {value!r}") from None
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping, got {value!r}")
+    return dict(value or {})
+
+
+def imports(value: Any) -> bool | list[str]:
+    """`allow_imports`: true, false or module names; on a command line all of them are texts."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    names = texts("allow_imports", value)
+    return _WORDS.get(names[0].lower(), names) if len(names) == 1 else names
+
+
+def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Our settings that `generation_kwargs` mean. Raises ValueError for a key without one."""
+    settings: dict[str, Any] = {}
+    for key, value in options.items():
+        if key not in GENERATION_KEYS:
+            allowed = ", ".join(GENERATION_KEYS)
+            raise ValueError(f"generation_kwargs has no {key!r} here; it has {allowed}")
+        name = GENERATION_KEYS[key]
+        value = texts(f"generation_kwargs[{key!r}]", value) if name == "stop_strings" else value
+        if settings.setdefault(name, value) != value:
+            raise ValueError(f"generation_kwargs gives {name} twice: {settings[name]}, {value}")
+    return settings

@@ -1,0 +1,272 @@
+"""TRL's settings that we have to carry out ourselves have their effect."""
+
+import logging
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM
+
+from agentsgym.training import GRPOEnvTrainer
+from agentsgym.training.completions import completion_lines, conversation
+from agentsgym.training.samples import TrainRollout, TrainRow
+from agentsgym.training.weights import assign_weights, count
+from agentsgym.types import Episode, Rollout
+from helpers import DigitEnv
+from training.cells import random_rollouts
+
+# Says what it was asked to say before every answer.
+ASKS = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ word }}{% endif %}"
+)
+
+
+def batch_of(trainer, size=8):
+    rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()]
+    return rows[:size]
+
+
+def rollouts_of(trainer):
+    trainer.model.train()
+    return trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+
+
+@pytest.fixture
+def tiny_mixtral(chat_tokenizer):
+    """A random mixture of 4 experts, 2 of them at a time."""
+    torch.manual_seed(0)
+    config = MixtralConfig(
+        vocab_size=len(chat_tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=None,
+        max_position_embeddings=1024,
+        pad_token_id=chat_tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=chat_tokenizer.eos_token_id,
+        router_aux_loss_coef=0.02,
+    )
+    return MixtralForCausalLM(config).eval()
+
+
+def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
+    chat_tokenizer.chat_template, before = ASKS, chat_tokenizer.chat_template
+    try:
+        trainer = make_trainer(chat_template_kwargs={"word": "higher"})
+        (row, *_) = rollouts_of(trainer)[0].rollout.rows
+    finally:
+        chat_tokenizer.chat_template = before
+    prompt = chat_tokenizer.decode(row.token_ids[: row.spans[0].start])
+    assert prompt.endswith("assistant\nhigher")
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_completion_length": 2}, {"generation_kwargs": {"max_new_tokens": 2}}]
+)
+def test_the_token_cap_of_an_action_under_trls_names(make_trainer, options):
+    trainer = make_trainer(max_action_tokens=None, **options)
+    spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.row.spans]
+    assert max(span.length for span in spans) == 2
+
+
+def test_num_generations_eval_is_the_number_of_rollouts_of_a_task(make_trainer, chat_tokenizer):
+    played = []
+    env = DigitEnv(chat_tokenizer)
+    trainer = make_trainer(
+        env,
+        eval_dataset=env.get_eval_dataset(),
+        num_generations_eval=3,
+        sink=lambda rollouts, info: played.append(len(rollouts)),
+    )
+    trainer.evaluate()
+    assert played == [3 * len(env.get_eval_dataset())]
+
+
+def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
+    def order(**options):
+        return list(make_trainer(**options)._get_train_sampler())
+
+    assert order(data_seed=1) != order(data_seed=2)
+    assert order(data_seed=1, seed=3) == order(data_seed=1, seed=4) == order(seed=1)
+
+
+def visible(text):
+    """The text without control characters, which a terminal would obey."""
+    return re.sub("[\x00-\x08\x0b-\x1f]", lambda c: chr(0x2400 + ord(c[0])), text).replace(
+        "\x7f", "\ufffd"
+    )
+
+
+def test_log_completions_writes_a_line_per_rollout(make_trainer, tmp_path, chat_tokenizer):
+    played = []
+    env = DigitEnv(chat_tokenizer)
+    trainer = make_trainer(
+        env,
+        eval_dataset=env.get_eval_dataset(),
+        eval_strategy="steps",
+        eval_steps=2,
+        log_completions=True,
+        num_completions_to_print=1,
+        sink=lambda rollouts, info: played.append((info["phase"], rollouts)),
+    )
+    trainer.train()
+    training = [rollouts for phase, rollouts in played if phase == "train"]
+    for step, rollouts in enumerate(training, 1):
+        table = pd.read_parquet(
+            tmp_path / "out" / "completions" / f"completions_{step:05d}.parquet"
+        )
+        assert len(table) == len(rollouts) == 8
+        assert table["reward"].tolist() == [r.final_reward for r in rollouts]
+        said = [row[0]["content"] for row in table["completion"]]
+        assert said == [visible(r.episodes[0].steps[0].action) for r in rollouts]
+        assert all(row[-1]["role"] == "user" for row in table["prompt"])
+    assert any(table["advantage"] != 0)
+
+
+def test_the_line_of_a_failed_rollout_and_of_one_that_prints_escapes():
+    (failed,) = completion_lines([Rollout("", 0, 0, "", {}, {}, (), (), "boom")], [])
+    assert failed.prompt == failed.completion == [] and math.isnan(failed.reward)
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "\x1b[2J\ud800\n"}]
+    episode = Episode(0, (), tuple(said), 1.0, 1.0, "done")
+    (line,) = completion_lines([Rollout("", 0, 0, "", {}, {}, (episode,), ())], [])
+    assert (line.prompt[0]["content"], line.completion[0]["content"]) == ("?", "\u241b[2J\ufffd\n")
+    assert (line.reward, line.advantage) == (1.0, 0.0)
+
+
+def test_an_episode_that_carries_the_earlier_ones_is_shown_once():
+    first = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})
+    second = ({"role": "user", "content": "c"},)
+
+    def trial(*episodes):
+        made = tuple(Episode(i, (), m, 1.0, 1.0, "done") for i, m in enumerate(episodes))
+        return conversation(Rollout("", 0, 0, "", {}, {}, made, ()))
+
+    assert trial(first, second) == trial(first, first + second) == [*first, *second]
+
+
+def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tiny_mixtral):
+    trainer = make_trainer(model=tiny_mixtral)
+    assert trainer.objective.aux_coef == 0.02
+    inputs = {"rollouts": rollouts_of(trainer)}
+    gate = trainer.model.model.layers[0].mlp.gate.weight
+    with_it = trainer._compute_loss(trainer.model, inputs)
+    (pulled,) = torch.autograd.grad(with_it, gate)
+    trainer.aux_loss_enabled = False
+    without = trainer._compute_loss(trainer.model, inputs)
+    (pulled_without,) = torch.autograd.grad(without, gate)
+    rows = [row for r in inputs["rollouts"] for row in r.rows if row.agent_tokens]
+    chunk = trainer.scorer.forward(trainer.model, rows).chunk
+    # The model's own auxiliary loss over the same rows.
+    whole = trainer.model(
+        input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, output_router_logits=True
+    )
+    (alone,) = torch.autograd.grad(0.02 * whole.aux_loss, gate)
+    added = (with_it - without).item()
+    assert added == pytest.approx(0.02 * whole.aux_loss.item(), rel=1e-4)
+    torch.testing.assert_close(pulled - pulled_without, alone, rtol=1e-3, atol=1e-6)
+    assert trainer._metrics["train"]["aux_loss"][-1] == pytest.approx(whole.aux_loss.item())
+
+
+def test_without_a_coefficient_experts_are_not_balanced(make_trainer, tiny_mixtral):
+    trainer = make_trainer(model=tiny_mixtral, router_aux_loss_coef=0.0)
+    trainer._compute_loss(trainer.model, {"rollouts": rollouts_of(trainer)})
+    assert not trainer.aux_loss_enabled and "aux_loss" not in trainer._metrics["train"]
+
+
+def test_shares_of_the_auxiliary_loss_add_up_to_one():
+    rollouts = [TrainRollout(r, [], not r.failed) for r in random_rollouts(6, vocabulary=50)]
+    for rollout in rollouts:
+        rollout.rows = [TrainRow(row, np.zeros(len(row.token_ids))) for row in rollout.rollout.rows]
+    assign_weights(rollouts, count(rollouts), "dapo")
+    live = [row.aux_weight for r in rollouts if r.live for row in r.rows if row.agent_tokens]
+    assert sum(live) == pytest.approx(1.0)
+    assert all(row.aux_weight == 0 for r in rollouts if not r.live for row in r.rows)
+
+
+def test_rows_are_padded_to_a_multiple_and_the_loss_stays(make_trainer):
+    losses = []
+    for multiple in (None, 32):
+        trainer = make_trainer(pad_to_multiple_of=multiple)
+        rollouts = rollouts_of(trainer)
+        losses.append(trainer._compute_loss(trainer.model, {"rollouts": rollouts}).item())
+        rows = [row for r in rollouts for row in r.rows]
+        length = trainer.scorer.forward(trainer.model, rows).chunk.input_ids.shape[1]
+        assert (length % 32 == 0) == (multiple == 32)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["all", "non_padding"])
+def test_tokens_are_counted(make_trainer, kind):
+    trainer = make_trainer(
+        include_num_input_tokens_seen=kind, max_steps=1, max_tokens_per_forward=200
+    )
+    seen = []
+    forward = trainer.scorer.forward
+
+    def keep(model, rows, **options):
+        scores = forward(model, rows, **options)
+        mask = scores.chunk.attention_mask
+        seen.append(mask.numel() if kind == "all" else int(mask.sum()))
+        return scores
+
+    trainer.scorer.forward = keep
+    trainer.train()
+    assert trainer.state.num_input_tokens_seen == sum(seen) > 0
+
+
+def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(
+        "agentsgym.training.trainer.clear_device_cache", lambda: emptied.append(True)
+    )
+    make_trainer(torch_empty_cache_steps=2, max_steps=3).train()
+    assert len(emptied) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["reward_funcs", "reward_processing_classes", "tools", "rollout_func", "environment_factory"],
+)
+def test_arguments_of_trls_trainer_that_have_another_place_here(tiny_llama, name):
+    with pytest.raises(TypeError, match=f"takes no {name}: "):
+        GRPOEnvTrainer(tiny_llama, **{name: [len]})
+
+
+def test_another_configuration_is_refused(tiny_llama, tmp_path):
+    from trl import GRPOConfig
+
+    with pytest.raises(TypeError, match="args must be a GRPOEnvConfig, got GRPOConfig"):
+        GRPOEnvTrainer(tiny_llama, GRPOConfig(str(tmp_path), use_cpu=True, bf16=False))
+
+
+def test_a_head_in_float32_on_a_bfloat16_model_with_tied_embeddings(
+    make_trainer, tiny_llama, chat_tokenizer
+):
+    config = tiny_llama.config
+    config.tie_word_embeddings = True
+    model = type(tiny_llama)(config).to(torch.bfloat16)
+    trainer = make_trainer(model=model, cast_lm_head_to_fp32=True, max_steps=1)
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    assert dtypes == {torch.float32, torch.bfloat16}
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_warning_of_a_different_sampler_names_dropout(make_trainer, caplog, dropout):
+    trainer = make_trainer()
+    trainer.model.model.layers[0].spare = torch.nn.Dropout(dropout)
+    trainer._metrics["train"]["sampler/capped_rows"].append(0.5)
+    with caplog.at_level(logging.WARNING):
+        trainer.log({})
+    assert "sampler_cap" in caplog.text
+    assert ("disable_dropout=True" in caplog.text) == (dropout > 0)
