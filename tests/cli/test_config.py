@@ -1,5 +1,7 @@
 """Run configurations: presets, files, overrides, and the errors for what is wrong."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from agentsgym.envs import ConfigError
@@ -136,3 +138,27 @@ def test_warm_start_settings_are_checked():
         warm_start_settings({"model": {"layer": 7}})
     with pytest.raises(ConfigError, match="steps must be at least 1"):
         warm_start_settings({"steps": 0})
+
+
+def test_one_text_is_a_list_of_one_never_its_letters():
+    train = {"stop_strings": "abc", "allow_imports": "digit", "allow_paths": "games"}
+    config = parse_config({"env": "E", "train": train})
+    assert config.train == {name: [value] for name, value in train.items()}
+    assert trusted_imports(config) == ["digit"]
+    with pytest.raises(ConfigError, match=r"^train: stop_strings must be a list of texts"):
+        parse_config({"env": "E", "train": {"stop_strings": [2000.0]}})
+
+
+def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
+    from agentsgym.cli.evaluation import _evaluate
+
+    seen = []
+
+    def play(*_, envs, **__):
+        seen.append(envs)
+        return SimpleNamespace(evaluation=None)
+
+    monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
+    train = {"chat_template_kwargs": {"enable_thinking": False}}
+    _evaluate(parse_config({"env": "TwentyQuestions", "model": "agent:optimal", "train": train}), 0)
+    assert seen[0]._template_options == {"enable_thinking": False}

@@ -18,6 +18,7 @@ from trl import GRPOConfig, TrlParser
 
 import agentsgym.training
 from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.given import limits
 from agentsgym.training.trl_settings import SETTINGS
 from agentsgym.training.values import RANGES
 
@@ -340,3 +341,18 @@ def test_a_configuration_survives_being_copied_and_stored(config, tmp_path):
     ]
     assert all(copy.to_dict() == stored for copy in copies)
     assert dataclasses.replace(config(), max_action_tokens=5).max_action_tokens == 5
+
+
+@pytest.mark.parametrize(
+    ("train", "cap", "stops"),
+    [
+        ({}, 64, []),
+        ({"max_completion_length": 9, "stop_strings": "ab"}, 9, ["ab"]),
+        ({"max_action_tokens": 8, "max_completion_length": None}, 8, []),
+        ({"generation_kwargs": {"max_new_tokens": 7, "stop": ["."]}}, 7, ["."]),
+    ],
+)
+def test_an_evaluation_reads_a_runs_limits_as_training_does(config, train, cap, stops):
+    assert limits(train) == (cap, stops)
+    made = config(**train)
+    assert (made.max_action_tokens, made.stop_strings) == (cap, stops)

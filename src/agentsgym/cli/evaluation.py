@@ -122,6 +122,7 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
     from agentsgym.evaluation import evaluate as evaluate_agent
     from agentsgym.runs.settings import make_env
     from agentsgym.runs.trust import trusted_imports
+    from agentsgym.training.given import mapping
 
     bare = make_env(run)
     try:
@@ -137,7 +138,10 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
         rollouts_per_task=run.eval.rollouts_per_task,
         seed=seed,
         envs=EnvPool(
-            tokenizer, trusted_imports(run), allow_paths=run.train.get("allow_paths") or ()
+            tokenizer,
+            trusted_imports(run),
+            allow_paths=run.train.get("allow_paths") or (),
+            template_options=mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
         ),
         max_rollout_tokens=run.train.get("max_rollout_tokens"),
     )
@@ -155,6 +159,7 @@ def _agent(run: "RunConfig", env: Any) -> Any:
     from agentsgym.generation.embedded import EmbeddedEngine
     from agentsgym.runs.policy import load_policy
     from agentsgym.runs.progress import Silent
+    from agentsgym.training.given import limits
     from agentsgym.types import SamplingParams
 
     if run.threads is not None:
@@ -167,11 +172,8 @@ def _agent(run: "RunConfig", env: Any) -> Any:
         capacity=run.train.get("engine_capacity", 64),
         device=device,
     )
-    sampling = SamplingParams(
-        run.train.get("max_action_tokens", 64),
-        run.eval.temperature,
-        stop=tuple(run.train.get("stop_strings", ())),
-    )
+    cap, stops = limits(run.train)
+    sampling = SamplingParams(cap, run.eval.temperature, stop=tuple(stops))
     return DirectOutputAgent(engine, sampling)
 
 

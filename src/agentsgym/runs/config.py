@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentsgym.envs import ConfigError
+from agentsgym.training import given
 
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 _DEEPEST, _MOST = 40, 100_000
@@ -55,6 +56,11 @@ class RunConfig(BaseModel):
     time_decay_to: float | None = Field(default=None, ge=0, le=1)
     threads: int | None = Field(default=None, ge=1)
     output_dir: Path | None = Field(default=None, strict=False)
+
+    @field_validator("train")
+    @classmethod
+    def _lists(cls, train: dict[str, Any]) -> dict[str, Any]:
+        return given.lists(train)
 
     @property
     def directory(self) -> Path:
@@ -136,4 +142,6 @@ def _first_problem(error: ValidationError) -> str:
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
         return f"{key} is missing"
+    if problem["type"] == "value_error":
+        return f"{key}: {problem['ctx']['error']}"
     return f"{key}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

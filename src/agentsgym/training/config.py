@@ -14,7 +14,6 @@ from agentsgym.training.values import check_fields, check_options
 from agentsgym.training.weights import NORMALISERS
 
 SCOPES = ("token", "step", "rollout")
-_ACTION_TOKENS = 64
 _EVAL_ROLLOUTS = 1
 
 # Optimisers that want something else of every backward pass or evaluation than we do.
@@ -88,7 +87,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     # None until __post_init__, which has to know what was given.
     max_action_tokens: int = field(
         default=None,  # type: ignore[assignment]
-        metadata={"help": f"Token cap of one action; by default {_ACTION_TOKENS}."},
+        metadata={"help": f"Token cap of one action; by default {given.ACTION_TOKENS}."},
     )
     max_rollout_tokens: int | None = field(
         default=None, metadata={"help": "Token cap of a rollout's context; None: no cap."}
@@ -175,7 +174,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._check_with_trl()
         choose_mode(self)
         self._read_generation_kwargs()
-        self._name_twice("max_action_tokens", "max_completion_length", _ACTION_TOKENS)
+        self._name_twice("max_action_tokens", "max_completion_length", given.ACTION_TOKENS)
         self._name_twice("eval_rollouts", "num_generations_eval", _EVAL_ROLLOUTS)
         check_fields(self)
         self._check_choices()

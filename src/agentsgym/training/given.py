@@ -16,6 +16,9 @@ GENERATION_KEYS = {
 }
 """Keys of `generation_kwargs`, as transformers and vLLM call them, and our settings."""
 
+ACTION_TOKENS = 64
+"""Token cap of an action where none is given."""
+
 _WORDS = {"true": True, "false": False}
 
 
@@ -70,3 +73,22 @@ def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
         if settings.setdefault(name, value) != value:
             raise ValueError(f"generation_kwargs gives {name} twice: {settings[name]}, {value}")
     return settings
+
+
+def limits(settings: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Token cap and stop strings of an action that settings of a run's file ask for."""
+    options = sampling(mapping("generation_kwargs", settings.get("generation_kwargs")))
+    caps = [settings.get("max_action_tokens"), settings.get("max_completion_length")]
+    caps += [options.get("max_action_tokens"), ACTION_TOKENS]
+    stops = texts("stop_strings", settings.get("stop_strings"))
+    return next(cap for cap in caps if cap is not None), stops or options.get("stop_strings", [])
+
+
+def lists(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run's file, with lists where one text stands for one of its own."""
+    readers = {"stop_strings": texts, "engine_urls": texts, "allow_paths": paths}
+    found = dict(settings)
+    found |= {name: read(name, found[name]) for name, read in readers.items() if name in found}
+    if found.get("allow_imports") is not None:
+        found["allow_imports"] = imports(found["allow_imports"])
+    return found
