@@ -12,7 +12,9 @@ class DirectOutputAgent:
 
     Rollouts hand the engine token ids and keep the sampled ids; `get_action` serves callers that
     hold a conversation as messages, which it renders with `template_options` (further arguments
-    of the tokenizer's chat template).
+    of the tokenizer's chat template). A subclass that overrides `get_action` is asked through it
+    everywhere, one session at a time; its words are tokenised by the environment, and its rows
+    say so (`sampled` is False).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """MultistepEnv: what an author overrides, and how it is played."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from agentsgym.envs.row_paths import remember_paths
 from agentsgym.envs.seat import Seat, take_seat
 from agentsgym.envs.session import Session
 from agentsgym.tokens import Codec, Transcript, codec_for
-from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer
+from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer, copy_message
 
 
 class MultistepEnv:
@@ -190,7 +190,7 @@ class MultistepEnv:
 
     def run_trial(
         self,
-        task_data_list: Sequence[Mapping[str, Any]],
+        task_data_list: Iterable[Mapping[str, Any]],
         agent: Agent,
         num_rollouts: int = 1,
         return_all_steps: bool = False,
@@ -199,9 +199,22 @@ class MultistepEnv:
     ) -> RolloutBatch:
         """Play `num_rollouts` trials on each task and return them task by task.
 
-        An engine-backed agent plays all sessions side by side; for any other,
-        `_run_complete_episode` is called once per task, rollout and episode. A session that
-        fails keeps its place with an all-zero mask and its traceback.
+        An engine-backed agent plays all sessions side by side; for any other, and where an
+        environment overrides it, `_run_complete_episode` is called once per task, rollout and
+        episode. A session that fails keeps its place with an all-zero mask and its traceback
+        (`batch.rollouts[k].error`); where all fail, a warning is logged.
+
+        Args:
+            task_data_list: tasks, or rows of this environment's datasets.
+            agent: who plays.
+            num_rollouts: trials on each task.
+            return_all_steps: whether the batch has the nested keys of steps too.
+            seed: of the sampling noise, which depends on it, the task's and the rollout's number
+                alone. Equal seeds give equal rollouts with equal `session_ids`; for fresh ones
+                on the same tasks give another seed.
+
+        Raises ValueError for a row of another environment or configuration, TypeError for a task
+        that is no dict.
         """
         from agentsgym.rollout import run_env
 
@@ -219,7 +232,10 @@ class MultistepEnv:
 
         Returns unpadded lists of one length T: `full_token_ids`, `full_attention_mask`,
         `agent_token_mask`, `per_token_rewards`; the float `final_reward`; the conversation as
-        `final_completion_messages`; and the `episode` itself (an `Episode`).
+        `final_completion_messages`; and the `episode` itself (an `Episode`). An override may
+        change the two rewards, or leave `episode` out and return tokens of its own. It is called
+        for every agent, so an environment that has one plays one episode at a time, also over an
+        engine.
         """
         from agentsgym.rollout import drive
 
@@ -234,7 +250,8 @@ class MultistepEnv:
         return Seat(self, session, holder=self)
 
     def _episode_dict(self, session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
-        rows = session.transcript.rows[first_row:] or session.transcript.rows[-1:]
+        goes_on = session.episode > 0 and self.config["carry"] == "full"
+        rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
         ids = list(rows[-1].token_ids) if rows else []
         spans = [s for s in rows[-1].spans if s.episode == episode.index] if rows else []
         rewards = place(
@@ -251,6 +268,6 @@ class MultistepEnv:
             "agent_token_mask": list(rows[-1].mask) if rows else [],
             "per_token_rewards": rewards,
             "final_reward": episode.reward,
-            "final_completion_messages": list(episode.messages),
+            "final_completion_messages": [copy_message(m) for m in episode.messages],
             "episode": episode,
         }

@@ -152,7 +152,7 @@ class EnvPool:
         path, config = row["env_class_path"], row["env_config"]
         key = (path, config_key(path, config))
         if key not in self._envs:
-            given = next((env for env in self._given if _plays(env, path, config)), None)
+            given = next((env for env in self._given if plays(env, path, config)), None)
             self._envs[key] = given or self._made(path, config)
         return self._envs[key]
 
@@ -204,7 +204,7 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
+def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows of this class path and config are the object's."""
     plain = {name: value for name, value in config.items() if name != NEEDS}
     return (
@@ -215,4 +215,4 @@ def _plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
 
 
 def _alike(one: MultistepEnv, other: MultistepEnv) -> bool:
-    return type(one) is type(other) and _plays(one, other.class_path, other.env_config)
+    return type(one) is type(other) and plays(one, other.class_path, other.env_config)

@@ -1,15 +1,26 @@
-"""One session: everything about a rollout while it runs, besides the environment's own state."""
+"""One session: everything about a rollout while it runs, besides the environment's own state.
 
+Here texts of environments and agents enter the record: lone surrogates in them become U+FFFD, so
+that no tokenizer and no file meets one.
+"""
+
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.tokens import Transcript
 from agentsgym.types import Action, ActionKind, ActionRequest, Message, Step
+from agentsgym.types.plain import clean_text, short_repr
+
+FAULTS = (Exception, SystemExit, GeneratorExit)
+"""What environments and agents may raise that ends their session alone. KeyboardInterrupt is none
+of it: it ends the run. (A generator that is closed gets a GeneratorExit too: its session is over.)
+"""
 
 
 class SessionError(RuntimeError):
-    """An environment or agent failed in one session; the message says where."""
+    """An environment or agent failed in one session; the message says how."""
 
 
 @dataclass(slots=True)
@@ -18,7 +29,7 @@ class Session:
 
     `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
     which `sampled` tokens are used up. `carried` is what earlier episodes leave for the first
-    prompt. `max_rollout_tokens` bounds the context (None: no bound).
+    prompt. No row gets longer than `max_rollout_tokens` (None: no bound).
     """
 
     session_id: str
@@ -44,13 +55,37 @@ class Session:
             self.messages = []
             self.transcript.restart()
 
-    def observe(self, *messages: Message) -> None:
-        """Add what the environment says."""
-        self.messages.extend(messages)
+    def fresh_task(self) -> dict[str, Any]:
+        """A copy of the task that the environment may change."""
+        return copy_task(self.task_data)
+
+    def instruct(self, text: str) -> None:
+        """Begin the conversation with a system message."""
+        self.messages.append({"role": "system", "content": clean_text(text)})
+
+    def observe(self, text: str) -> bool:
+        """Add what the environment says, where the budget leaves room for an answer; else nothing
+        is added and the result is False."""
+        self.messages.append({"role": "user", "content": clean_text(text)})
         self.transcript.observe(self.messages)
+        left = self.tokens_left()
+        if left is None or left > 0:
+            return True
+        self.withdraw()
+        return False
+
+    def withdraw(self) -> None:
+        """Take back the observation that the agent was not or could not be asked about."""
+        self.messages.pop()
+        self.transcript.withdraw()
+
+    def fits(self, action: Action) -> bool:
+        """Whether the budget has room for an action. An engine's always fits, for it is cut."""
+        left = self.tokens_left()
+        return left is None or len(self.transcript.ids_of(action)) <= left
 
     def tokens_left(self) -> int | None:
-        """How many tokens the rollout may still grow by; None without a bound."""
+        """How many tokens the row may still grow by; None without a bound."""
         if self.max_rollout_tokens is None:
             return None
         return self.max_rollout_tokens - len(self.transcript.context)
@@ -80,5 +115,22 @@ class Session:
         """The place in the run, for error messages."""
         return (
             f"{env_name}, session {self.session_id}, episode {self.episode}, "
-            f"step {len(self.steps)}, task {dict(self.task_data)!r}"
+            f"step {len(self.steps)}, task {short_repr(self.task_data)}"
         )
+
+
+def clean_action(action: Action) -> Action:
+    """The action without lone surrogates in its text; sampled ids stay as they are."""
+    text = clean_text(action.text)
+    return action if text is action.text else replace(action, text=text)
+
+
+_IMMUTABLE = frozenset({str, int, float, bool, type(None)})
+
+
+def copy_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy by value: what one session changes in its task, no other sees."""
+    flat = dict(task)
+    if all(type(value) in _IMMUTABLE for value in flat.values()):
+        return flat
+    return copy.deepcopy(flat)

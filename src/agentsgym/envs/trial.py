@@ -1,14 +1,16 @@
 """A trial: the episodes of one rollout, and the rollout that comes of them."""
 
 import hashlib
-import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agentsgym.envs.answers import text
 from agentsgym.envs.episode import finish, play_episode, reflect
+from agentsgym.envs.episode_record import check_record, foreign_episode, with_final_reward
+from agentsgym.envs.faults import describe
 from agentsgym.envs.placement import place
-from agentsgym.envs.session import Session
+from agentsgym.envs.session import FAULTS, Session, SessionError
 from agentsgym.tokens import DraftRow, Transcript
 from agentsgym.types import Action, ActionRequest, Episode, Rollout, Row, Step, StepSpan
 
@@ -43,6 +45,8 @@ class Trial:
         self._error: str | None = None
         self._episodes: list[Episode] = []
         self._foreign_rows: list[Row] = []
+        # Per-token rewards as `_run_complete_episode` returned them, by (episode, row).
+        self._given: dict[tuple[int, int], list[float]] = {}
         self.session = Session(
             spec.session_id,
             spec.task_data,
@@ -59,11 +63,8 @@ class Trial:
                 self.keep((yield from play_episode(self._env, self.session)))
                 if self.reflects_after(episode):
                     self.keep_reflection((yield from reflect(self._env, self.session)))
-        except GeneratorExit:
-            self._env.active_states.pop(self.session.session_id, None)
-            raise
-        except Exception:
-            self.fail(traceback.format_exc())
+        except FAULTS as error:
+            self.fail(error)
         return self.close()
 
     def begin_episode(self, episode: int) -> None:
@@ -74,12 +75,12 @@ class Trial:
         carried = ""
         if carry == "full":
             state = env.active_states[session.session_id]
-            carried = env._format_result(state, self._episodes[-1].reward)
-        elif carry == "summary":
-            carried = env._format_memory(session.steps[-1].action)
+            carried = text(env._format_result(state, self._episodes[-1].reward), "_format_result")
+        elif carry == "summary" and session.steps and session.steps[-1].kind == "reflection":
+            carried = text(env._format_memory(session.steps[-1].action), "_format_memory")
         session.begin_episode(episode, carried=carried, go_on=carry == "full")
         env.active_states[session.session_id] = env._initialize_episode(
-            session.session_id, dict(session.task_data)
+            session.session_id, session.fresh_task()
         )
 
     def reflects_after(self, episode: int) -> bool:
@@ -87,8 +88,10 @@ class Trial:
         config = self._env.config
         return bool(config["carry"] == "summary" and episode + 1 < config["episodes_per_trial"])
 
-    def keep_reflection(self, step: Step) -> None:
-        """Add the reflection to the episode that it looks back on."""
+    def keep_reflection(self, step: Step | None) -> None:
+        """Add the reflection, if there is one, to the episode that it looks back on."""
+        if step is None:
+            return
         last = self._episodes[-1]
         self._episodes[-1] = replace(
             last, steps=(*last.steps, step), messages=tuple(self.session.messages)
@@ -99,10 +102,11 @@ class Trial:
         self._episodes.append(episode)
 
     def keep_record(self, record: Mapping[str, Any]) -> None:
-        """Add what `_run_complete_episode` returned. An override may return the specification's
-        five keys alone; steps are then the runs of agent tokens."""
+        """Add what `_run_complete_episode` returned: its rewards are those that count. An override
+        may return the specification's five keys alone; steps are then the runs of agent tokens."""
+        check_record(record)
         if "episode" in record:
-            self.keep(record["episode"])
+            self._keep_own(record, record["episode"])
             return
         spec = self._spec
         episode, row = foreign_episode(record, self.session.episode)
@@ -112,10 +116,22 @@ class Trial:
             replace(row, session_id=spec.session_id, group=spec.group, rollout=spec.index)
         )
 
-    def fail(self, error: str) -> None:
+    def _keep_own(self, record: Mapping[str, Any], episode: Episode) -> None:
+        """Add an episode that was played here, with the rewards that the record gives it."""
+        rows = self.session.transcript.rows
+        ids, mask = list(record["full_token_ids"]), list(record["agent_token_mask"])
+        if ids and (ids, mask) != (rows[-1].token_ids, rows[-1].mask):
+            raise SessionError(
+                "_run_complete_episode returned an episode with other tokens than were played; "
+                "leave 'episode' out to return tokens of its own"
+            )
+        self.keep(with_final_reward(episode, float(record["final_reward"])))
+        self._given[episode.index, len(rows) - 1] = list(map(float, record["per_token_rewards"]))
+
+    def fail(self, error: BaseException) -> None:
         """Mark the rollout as failed, keeping what was played of the running episode."""
         session = self.session
-        self._error = f"{session.where(self._env.name)}\n{error}"
+        self._error = f"{session.where(self._env.name)}\n{describe(error)}"
         if len(self._episodes) == session.episode and session.messages:
             self._episodes.append(finish(self._env, session, "error"))
 
@@ -131,13 +147,18 @@ class Trial:
             env_config=env.env_config,
             task_data=spec.task_data,
             episodes=tuple(self._episodes),
-            rows=(*self._foreign_rows, *map(self._row, self.session.transcript.rows)),
+            rows=(*self._foreign_rows, *self._rows()),
             error=self._error,
             seed=spec.seed,
             policy_version=self.session.policy_version,
+            repeats_reward=env.config["final_reward"] == "repeat",
         )
 
-    def _row(self, draft: DraftRow) -> Row:
+    def _rows(self) -> list[Row]:
+        drafts = self.session.transcript.rows
+        return [self._row(number, draft) for number, draft in enumerate(drafts)]
+
+    def _row(self, number: int, draft: DraftRow) -> Row:
         failed = self._error is not None
         length = len(draft.token_ids)
         return Row(
@@ -147,60 +168,43 @@ class Trial:
             token_ids=tuple(draft.token_ids),
             agent_token_mask=(0,) * length if failed else tuple(draft.mask),
             logprobs=tuple(draft.logprobs),
-            per_token_rewards=(0.0,) * length if failed else tuple(self._placed(draft)),
-            spans=tuple(draft.spans),
+            per_token_rewards=(0.0,) * length if failed else tuple(self._placed(number, draft)),
+            spans=tuple(span for span in draft.spans if self._has_step(span)),
             begins=draft.begins,
             sampled=draft.sampled,
         )
 
-    def _placed(self, draft: DraftRow) -> list[float]:
+    def _has_step(self, span: StepSpan) -> bool:
+        """Whether the environment answered the action; its tokens stand there in any case."""
+        return span.episode < len(self._episodes) and span.step < len(
+            self._episodes[span.episode].steps
+        )
+
+    def _placed(self, number: int, draft: DraftRow) -> list[float]:
         rewards = [0.0] * len(draft.token_ids)
         for episode in self._episodes:
-            spans = [
-                span
-                for span in draft.spans
-                if span.episode == episode.index and episode.steps[span.step].kind == "action"
-            ]
-            if not spans or not episode.score_weight:
+            if not episode.score_weight:
                 continue
-            placed = place(
-                len(draft.token_ids),
-                spans,
-                [episode.steps[span.step] for span in spans],
-                placement=self._env.config["reward_placement"],
-                final_reward=self._env.config["final_reward"],
-                episode_reward=episode.reward,
-            )
-            rewards = [a + b * episode.score_weight for a, b in zip(rewards, placed, strict=True)]
+            placed = self._given.get((episode.index, number))
+            if placed is None:
+                placed = self._placed_by_config(draft, episode)
+            for position, reward in enumerate(placed):
+                rewards[position] += reward * episode.score_weight
         return rewards
 
-
-def foreign_episode(record: Mapping[str, Any], index: int) -> tuple[Episode, Row]:
-    """An episode and its row from the specification's unpadded dict alone."""
-    mask = record["agent_token_mask"]
-    spans = [StepSpan(index, k, *run) for k, run in enumerate(_runs(mask))]
-    rewards = [0.0] * (len(spans) - 1) + [float(record["final_reward"])] if spans else []
-    steps = tuple(
-        Step(k, "", "", reward, done=k == len(spans) - 1) for k, reward in enumerate(rewards)
-    )
-    messages = tuple(record.get("final_completion_messages", ()))
-    episode = Episode(index, steps, messages, float(record["final_reward"]), 1.0, "done")
-    row = Row(
-        "",
-        0,
-        0,
-        tuple(record["full_token_ids"]),
-        tuple(mask),
-        (0.0,) * len(mask),
-        tuple(record["per_token_rewards"]),
-        tuple(spans),
-        sampled=False,
-    )
-    return episode, row
-
-
-def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
-    """Start and stop of each run of ones."""
-    padded = [0, *mask, 0]
-    edges = [i for i in range(len(mask) + 1) if padded[i] != padded[i + 1]]
-    return list(zip(edges[::2], edges[1::2], strict=True))
+    def _placed_by_config(self, draft: DraftRow, episode: Episode) -> list[float]:
+        spans = [
+            span
+            for span in draft.spans
+            if span.episode == episode.index and episode.steps[span.step].kind == "action"
+        ]
+        if not spans:
+            return []
+        return place(
+            len(draft.token_ids),
+            spans,
+            [episode.steps[span.step] for span in spans],
+            placement=self._env.config["reward_placement"],
+            final_reward=self._env.config["final_reward"],
+            episode_reward=episode.reward,
+        )

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
+from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.session import Session
 from agentsgym.types import (
     Action,
@@ -13,38 +14,60 @@ from agentsgym.types import (
     GenerationRequest,
     GenerationResult,
     SamplingParams,
+    Tokenizer,
+    copy_message,
     wait_for,
 )
+from agentsgym.types.plain import short_repr
 
 T = TypeVar("T")
 
 
 def is_engine_agent(agent: Any) -> TypeGuard[EngineAgent]:
-    """Whether an engine samples this agent's actions (checked by type, so that a mock is not)."""
+    """Whether an engine samples this agent's actions (checked by type, so that a mock is not).
+
+    A `DirectOutputAgent` with a `get_action` of its own is asked through that, as text.
+    """
+    return _has_engine(agent) and not _speaks_for_itself(agent)
+
+
+def tokenizer_of(agent: Any) -> Tokenizer | None:
+    """The tokenizer of the agent's engine, if it has one."""
+    return agent.engine.tokenizer if _has_engine(agent) else None
+
+
+def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:
     return isinstance(getattr(agent, "sampling", None), SamplingParams) and hasattr(agent, "engine")
+
+
+def _speaks_for_itself(agent: Any) -> bool:
+    return isinstance(agent, DirectOutputAgent) and (
+        type(agent).get_action is not DirectOutputAgent.get_action or "get_action" in vars(agent)
+    )
 
 
 def drive(generator: Generator[ActionRequest, Action, T], agent: Agent, session: Session) -> T:
     """Run the generator to its end, asking `agent` for every action."""
-    try:
-        request = next(generator)
-        while True:
-            request = generator.send(_ask(agent, request, session))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+    action: Action | None = None
+    while True:
+        try:
+            request = next(generator) if action is None else generator.send(action)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        action = _ask(agent, request, session)
 
 
 def _ask(agent: Agent, request: ActionRequest, session: Session) -> Action:
     if is_engine_agent(agent):
         agent.engine.submit([to_generation(request, agent.sampling, None)])
         return to_action(wait_for(agent.engine, request.session_id))
-    answer = agent.get_action([*request.messages], session.agent_state)
+    answer = agent.get_action([copy_message(m) for m in request.messages], session.agent_state)
     try:
         text, session.agent_state = answer
     except (TypeError, ValueError):
         raise TypeError(
-            f"get_action must return (action_text, agent_state), got {answer!r}"
+            f"get_action must return (action_text, agent_state), got {short_repr(answer)}"
         ) from None
     if not isinstance(text, str):
         raise TypeError(f"get_action must return a str as action, got {type(text).__name__}")

@@ -28,6 +28,11 @@ class DraftRow:
         self.mask.extend([0 if logprobs is None else 1] * len(ids))
         self.logprobs.extend([0.0] * len(ids) if logprobs is None else logprobs)
 
+    def cut(self, length: int) -> None:
+        """Drop all tokens from position `length` on."""
+        for values in (self.token_ids, self.mask, self.logprobs):
+            del values[length:]
+
 
 class Transcript:
     """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records nothing."""
@@ -35,6 +40,7 @@ class Transcript:
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
         self._text = ""
+        self._text_before = ""
         self._last_action: tuple[int, ...] | None = None
         self.rows: list[DraftRow] = []
 
@@ -51,6 +57,7 @@ class Transcript:
         """Bring the context up to `messages`, whose last one is new."""
         if self._codec is None:
             return
+        self._text_before = self._text
         if self._last_action is None:
             self._open(messages, "episode")
             return
@@ -60,6 +67,21 @@ class Transcript:
         else:
             self.rows[-1].extend(bridge.delta)
             self._text = bridge.text
+
+    def withdraw(self) -> None:
+        """Take back the last observation, which nobody answers: rows end with an action, and one
+        that has none is gone."""
+        self._text = self._text_before
+        if self.rows and not self.rows[-1].spans:
+            self.rows.pop()
+        elif self.rows:
+            self.rows[-1].cut(self.rows[-1].spans[-1].stop)
+
+    def ids_of(self, action: Action) -> Sequence[int]:
+        """An action's tokens: its sampled ids, or its words encoded."""
+        if action.token_ids is not None:
+            return action.token_ids
+        return () if self._codec is None else self._codec.encode_action(action.text)
 
     def act(self, action: Action, episode: int, step: int) -> StepSpan | None:
         """Append an action's tokens: its sampled ids, or its words where it only spoke text."""

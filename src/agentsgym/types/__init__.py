@@ -10,6 +10,7 @@ from agentsgym.types.actions import (
     GenerationResult,
     Message,
     SamplingParams,
+    copy_message,
 )
 from agentsgym.types.batch import RolloutBatch, pad_id
 from agentsgym.types.imports import AllowImports, ImportRefused, import_path
@@ -50,6 +51,7 @@ __all__ = [
     "Tokenizer",
     "allowed_directories",
     "checked_path",
+    "copy_message",
     "count_steps",
     "import_path",
     "is_allowed",

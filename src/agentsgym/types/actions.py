@@ -16,6 +16,11 @@ class Message(TypedDict):
     content: str
 
 
+def copy_message(message: Message) -> Message:
+    """A message that may be changed without changing the record."""
+    return {"role": message["role"], "content": message["content"]}
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one action is sampled.

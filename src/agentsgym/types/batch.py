@@ -1,14 +1,15 @@
 """RolloutBatch: the specification's keys over a list of rollouts.
 
 The mapping's values are plain nested lists of ints, floats, strings and message dicts, one entry
-per rollout, task by task. Where a rollout has several rows, the token keys hold its last row and
-`rows` holds all. They are views: computed on first use from the rollouts, which stay the truth.
+per rollout, task by task. Where a rollout has several rows, the token keys hold the last one with
+an action and `rows` holds all. They are views: computed on first use from the rollouts, which stay
+the truth.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentsgym.types.actions import Message
+from agentsgym.types.actions import Message, copy_message
 from agentsgym.types.records import Episode, Rollout, Row
 
 _PADDED = {
@@ -26,7 +27,10 @@ class RolloutBatch(Mapping[str, Any]):
     `per_token_rewards`, `final_rewards`, `final_completion_messages`, `session_ids`; the four
     `padded_*` keys (padded on the right to the longest row of the same task); TRL's shape
     `prompt_ids`, `completion_ids`, `action_mask`, `logprobs`, `step_rewards`; and, with
-    `all_steps=True`, the nested `ids[p][k]`, `messages[p][k]`, `mask[p][k]`, `rewards[p][k]`.
+    `all_steps=True`, the nested `ids[p][k]`, `messages[p][k]`, `mask[p][k]`, `rewards[p][k]`,
+    which have one entry per step that the environment answered, also where the rollout failed
+    (`session_ids` stays flat). Their `rewards` follow `final_reward="repeat"`; `step_rewards` are
+    always what the steps of the row earned.
     """
 
     def __init__(
@@ -89,9 +93,7 @@ class RolloutBatch(Mapping[str, Any]):
         )
 
     def _last_rows(self) -> list[Row]:
-        return [
-            rollout.rows[-1] if rollout.rows else _empty_row(rollout) for rollout in self.rollouts
-        ]
+        return [_last_row(rollout.rows) or _empty_row(rollout) for rollout in self.rollouts]
 
     def _padder(self, source: str) -> Callable[[], list[Any]]:
         fill = self.pad_token_id if source == "full_token_ids" else 0
@@ -110,6 +112,12 @@ class RolloutBatch(Mapping[str, Any]):
         return padded
 
 
+def _last_row(rows: Sequence[Row]) -> Row | None:
+    """The last row that has an action, else (in a rollout that failed early) the last one."""
+    acting = [row for row in rows if row.spans] or rows
+    return acting[-1] if acting else None
+
+
 def _empty_row(rollout: Rollout) -> Row:
     return Row(rollout.session_id, rollout.group, rollout.index, (), (), (), (), ())
 
@@ -117,11 +125,7 @@ def _empty_row(rollout: Rollout) -> Row:
 def _last_messages(rollout: Rollout) -> list[Message]:
     if not rollout.episodes:
         return []
-    return [_copy(message) for message in rollout.episodes[-1].messages]
-
-
-def _copy(message: Message) -> Message:
-    return {"role": message["role"], "content": message["content"]}
+    return [copy_message(message) for message in rollout.episodes[-1].messages]
 
 
 def _reward_at(rollout: Rollout, episode: int, step: int) -> float:
@@ -129,38 +133,64 @@ def _reward_at(rollout: Rollout, episode: int, step: int) -> float:
 
 
 def _row_step_rewards(rollout: Rollout) -> list[float]:
-    if not rollout.rows:
-        return _step_rewards(rollout)
-    return [_reward_at(rollout, span.episode, span.step) for span in rollout.rows[-1].spans]
+    row = _last_row(rollout.rows)
+    if row is None:
+        return [step.reward for episode in rollout.episodes for step in episode.steps]
+    return [_reward_at(rollout, span.episode, span.step) for span in row.spans]
 
 
 def _step_rewards(rollout: Rollout) -> list[float]:
-    return [step.reward for episode in rollout.episodes for step in episode.steps]
-
-
-def _step_ids(rollout: Rollout) -> list[list[int]]:
     return [
-        list(row.token_ids[span.start : span.stop]) for row in rollout.rows for span in row.spans
+        episode.reward if rollout.repeats_reward and step.kind == "action" else step.reward
+        for episode in rollout.episodes
+        for step in episode.steps
     ]
 
 
+def _step_ids(rollout: Rollout) -> list[list[int]]:
+    return [list(row.token_ids[start:stop]) for row, start, stop in _step_spans(rollout)]
+
+
 def _step_masks(rollout: Rollout) -> list[list[int]]:
+    return [list(row.agent_token_mask[start:stop]) for row, start, stop in _step_spans(rollout)]
+
+
+def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
+    """Where each step's tokens stand; nowhere without a tokenizer."""
+    found = {(s.episode, s.step): (row, s.start, s.stop) for row in rollout.rows for s in row.spans}
+    nowhere = _empty_row(rollout), 0, 0
     return [
-        list(row.agent_token_mask[span.start : span.stop])
-        for row in rollout.rows
-        for span in row.spans
+        found.get((episode.index, step.index), nowhere)
+        for episode in rollout.episodes
+        for step in episode.steps
     ]
 
 
 def _step_messages(rollout: Rollout) -> list[list[Message]]:
-    return [prefix for episode in rollout.episodes for prefix in _action_prefixes(episode)]
+    """The conversation up to and including each step's action."""
+    return [
+        [copy_message(message) for message in episode.messages[:end]]
+        for episode in rollout.episodes
+        for end in _action_ends(rollout, episode)
+    ]
 
 
-def _action_prefixes(episode: Episode) -> list[list[Message]]:
-    """The conversation up to and including each of the episode's own actions."""
+def _action_ends(rollout: Rollout, episode: Episode) -> list[int]:
+    """Number of messages up to and including each of the episode's own actions."""
     own = len(episode.steps)
     ends = [i + 1 for i, message in enumerate(episode.messages) if message["role"] == "assistant"]
-    return [[_copy(m) for m in episode.messages[:end]] for end in (ends[-own:] if own else [])]
+    if rollout.failed and episode is rollout.episodes[-1]:
+        ends = ends[: _actions_before(rollout) + own]  # without one that was not answered
+    if len(ends) < own:  # an episode of an override that returned fewer messages
+        return [len(episode.messages)] * own
+    return ends[len(ends) - own :]
+
+
+def _actions_before(rollout: Rollout) -> int:
+    """Number of actions of earlier episodes that the last one's conversation begins with."""
+    if rollout.env_config.get("carry") != "full":
+        return 0
+    return sum(len(episode.steps) for episode in rollout.episodes[:-1])
 
 
 def pad_id(tokenizer: Any) -> int:

@@ -116,7 +116,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled trial: `group` is the number of its task, `index` its number in the group."""
+    """One sampled trial: `group` is the number of its task, `index` its number in the group.
+    `repeats_reward` says that each step is to show its episode's reward (`final_reward="repeat"`).
+    """
 
     session_id: str
     group: int
@@ -129,6 +131,7 @@ class Rollout:
     error: str | None = None
     seed: int = 0
     policy_version: int = 0
+    repeats_reward: bool = False
 
     @property
     def failed(self) -> bool:

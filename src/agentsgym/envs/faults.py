@@ -1,0 +1,17 @@
+"""The words for what ended a session."""
+
+import traceback
+
+from agentsgym.types.plain import clean_text, cut
+from agentsgym.types.secrets import mask_secrets
+
+_LONGEST = 20_000
+
+
+def describe(error: BaseException) -> str:
+    """The traceback, of bounded length, whatever the exception's own methods do."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # an exception may be of any make
+        text = f"{type(error).__name__}, which has no traceback that could be shown"
+    return mask_secrets(clean_text(cut(text, _LONGEST)))

@@ -1,0 +1,122 @@
+"""Values of others as plain data: nothing in them that a UTF-8 file or strict JSON cannot hold.
+
+What environments, agents and datasets hand over may be cyclic, deep, huge, or objects whose own
+methods fail. The functions here never raise for it and what they return is bounded.
+"""
+
+import itertools
+import math
+import reprlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+REPLACEMENT = "\ufffd"
+_DEEPEST = 64
+_MOST_VALUES = 1_000_000
+_REPR_COST = 1_000  # in values: a repr takes that much longer
+_INT_BITS = 1_000
+
+_REPR = reprlib.Repr()
+_REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = 8
+_REPR.maxset = _REPR.maxfrozenset = _REPR.maxdeque = 8
+_REPR.maxstring = _REPR.maxother = 160
+_REPR.maxlevel = 4
+
+
+def clean_text(text: str) -> str:
+    """The text without lone surrogates: pairs of them are joined, others become U+FFFD.
+
+    A JSON answer may hold one (`"\\ud800"`); no tokenizer and no UTF-8 file takes it.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and end where it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
+
+
+def short_repr(value: Any, most: int = 600) -> str:
+    """A repr of at most about `most` characters, also of what is deep, cyclic or has none."""
+    try:
+        return clean_text(cut(_REPR.repr(value), most))
+    except Exception:  # a foreign __repr__ may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def plain(value: Any) -> Any:
+    """A copy of `value` made of dicts with str keys, lists, str, int, float, bool and None.
+
+    Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists of them, and
+    numbers that are not finite None. All else becomes a short repr, and so does what is nested
+    deeper than 64 levels or holds itself; after the first million values the rest is left out.
+    """
+    return _Copy().of(value, _DEEPEST)
+
+
+class _Copy:
+    """One copy in the making: how many values it may still hold, and the containers around."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+        self._around: set[int] = set()
+
+    def of(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is str:
+            return clean_text(value)
+        if kind is float:
+            return value if math.isfinite(value) else None
+        if kind is int and value.bit_length() <= _INT_BITS:
+            return value
+        if kind is int or depth == 0 or id(value) in self._around:
+            return self._shown(value)
+        self._around.add(id(value))
+        try:
+            return self._of_other(value, depth - 1)
+        except Exception:  # its own methods may raise anything
+            return self._shown(value)
+        finally:
+            self._around.discard(id(value))
+
+    def _of_other(self, value: Any, depth: int) -> Any:
+        if isinstance(value, dict | Mapping):
+            return {_key(k): self.of(item, depth) for k, item in self._first(value.items())}
+        if isinstance(value, str):
+            return clean_text(str.__str__(value))
+        if isinstance(value, int):
+            return self.of(int.__int__(value), depth)
+        if isinstance(value, float):
+            return self.of(float.__float__(value), depth)
+        if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+            return [self.of(item, depth) for item in self._first(value)]
+        item = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
+        return self.of(item(), depth) if callable(item) else self._shown(value)
+
+    def _first(self, items: Collection[T]) -> Iterable[T]:
+        allowed = max(self._left, 0)
+        self._left -= len(items)
+        return items if len(items) <= allowed else itertools.islice(items, allowed)
+
+    def _shown(self, value: Any) -> str:
+        self._left -= _REPR_COST
+        return short_repr(value)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return clean_text(key)
+    return clean_text(str(key)) if isinstance(key, str | float | bool) else short_repr(key)

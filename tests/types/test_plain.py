@@ -1,0 +1,90 @@
+"""Values of others become plain data, whatever they are."""
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+
+from agentsgym.types.plain import clean_text, cut, plain, short_repr
+
+
+class Bad:
+    """An object whose own methods fail."""
+
+    def __repr__(self):
+        raise SystemError("no")
+
+    def __iter__(self):
+        raise ValueError("no")
+
+
+def cyclic():
+    value = {}
+    value["a"] = value["b"] = value
+    return value
+
+
+def deep():
+    value = []
+    for _ in range(20_000):
+        value = [value]
+    return value
+
+
+def shared():
+    """64 lists, each of which holds the next twice: 2^64 paths and no cycle."""
+    value = []
+    for _ in range(64):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        cyclic,
+        deep,
+        shared,
+        Bad,
+        lambda: {Bad(): 1},
+        lambda: 10**9999,
+        lambda: b"x" * 10**6,
+        lambda: {"k": Bad},
+    ],
+)
+def test_what_json_cannot_say_becomes_short(make):
+    value = make()
+    started = time.monotonic()
+    text = json.dumps(plain(value), allow_nan=False)
+    assert len(text) < 5_000_000
+    assert len(short_repr(value)) < 700
+    assert time.monotonic() - started < 5
+
+
+def test_plain_data_comes_back_equal():
+    value = {"a": [1, 2.5, None, True, "é"], "b": {"c": [[], {}]}}
+    copy = plain(value)
+    assert copy == value and copy["a"] is not value["a"]
+    assert plain({1: (2, {3}), "n": np.float32(0.5), "m": np.arange(2)}) == {
+        "1": [2, [3]],
+        "n": 0.5,
+        "m": [0, 1],
+    }
+    assert plain([math.nan, math.inf]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [("plain", "plain"), ("é", "é"), ("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "\U0001f600")],
+)
+def test_no_lone_surrogate_is_left(text, clean):
+    assert clean_text(text) == clean
+    assert plain({text: [text]}) == {clean: [clean]}
+    clean_text(text).encode()
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    assert cut("abc", 3) == "abc"
+    assert cut("a" * 100 + "z" * 100, 20) == "a" * 10 + " … 180 characters … " + "z" * 10
