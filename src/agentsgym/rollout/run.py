@@ -196,6 +196,7 @@ def _play_alone(env: MultistepEnv, spec: TrialSpec, agent: Agent) -> Rollout:
         trial.fail(error)
     finally:
         del env._open_sessions[spec.session_id]
+        env.active_states.pop(spec.session_id, None)  # also where the run is interrupted
         if is_engine_agent(agent):
             agent.engine.release([spec.session_id])
     return trial.close()
