@@ -2,7 +2,10 @@
 
 It can be told to stall, to answer with errors, to cut connections, to die and to come back, so that
 tests of engines over HTTP break real connections. Equal (context, seed) give equal answers, however
-often they are asked.
+often they are asked. With `follow` it loads the weights that it is sent, as vLLM does.
+
+`python completions_server.py MODEL_DIR` serves a model until its standard input ends, and prints
+its URL: a server that outlives a trainer.
 """
 
 import asyncio
@@ -79,6 +82,7 @@ class CompletionsServer:
         dev_mode: bool = True,
         chunked: bool = False,
         stall_seconds: float = 60.0,
+        follow: bool = False,
     ) -> None:
         self.fault = fault
         self.raw = raw
@@ -92,6 +96,7 @@ class CompletionsServer:
         self.adapters: set[str] = set()
         self._engine = engine
         self._batcher = Batcher(engine)
+        self._follow = follow
         self._loop = LoopThread("completions-server")
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -163,6 +168,8 @@ class CompletionsServer:
         body = await request.json()
         if "kwargs" in body:
             self.loaded.append(body["kwargs"]["weights_path"])
+            if self._follow:
+                load_weights(self._engine, self.loaded[-1])
         return web.json_response({})
 
     async def _info(self, _: web.Request) -> web.Response:
@@ -213,3 +220,37 @@ class CompletionsServer:
         warm = 1.0 if self.raw else body["temperature"]
         top = {"token_id:5": -1.0 / warm, "token_id:6": -3.0 / warm}
         return {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
+
+
+def load_weights(engine: Any, path: str) -> None:
+    """Give an engine's model the weights of a directory."""
+    from safetensors.torch import load_file
+
+    missing, unexpected = engine.model.load_state_dict(
+        load_file(f"{path}/model.safetensors"), strict=False
+    )
+    assert not unexpected and all("lm_head" in name for name in missing), (missing, unexpected)
+    engine.reset()
+
+
+def main() -> None:
+    """One request at a time, so that answers do not depend on who asks beside it."""
+    import sys
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from agentsgym.generation.embedded import EmbeddedEngine
+
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+    model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
+    server = CompletionsServer(EmbeddedEngine(model, tokenizer, capacity=1), follow=True)
+    sys.stdout.write(f"{server.url}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,15 @@ from agentsgym.runs.trust import trusted_imports
 
 Note = Callable[[str], None]
 
-_KEPT = ("stop_reason", "model_figures", "before", "steps", "phases", "seconds")
+_KEPT = (
+    "stop_reason",
+    "model_figures",
+    "before",
+    "steps",
+    "agent_tokens",
+    "phases",
+    "seconds",
+)
 
 
 def new_summary(config: RunConfig) -> Summary:

@@ -3,11 +3,9 @@
 import dataclasses
 import importlib.metadata
 import platform
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError, MultistepEnv, make
-from agentsgym.envs.extras import ensure
 from agentsgym.report import RunDirectory
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.trust import trusted_imports
@@ -60,25 +58,9 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
         given["max_steps"] = _NO_LIMIT
     try:
-        settings = GRPOEnvConfig(**given)
-    except Exception as error:  # TRL and transformers raise all kinds of errors for bad values
-        text = " ".join(str(error).split())
-        if not isinstance(error, ValueError | TypeError):
-            text = f"{type(error).__name__}: {text}"
-        raise ConfigError(f"train: {text}") from error
-    _check_engine(settings)
-    return settings
-
-
-def _check_engine(settings: "GRPOEnvConfig") -> None:
-    """Raise ConfigError or MissingExtra where the engine that is asked for cannot be had."""
-    if settings.engine_urls:
-        ensure("aiohttp", "http")
-    if settings.use_vllm and find_spec("vllm") is None:
-        raise ConfigError(
-            "train.use_vllm needs vllm, which is not installed here; name running servers in "
-            "train.engine_urls, or leave both out for the embedded engine"
-        )
+        return GRPOEnvConfig(**given)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"train: {error}") from error
 
 
 def versions() -> dict[str, str]:

@@ -27,7 +27,7 @@ from agentsgym.report import (
 )
 from agentsgym.report.files import replacing, write_text
 from agentsgym.report.summary import Status
-from agentsgym.runs.checkpoints import last_whole
+from agentsgym.runs.checkpoints import is_last, last_whole, restore
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.failures import one_sentence
 from agentsgym.runs.lock import claim
@@ -127,10 +127,6 @@ class TrainingRun:
         # What is loaded by now stays. Were it not set aside, Python would search it for garbage
         # again and again, a twentieth of a tiny model's run.
         gc.freeze()
-        with closing_engine(trainer):
-            self._play_and_train(trainer, trained)
-
-    def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
         if self._summary.before is None and self._checkpoint is None:
             with self._phase("before", self._episodes()):
                 self._summary.before = self._evaluate(trainer, "before")
@@ -263,9 +259,12 @@ class TrainingRun:
         recorder = Recorder(self._metrics, self._writer, self.progress, used=used, time_share=share)
         trainer.add_callback(recorder)
         trainer.add_callback(GracefulStop(request, self._settings.steps_per_window))
-        resume_from = str(self._checkpoint[1]) if self._checkpoint else None
-        with ctrl_c_asks(request, self.progress.note):
-            trainer.train(resume_from_checkpoint=resume_from)
+        if self._checkpoint is not None and is_last(self._checkpoint[1], self._settings.max_steps):
+            restore(trainer, self._checkpoint[1])
+        else:
+            resume_from = str(self._checkpoint[1]) if self._checkpoint else None
+            with ctrl_c_asks(request, self.progress.note):
+                trainer.train(resume_from_checkpoint=resume_from)
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = self._writer.agent_tokens
         self._summary.stop_reason = self._why_it_stopped(trainer, request)
@@ -302,14 +301,3 @@ class TrainingRun:
 
     def _episodes(self) -> str:
         return f"{self._config.eval.episodes} episodes on held-out tasks"
-
-
-@contextmanager
-def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
-    """At the end, close the connections of an engine that has any."""
-    try:
-        yield
-    finally:
-        close = getattr(trainer.player.engine, "close", None)
-        if close is not None:
-            close()

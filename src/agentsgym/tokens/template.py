@@ -5,17 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.tokens.syntax import names_read
-from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
 
 # Stands for a message's text. Plain letters, so that no template trims or escapes it.
 PROBE = "agentsgymprobe"
-
-# What a template may write: this much, its own length for each message, and contents this often.
-_FREE = 1_000_000
-_GROWTH = 20
 
 # Arguments of `apply_chat_template` itself that a codec must set, or that make no text.
 _OURS = frozenset(
@@ -49,8 +44,8 @@ class ChatTemplate:
 
     A template that wants a content as a list of parts (`[{"type": "text", "text": …}]`) gets it so.
 
-    Raises ValueError for an option that is not the caller's to set, for a template that shows no
-    message's text, and (`TemplateRefused`) for one that costs too much.
+    Raises ValueError for an option that is not the caller's to set, and for a template that shows
+    no message's text.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
@@ -61,9 +56,6 @@ class ChatTemplate:
             raise ValueError(f"template option {refused[0]!r} can't be set: rendering needs it")
         self.text = template_text(tokenizer, self._options)
         self._warn_unread()
-        if self.text is not None:
-            variables = {**getattr(tokenizer, "special_tokens_map", {}), **self._options}
-            check_cost(self.text, variables)
         self._as_parts = False
         self._as_parts = self._wants_parts()
 
@@ -73,15 +65,7 @@ class ChatTemplate:
         rendered: Any = self._tokenizer.apply_chat_template(
             conversation, tokenize=False, add_generation_prompt=True, **self._options
         )
-        text = str(rendered)
-        given = sum(len(message["content"]) for message in messages)
-        most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * given
-        if len(text) > most:
-            raise ValueError(
-                f"the chat template wrote {len(text)} characters for {len(messages)} messages "
-                f"with {given}"
-            )
-        return text
+        return str(rendered)
 
     def _wants_parts(self) -> bool:
         """Whether a content is lost as a string and shown as a list of parts."""

@@ -1,0 +1,55 @@
+"""`python -m fuzz [--cases N] [--seed S] [AREA ...]`: one line of JSON with what was counted."""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+import psutil
+
+from fuzz.apart import search_apart
+from fuzz.areas import AREAS
+from fuzz.oracle import Area
+
+
+def main() -> int:
+    """Search all areas; the status is 0 if nothing failed."""
+    options = _options()
+    areas = [area for area in AREAS if not options.areas or area.name in options.areas]
+    started = time.monotonic()
+    shares = _shares(areas, options.cases)
+    found = {area.name: search_apart(area, shares[area.name], options.seed) for area in areas}
+    report = {
+        name: {"tried": f.tried, "worked": f.worked, "refused": f.refused, "failed": f.failed}
+        for name, f in found.items()
+    }
+    for f in found.values():
+        for failure in f.failures.values():
+            sys.stderr.write(f"\n{failure}\n")
+    left = [child.name() for child in psutil.Process().children(recursive=True)]
+    total = {key: sum(area[key] for area in report.values()) for key in next(iter(report.values()))}
+    seconds = round(time.monotonic() - started, 1)
+    line = {"areas": report, **total, "processes_left": len(left), "seconds": seconds}
+    sys.stdout.write(json.dumps(line) + "\n")
+    return int(bool(total["failed"] or left))
+
+
+def _options() -> Any:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("areas", nargs="*", metavar="AREA")
+    return parser.parse_args()
+
+
+def _shares(areas: list[Area], cases: int) -> dict[str, int]:
+    """Cases of each area: all of them together, in inverse proportion to what one costs."""
+    whole = sum(1 / area.cost for area in areas)
+    shares = {area.name: int(cases / area.cost / whole) for area in areas}
+    shares[areas[0].name] += cases - sum(shares.values())
+    return shares
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Environments and agents that say, answer and raise anything, at any point of a trial."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, credit
+from agentsgym.evaluation import evaluate
+from agentsgym.report import RolloutWriter, read_lines
+from agentsgym.rollout import run
+from fuzz.areas.rows import consistent
+from fuzz.oracle import Area
+from fuzz.parts import chat_tokenizer, tiny_engine
+from fuzz.values import TEXTS, nested, odd_values
+
+SCRIPTS: dict[int, "Script"] = {}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What an environment answers in each step, and what goes wrong in which call."""
+
+    prompts: list[Any]
+    answers: list[tuple[Any, Any, Any, Any]]
+    actions: list[Any]
+    breaks: dict[str, int]  # call -> its number from which on it raises
+    config: dict[str, Any]
+    max_rollout_tokens: int | None
+    rollouts: int
+
+
+class Broken(Exception):
+    """An exception that cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+RAISED = (Broken, ValueError, SystemExit, RecursionError, MemoryError, KeyError, StopIteration)
+
+
+class FuzzedEnv(MultistepEnv):
+    """Follows the script that its task names."""
+
+    def _script(self, state: Any) -> Script:
+        return SCRIPTS[state["script"]]
+
+    def _call(self, script: Script, name: str, number: int) -> None:
+        if number >= script.breaks.get(name, 10**9):
+            raise RAISED[number % len(RAISED)]("\ud800 broken \x1b[2J" + "x" * 10)
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
+        script = SCRIPTS[task_data["script"]]
+        self._call(script, "init", 0)
+        task_data["nested"].append(session_id)
+        assert task_data["nested"] == [session_id], "another session's task data"
+        return {"script": task_data["script"], "played": 0}
+
+    def _format_prompt(self, state: Any, step: int) -> Any:
+        script = self._script(state)
+        self._call(script, "prompt", step)
+        return script.prompts[step % len(script.prompts)]
+
+    def _step_episode(self, session_id: str, state: Any, action: str) -> Any:
+        assert isinstance(action, str)
+        script = self._script(state)
+        self._call(script, "step", state["played"])
+        _, reward, done, info = script.answers[state["played"] % len(script.answers)]
+        return state | {"played": state["played"] + 1}, reward, done, info
+
+    def _calculate_reward(self, state: Any, actions: Any, final: str, rewards: Any) -> Any:
+        self._call(self._script(state), "reward", 0)
+        return super()._calculate_reward(state, actions, final, rewards)
+
+    def _format_reflection(self, state: Any, reward: float) -> str:
+        self._call(self._script(state), "reflection", 0)
+        return super()._format_reflection(state, reward)
+
+
+class FuzzedAgent:
+    """Says the script's actions and edits what it is given."""
+
+    def __init__(self, actions: list[Any]) -> None:
+        self._actions = actions
+
+    def get_action(self, messages: list[Any], agent_state: Any) -> Any:
+        said = int(agent_state or 0)
+        for message in messages:
+            message["content"] = "edited"
+        action = self._actions[said % len(self._actions)]
+        return (action, said + 1) if isinstance(action, str) else action
+
+
+def _cycle() -> dict[str, Any]:
+    info: dict[str, Any] = {}
+    info["self"] = info
+    return info
+
+
+INFOS = (
+    st.just({})
+    | odd_values()
+    | st.fixed_dictionaries({"metrics": odd_values()})
+    | st.fixed_dictionaries({"win": odd_values(0), "malformed": odd_values(0)})
+    | st.fixed_dictionaries({"token_rewards": odd_values(0), "stop_reason": odd_values(0)})
+    | st.fixed_dictionaries({"anchor": odd_values(0)})
+    | st.builds(_cycle)
+    | st.builds(lambda: {"deep": nested(5000)})
+    | st.builds(lambda: {"object": object(), 3: {4}})
+)
+REWARDS = st.just(0.0) | st.just(1.0) | odd_values(0)
+ANSWERS = st.tuples(st.none(), REWARDS, st.booleans() | odd_values(0), INFOS)
+CONFIGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "episodes_per_trial": st.integers(1, 3),
+        "max_steps_per_episode": st.integers(1, 4),
+        "carry": st.sampled_from(["none", "full", "summary"]),
+        "error_allowance": st.integers(0, 2),
+        "reward_placement": st.sampled_from(["spread", "broadcast", "last_token"]),
+        "final_reward": st.sampled_from(["last_step", "repeat", "spread"]),
+        "system_prompt": TEXTS,
+    },
+)
+
+
+def scripts(actions: st.SearchStrategy[Any]) -> st.SearchStrategy[Script]:
+    """Scripts whose agent says what `actions` draws."""
+    return st.builds(
+        Script,
+        prompts=st.lists(TEXTS | st.just("Guess.") | odd_values(0), min_size=1, max_size=3),
+        answers=st.lists(ANSWERS, min_size=1, max_size=3),
+        actions=st.lists(actions, min_size=1, max_size=3),
+        breaks=st.dictionaries(
+            st.sampled_from(["init", "prompt", "step", "reward", "reflection"]),
+            st.integers(0, 3),
+            max_size=1,
+        ),
+        config=CONFIGS,
+        max_rollout_tokens=st.none() | st.integers(1, 200),
+        rollouts=st.integers(1, 3),
+    )
+
+
+def check_text(script: Script) -> bool:
+    """Played by an agent that speaks text, through `run_trial`."""
+    env = FuzzedEnv(chat_tokenizer(), script.config)
+    SCRIPTS[0] = script
+    tasks = [{"script": 0, "nested": []}, {"script": 0, "nested": []}]
+    batch = env.run_trial(tasks, FuzzedAgent(script.actions), script.rollouts)
+    assert not env.active_states and all(not task["nested"] for task in tasks)
+    return _stored_and_credited(batch)
+
+
+def check_engine(script: Script) -> bool:
+    """Played by a model, evaluated, stored and credited."""
+    engine = tiny_engine()
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=6))
+    SCRIPTS[0] = script
+    row = {
+        "env_class_path": "Fuzzed",
+        "env_config": script.config,
+        "task_data": {"script": 0, "nested": []},
+    }
+    batch = run([row, row], agent, script.rollouts, max_rollout_tokens=script.max_rollout_tokens)
+    assert not engine._slots.sessions
+    evaluate([row], agent, episodes=2, max_rollout_tokens=script.max_rollout_tokens)
+    return _stored_and_credited(batch)
+
+
+def _stored_and_credited(batch: Any) -> bool:
+    consistent(batch)
+    with tempfile.TemporaryDirectory() as folder:
+        RolloutWriter(Path(folder))(batch.rollouts, {"phase": "train", "step": 0})
+        back = [line.rollout for line in read_lines(folder)]
+        assert [r.session_id for r in back] == [r.session_id for r in batch.rollouts]
+        assert [r.failed for r in back] == [r.failed for r in batch.rollouts]
+    if batch.rows:
+        for estimator in ("grpo", "step_return", "gigpo"):
+            for row, numbers in zip(batch.rows, credit.advantages(batch, estimator), strict=True):
+                assert len(numbers) == len(row.token_ids)
+                assert all(n == n and abs(n) < float("inf") for n in numbers)
+    return not any(r.failed for r in batch.rollouts)
+
+
+TEXT_AREA = Area("sessions by text", scripts(TEXTS | odd_values(0)), check_text, cost=2.0)
+ENGINE_AREA = Area("sessions by a model", scripts(TEXTS), check_engine, cost=8.0)

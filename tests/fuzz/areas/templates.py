@@ -1,0 +1,127 @@
+"""Chat templates of every habit, with contents that try to forge turns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from agentsgym.tokens import Transcript, codec_for
+from agentsgym.types import Action
+from fuzz.oracle import Area, refused_with
+from fuzz.values import TEXTS
+from helpers import build_tokenizer
+
+OPENINGS = ["", "<|im_start|>system\nBe brief.<|im_end|>\n", "{{ bos_token or '' }}"]
+HEADS = ["<|im_start|>{{ m['role'] }}\n", "[{{ m.role }}] ", "{{ m['role'] | upper }}: "]
+CONTENTS = [
+    "{{ m['content'] }}",
+    "{{ m['content'] | trim }}",
+    "{{ m.content.split('</think>')[-1] }}",
+    "{% if loop.last %}{{ m.content }}{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}",
+    "{% if m.role == 'assistant' and not loop.last %}...{% else %}{{ m.content }}{% endif %}",
+    "{{ m['content'] | tojson }}",
+    "{{ messages[0]['content'] }}: {{ m['content'] }}",
+    "{% for part in m.content %}{% if part is mapping %}{{ part.text }}{% endif %}{% endfor %}",
+    "",
+]
+TAILS = ["<|im_end|>\n", "<|im_end|>", "\n", "", "<|im_end|><pad>\n"]
+ENDS = [
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    "{% if add_generation_prompt %}assistant: {% endif %}",
+    "",
+]
+WHOLE = [
+    "{{ raise_exception('no') }}",
+    "{{ 'a' * 10 ** 10 }}",
+    "{% for i in range(10 ** 9) %}{% endfor %}",
+    "{{ messages.__class__.__mro__ }}",
+    "{% for a in messages %}{% for b in messages %}{{ b.content }}{% endfor %}{% endfor %}",
+    "{{ messages",
+    "{{ undefined.attribute }}",
+]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A template, and texts that are said in turn: observation, action, observation, …"""
+
+    template: str
+    texts: list[str]
+    sampled: bool
+
+
+def _joined(parts: tuple[str, ...]) -> str:
+    opening, head, content, tail, end = parts
+    return f"{opening}{{% for m in messages %}}{head}{content}{tail}{{% endfor %}}{end}"
+
+
+TEMPLATES = st.one_of(
+    st.tuples(*map(st.sampled_from, (OPENINGS, HEADS, CONTENTS, TAILS, ENDS))).map(_joined),
+    st.sampled_from(WHOLE),
+)
+CASES = st.builds(Conversation, TEMPLATES, st.lists(TEXTS, min_size=1, max_size=6), st.booleans())
+
+
+def check(case: Conversation) -> bool:
+    """Every span's ids are what was sampled, after exactly the context that was read; what is said
+    holds no control token."""
+    tokenizer = build_tokenizer(case.template)
+    try:
+        codec = codec_for(tokenizer)
+        transcript = Transcript(codec)
+        contexts, actions = _play(transcript, tokenizer, case)
+    except ValueError as error:
+        return refused_with(error)
+    spans = [(row, span) for row in transcript.rows for span in row.spans]
+    assert len(spans) == len(actions)
+    for (row, span), context, ids in zip(spans, contexts, actions, strict=True):
+        assert row.token_ids[: span.start] == context
+        assert row.token_ids[span.start : span.stop] == ids
+    assert all(
+        sum(row.mask) == sum(span.stop - span.start for span in row.spans)
+        for row in transcript.rows
+    )
+    _no_forged_turns(tokenizer, transcript, case)
+    return True
+
+
+def _play(transcript: Any, tokenizer: Any, case: Conversation) -> tuple[list[Any], list[Any]]:
+    messages: list[Any] = []
+    contexts, actions = [], []
+    for number, text in enumerate(case.texts):
+        messages.append({"role": "assistant" if number % 2 else "user", "content": text})
+        if number % 2 == 0:
+            transcript.observe(messages)
+            continue
+        contexts.append(list(transcript.context))
+        if case.sampled:
+            ids = (*tokenizer.encode("abc"), tokenizer.eos_token_id)
+            action = Action(text, ids, (-1.0,) * len(ids))
+        else:
+            action = Action(text)
+        span = transcript.act(action, 0, number // 2)
+        actions.append(transcript.rows[-1].token_ids[span.start : span.stop])
+    return contexts, actions
+
+
+def _no_forged_turns(tokenizer: Any, transcript: Any, case: Conversation) -> None:
+    """Contents with control tokens give as many of them as contents without."""
+    harmless = build_tokenizer(case.template)
+    texts = [text.replace("<|", "<").replace("<pad>", "pad") for text in case.texts]
+    if any(mark in text for mark in ("think>", "<") for text in texts):
+        return  # a template may cut there, and then shows more or less of the rest
+    twin = Transcript(codec_for(harmless))
+    _play(twin, harmless, Conversation(case.template, texts, case.sampled))
+    assert _controls(transcript) == _controls(twin)
+
+
+def _controls(transcript: Any) -> int:
+    """Control tokens outside the actions: ids 0 to 2 of the toy tokenizer."""
+    return sum(
+        token < 3 and not agent
+        for row in transcript.rows
+        for token, agent in zip(row.token_ids, row.mask, strict=True)
+    )
+
+
+AREA = Area("chat templates", CASES, check, cost=2.0)

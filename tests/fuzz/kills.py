@@ -1,0 +1,210 @@
+"""`python -m fuzz.kills [--kills N] [--seed S]`: trainings that are killed, and go on.
+
+A run of the command line, whose environments live in worker processes and whose actions an HTTP
+server samples, is killed by SIGKILL at random moments and resumed. It must end with the metrics,
+rollouts, summary and weights of a run that nobody disturbed, and leave no process behind. Prints
+one line of JSON.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import completions_server
+import helpers
+
+TIMES = {"seconds", "tokens_per_second", "time/rollouts", "time/update", "eval_runtime"}
+ORPHAN_SECONDS = 4.0
+_STEP_SECONDS = 2.0  # more than a step takes, so that a kill may come in the next ones
+RUN = """\
+env: digit.DigitEnv
+env_config: {{workers: 2}}
+model: model
+threads: 1
+train:
+  max_steps: {steps}
+  per_device_train_batch_size: 16
+  num_generations: 8
+  max_action_tokens: 6
+  learning_rate: 1e-2
+  save_steps: 3
+  use_cpu: true
+  engine_urls: ["{url}"]
+eval: {{episodes: 16}}
+"""
+MARK = "AGENTSGYM_FUZZ_KILL"
+
+
+def main() -> int:
+    """Kill, resume, compare; the status is 0 if all resumed runs equal the undisturbed one."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = kill_runs(Path(folder), options.kills, options.steps, options.seed)
+    sys.stdout.write(json.dumps(report) + "\n")
+    return int(bool(report["different"] or report["processes_left"]))
+
+
+def kill_runs(home: Path, kills: int, steps: int, seed: int) -> dict[str, Any]:
+    """What was seen: `killed` runs, at which optimizer steps, how many ended `different`."""
+    prepare(home)
+    rng = random.Random(seed)
+    with serving(home / "model") as url:
+        (home / "run.yaml").write_text(RUN.format(url=url, steps=steps))
+        train(home, "whole").communicate()
+        whole = told(home / "whole")
+        report: dict[str, Any] = {"kills": kills, "killed": 0, "at_steps": [], "different": []}
+        report["processes_left"] = 0
+        for number in range(kills):
+            name = f"killed-{number}"
+            process = train(home, name)
+            killed = _kill_at(process, home / name, rng.uniform(0, steps + 1))
+            report["killed"] += killed
+            report["processes_left"] += _left_behind(name)
+            report["at_steps"].append(_steps_of(home / name))
+            again = [] if not (home / name / "config.yaml").is_file() else ["--resume"]
+            said = train(home, name, *again).communicate()[0]
+            problem = difference(told(home / name), whole)
+            if problem:
+                report["different"].append([number, problem, said[-500:]])
+            shutil.rmtree(home / name)
+    return report
+
+
+def prepare(home: Path) -> None:
+    """A model directory and a module with the environment."""
+    from fuzz.parts import chat_tokenizer, tiny_model
+
+    tiny_model().save_pretrained(home / "model")
+    chat_tokenizer().save_pretrained(home / "model")
+    shutil.copy(helpers.__file__, home / "digit.py")
+
+
+@contextmanager
+def serving(model: Path) -> Any:
+    """The URL of a server in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, completions_server.__file__, str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def train(home: Path, name: str, *more: str) -> "subprocess.Popen[str]":
+    """Start the command line; what it starts is known by its environment."""
+    words = [str(home / name), "--resume"] if more else ["run.yaml", "--output", name]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: name}
+    return subprocess.Popen(
+        [sys.executable, "-m", "agentsgym", "train", *words],
+        cwd=home,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _kill_at(process: "subprocess.Popen[str]", run: Path, moment: float) -> bool:
+    """Kill the process a fraction of a second after its step number `moment`; False where it was
+    over by then."""
+    while _steps_of(run) < int(moment):
+        if process.poll() is not None:
+            process.communicate()
+            return False
+        time.sleep(0.01)
+    time.sleep(moment % 1 * _STEP_SECONDS)
+    killed = process.poll() is None
+    process.kill()
+    process.communicate()
+    return killed
+
+
+def _left_behind(name: str) -> int:
+    """How many processes of that run still live some seconds after it died."""
+    end = time.monotonic() + ORPHAN_SECONDS
+    while (left := sum(_belongs(p, name) for p in psutil.process_iter())) and (
+        time.monotonic() < end
+    ):
+        time.sleep(0.2)
+    return left
+
+
+def _belongs(process: psutil.Process, name: str) -> bool:
+    try:
+        return process.environ().get(MARK) == name and process.status() != "zombie"
+    except (psutil.Error, OSError):
+        return False
+
+
+def _steps_of(run: Path) -> int:
+    try:
+        return len((run / "metrics.jsonl").read_text().splitlines())
+    except OSError:
+        return 0
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """The first thing in which two runs differ; empty where there is none."""
+    for name in sorted({*one, *other}):
+        mine, theirs = one.get(name), other.get(name)
+        if mine == theirs:
+            continue
+        if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+            at = next(
+                i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]
+            )
+            name, mine, theirs = f"{name}[{at}]", mine[at], theirs[at]
+        return f"{name}: {str(mine)[:700]} is not {str(theirs)[:700]}"
+    return ""
+
+
+def told(run: Path) -> dict[str, Any]:
+    """All that a run says but for times: metrics, rollouts, summary, weights."""
+    from safetensors.numpy import load_file
+
+    from agentsgym.report import RunDirectory, read_lines, read_metrics, read_summary
+
+    directory = RunDirectory(run)
+    if not directory.summary.is_file():
+        return {}
+    summary = read_summary(directory.summary)
+    metrics = [
+        {key: value for key, value in line.items() if key not in TIMES}
+        for line in read_metrics(directory.metrics)
+    ]
+    return {
+        "metrics": metrics,
+        "rollouts": list(read_lines(run)),
+        "summary": [summary.status, summary.steps, summary.before, summary.after],
+        "agent tokens": summary.agent_tokens,
+        "weights": [
+            (name, value.tolist())
+            for name, value in sorted(load_file(directory.model / "model.safetensors").items())
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
