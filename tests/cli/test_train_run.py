@@ -249,3 +249,31 @@ def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
     again = train_run(load_run(directory.root), resume=True)
     assert (again.status, again.error, again.steps) == ("finished", None, 4)
     assert [line["step"] for line in read_metrics(directory.metrics)] == [1, 2, 3, 4]
+
+
+def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(config):
+    overrides = {"train.beta": 0.3, "train.save_steps": 2}
+
+    def kls(name):
+        return [line["kl"] for line in read_metrics(RunDirectory(Path(name)).metrics)]
+
+    train_run(config(output_dir="whole", **overrides))
+    parts = config(output_dir="parts", **overrides)
+    train_run(parts, progress=InterruptAt(2))
+    train_run(parts, resume=True)
+    assert kls("whole")[0] == pytest.approx(0.0, abs=1e-5) and min(kls("whole")[1:]) > 1e-5
+    assert kls("parts") == pytest.approx(kls("whole"), rel=1e-5)
+
+
+def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path):
+    from agentsgym.runs.reference import name_reference
+
+    folder = tmp_path / "reference"
+    name_reference(tiny_llama, "tiny", folder)
+    began = {name: value.clone() for name, value in tiny_llama.state_dict().items()}
+    with torch.no_grad():
+        next(tiny_llama.parameters()).add_(1.0)
+    name_reference(tiny_llama, "tiny", folder)
+    kept = weights(tiny_llama.config._name_or_path)
+    assert all(torch.equal(kept[name], value) for name, value in began.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["reference"]

@@ -136,7 +136,7 @@ def test_a_model_that_was_loaded_from_nowhere_has_no_reference(make_trainer, tin
         make_trainer(model=tiny_llama, beta=0.1)
 
 
-def test_resuming_keeps_the_reference(make_trainer, trained_lora, tmp_path):
+def test_resuming_keeps_an_adapters_reference(make_trainer, trained_lora, tmp_path):
     options = {"beta": 0.5, "max_steps": 4, "learning_rate": 5e-2}
     saving = options | {"save_strategy": "steps", "save_steps": 2, "output_dir": str(tmp_path)}
 
@@ -147,3 +147,21 @@ def test_resuming_keeps_the_reference(make_trainer, trained_lora, tmp_path):
 
     whole = run(**saving)
     assert run(str(tmp_path / "checkpoint-2"), **saving) == pytest.approx(whole, rel=1e-6)
+
+
+def test_resuming_keeps_a_reference_that_follows(make_trainer, tiny_llama, tmp_path):
+    tiny_llama.save_pretrained(tmp_path / "model")
+    options = {
+        "beta": 0.5, "max_steps": 4, "learning_rate": 5e-2, "sync_ref_model": True,
+        "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5, "save_strategy": "steps",
+        "save_steps": 2,
+    }  # fmt: skip
+
+    def run(resume=None):
+        trainer = make_trainer(model=str(tmp_path / "model"), **options)
+        trainer.train(resume_from_checkpoint=resume)
+        return [e["kl"] for e in trainer.state.log_history if "kl" in e]
+
+    whole = run()
+    resumed = run(str(tmp_path / "out" / "checkpoint-2"))
+    assert min(whole[1:]) > 1e-5 and resumed == pytest.approx(whole, rel=1e-6)

@@ -50,6 +50,11 @@ class RunDirectory:
         """The trained model and its tokenizer."""
         return self.root / "model"
 
+    @property
+    def reference(self) -> Path:
+        """The model that the run began with, where it made it itself and KL needs it."""
+        return self.root / "reference"
+
     def is_run(self) -> bool:
         """Whether a run was started here."""
         return self.config.is_file()

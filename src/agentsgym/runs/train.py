@@ -35,6 +35,7 @@ from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understa
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.recall import new_summary, recalled_summary
 from agentsgym.runs.recording import Recorder
+from agentsgym.runs.reference import name_reference
 from agentsgym.runs.settings import datasets_of, make_env, train_settings
 from agentsgym.runs.trust import resume_command
 from agentsgym.types import SamplingParams
@@ -197,6 +198,8 @@ class TrainingRun:
 
         from agentsgym.training import GRPOEnvTrainer
 
+        if self._settings.beta:
+            name_reference(policy.model, self._config.model, self._directory.reference)
         trainer = GRPOEnvTrainer(
             model=policy.model,
             args=self._settings,

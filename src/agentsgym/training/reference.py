@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from safetensors.torch import load_model, save_model
 
 # The name under which TRL keeps the copy of an adapter that was trained before.
 _COPY = "ref"
+_FILE = "reference.safetensors"
 
 
 @contextmanager
@@ -35,3 +39,14 @@ def check_reference(model: Any, beta: float) -> None:
             "(model.save_pretrained(directory)) and hand over the directory, or train a LoRA "
             "adapter, whose reference is the model without it"
         )
+
+
+def save_reference(model: Any, checkpoint: Path) -> None:
+    """Keep a reference that follows the policy with the policy's checkpoint."""
+    save_model(model, str(checkpoint / _FILE))
+
+
+def load_reference(model: Any, checkpoint: Path) -> None:
+    """Load what `save_reference` kept, where it did."""
+    if (checkpoint / _FILE).is_file():
+        load_model(model, str(checkpoint / _FILE))

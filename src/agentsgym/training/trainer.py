@@ -42,7 +42,12 @@ from agentsgym.training.metrics import mean_of_sums
 from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.reference import check_reference, reference_adapter
+from agentsgym.training.reference import (
+    check_reference,
+    load_reference,
+    reference_adapter,
+    save_reference,
+)
 from agentsgym.training.sampler import TaskSampler
 from agentsgym.training.samples import TrainRollout, TrainRow
 from agentsgym.training.scoring import Scorer
@@ -550,8 +555,18 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         """Save, or where a callback asks for it within a generation, at its end."""
         if self.boundaries.allow(self.state, self.control):
             super()._save_checkpoint(model, trial)
+            if self.args.sync_ref_model and self.args.should_save:
+                folder = Path(self._get_output_dir(trial=trial))
+                reference = self.accelerator.unwrap_model(self.ref_model)
+                save_reference(reference, folder / f"checkpoint-{self.state.global_step}")
         else:
             self.boundaries.ask_for_checkpoint()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.args.sync_ref_model:
+            reference = self.accelerator.unwrap_model(self.ref_model)
+            load_reference(reference, Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:
         super()._load_best_model()
