@@ -32,3 +32,25 @@ def test_public_names_exist():
 
     for name in agentsgym.__all__:
         assert getattr(agentsgym, name) is not None
+
+
+def test_rooms_are_attributes_as_soon_as_they_are_asked_for():
+    code = (
+        "import sys, agentsgym; assert 'numpy' not in sys.modules; "
+        "assert agentsgym.credit.advantages and agentsgym.envs.make; "
+        "assert 'torch' not in sys.modules; from pathlib import Path; "
+        "rooms = {p.parent.name for p in Path(agentsgym.__file__).parent.glob('*/__init__.py')}; "
+        "hidden = rooms - set(dir(agentsgym)); "
+        "assert hidden <= {'cli', 'integrations', 'presets'}, hidden"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_twenty_questions_is_imported_by_its_registered_name():
+    import agentsgym.envs.TwentyQuestions
+    from agentsgym.envs.TwentyQuestions import TwentyQuestionsEnv
+
+    assert TwentyQuestionsEnv is agentsgym.TwentyQuestionsEnv
+    module = "agentsgym.envs.TwentyQuestions"
+    for path in (module, f"{module}.TwentyQuestionsEnv"):
+        assert type(agentsgym.make(path)) is TwentyQuestionsEnv

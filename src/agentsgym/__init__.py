@@ -32,6 +32,23 @@ _HOMES = {
     "task_dataset": "agentsgym.envs",
 }
 
+_ROOMS = frozenset(
+    {
+        "agents",
+        "credit",
+        "envs",
+        "evaluation",
+        "generation",
+        "report",
+        "rollout",
+        "runs",
+        "testing",
+        "tokens",
+        "training",
+        "types",
+    }
+)
+
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
@@ -55,10 +72,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"agentsgym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'agentsgym' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return [*__all__, *sorted(_ROOMS)]

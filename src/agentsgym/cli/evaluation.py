@@ -31,7 +31,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model directory or hub name, a run directory, builtin:NAME, or agent:optimal.",
+            help="A model directory or hub name, a run directory, builtin:NAME, or agent:optimal, "
+            "agent:teacher, agent:random.",
         ),
     ],
     settings: SettingsArgument = None,

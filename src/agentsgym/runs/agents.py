@@ -4,12 +4,12 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.random_agent import RandomAgent
 from agentsgym.types import Agent
 
-KINDS = ("optimal", "teacher", "random")
 _METHODS = {
-    "optimal": "optimal_agent(self)",
-    "teacher": "teacher_agent(self, *, seed=0) or admissible_actions(self, state)",
-    "random": "admissible_actions(self, state)",
+    "optimal": ("optimal_agent(self)",),
+    "teacher": ("teacher_agent(self, *, seed=0)", "admissible_actions(self, state)"),
+    "random": ("admissible_actions(self, state)",),
 }
+"""Kinds of agents, and the methods of which an environment has to define one."""
 
 
 def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
@@ -19,16 +19,22 @@ def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
     One without a teacher that lists its `admissible_actions` is taught by who picks at random.
     Raises ConfigError where it has none, saying which it has.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"no agent is called {kind!r}; known: {', '.join(KINDS)}")
+    if kind not in _METHODS:
+        raise ConfigError(f"no agent is called {kind!r}; known: {', '.join(_METHODS)}")
     agent = _find(env, kind, seed)
     if agent is not None:
         return agent
-    there = [f"agent:{other}" for other in KINDS if _find(env, other, seed) is not None]
+    there = [f"agent:{other}" for other in _METHODS if _brings(env, other)]
     raise ConfigError(
-        f"{env.name} brings no {kind} agent (its class would define {_METHODS[kind]}); "
-        + (f"agentsgym eval {there[0]} --env {env.class_path} works" if there else "nor another")
+        f"{env.name} brings no {kind} agent: its class would define "
+        f"{' or '.join(_METHODS[kind])}; it brings {', '.join(there) or 'no other'}"
+        + (f" (agentsgym eval {there[0]} --env {env.class_path})" if there else "")
     )
+
+
+def _brings(env: MultistepEnv, kind: str) -> bool:
+    names = [method.partition("(")[0] for method in _METHODS[kind]]
+    return any(getattr(type(env), name) is not getattr(MultistepEnv, name) for name in names)
 
 
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:

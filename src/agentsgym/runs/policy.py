@@ -147,7 +147,12 @@ def _warm_start(config: RunConfig, progress: Progress) -> Policy:
     def report(step: int, steps: int, values: Mapping[str, float]) -> None:
         progress.warm_start(step, steps, values)
 
-    teacher = scripted_agent(env, "teacher", seed=seed)
+    try:
+        teacher = scripted_agent(env, "teacher", seed=seed)
+    except ConfigError as error:
+        raise ConfigError(
+            f"model: tiny imitates a teacher first, but {error}; or let 'model' name a model"
+        ) from error
     result = warm_start(env, teacher, settings, seed, progress=report)
     figures = dict(result.figures) | {"settings": config.warm_start}
     return Policy(result.model, result.tokenizer, figures)

@@ -215,3 +215,10 @@ def test_information_reward_pays_bits():
     )
     assert batch["step_rewards"][0] == pytest.approx([0.5 * math.log2(64 / animals), 0.0, 1.0])
     assert TwentyQuestionsEnv(None, {}).config["information_reward"] == 0.0
+
+
+@pytest.mark.parametrize("table", ["default", "quickstart"])
+def test_the_harder_list_goes_without_a_table(table):
+    with pytest.raises(ConfigError, match="has a table of its own, so it goes without 'table'"):
+        TwentyQuestionsEnv(None, {"hardcore": True, "table": table})
+    assert TwentyQuestionsEnv(None, {"hardcore": False, "table": table}).config["table"] == table

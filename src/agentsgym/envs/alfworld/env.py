@@ -289,7 +289,8 @@ def task_type_names(given: Sequence[str | int] | None) -> list[str]:
 
 
 def _bad_task_types(given: Sequence[Any]) -> str | None:
-    unknown = [kind for kind in given if kind not in TASK_TYPES and kind not in TASK_TYPES.values()]
+    known = [*TASK_TYPES, *TASK_TYPES.values()]
+    unknown = [kind for kind in given if kind not in known]
     if unknown or not given:
         allowed = ", ".join(f"{name} ({number})" for name, number in TASK_TYPES.items())
         return f"must list task types out of {allowed}; got {list(given)!r}"

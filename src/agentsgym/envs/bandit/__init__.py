@@ -1,6 +1,6 @@
 """Bandit: a Bernoulli bandit told in words, its tasks, and the players whose worth is known."""
 
-from agentsgym.envs.bandit.agents import BanditOptimalAgent, ThompsonAgent
+from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher, ThompsonAgent
 from agentsgym.envs.bandit.beliefs import Counts, expected_successes, trial_weights, weighted
 from agentsgym.envs.bandit.env import BanditEnv
 from agentsgym.envs.bandit.horizon import FiniteHorizon
@@ -9,6 +9,7 @@ from agentsgym.envs.bandit.thompson import best_arm_odds, thompson_policy
 __all__ = [
     "BanditEnv",
     "BanditOptimalAgent",
+    "BanditTeacher",
     "Counts",
     "FiniteHorizon",
     "ThompsonAgent",

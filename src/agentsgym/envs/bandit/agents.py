@@ -49,6 +49,21 @@ class ThompsonAgent:
         return self._env.arm_names[arm], None
 
 
+class BanditTeacher:
+    """Pulls any arm and writes true notes: a model that learns from it knows how to answer and to
+    remember, and finds out by itself what to pull. Draws come from `seed`."""
+
+    def __init__(self, env: BanditEnv, *, seed: int = 0) -> None:
+        self._env = env
+        self._rng = random.Random(seed)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The name of an arm, or the notes; needs no state."""
+        if messages[-1]["content"].endswith(REFLECT):
+            return write_notes(self._env, read_conversation(self._env, messages)[0]), None
+        return self._rng.choice(self._env.arm_names), None
+
+
 def read_conversation(env: BanditEnv, messages: Sequence[Message]) -> tuple[Counts, int]:
     """(counts of all the pulls that the conversation shows, index of the pull that is due).
 

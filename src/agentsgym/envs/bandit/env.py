@@ -16,7 +16,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.rounds import earlier_state, round_line
 from agentsgym.envs.rows import task_dataset
-from agentsgym.types import Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
@@ -209,6 +209,34 @@ class BanditEnv(MultistepEnv):
             len(self.arm_names), self.weights, self.prior
         )
         return self._best_play
+
+    def admissible_actions(self, state: State) -> list[str]:
+        """The arms' names."""
+        return list(self.arm_names)
+
+    def optimal_agent(self) -> Agent:
+        """Who plays `best_play`. Raises ConfigError where the trial is too large for it."""
+        from agentsgym.envs.bandit.agents import BanditOptimalAgent
+
+        try:
+            _ = self.best_play
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: no player is known to be optimal: {error}") from error
+        return BanditOptimalAgent(self)
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """Who pulls any arm and writes true notes."""
+        from agentsgym.envs.bandit.agents import BanditTeacher
+
+        return BanditTeacher(self, seed=seed)
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task is a `seed` or a list of `probabilities`."""
+        try:
+            read_task(task_data, len(self.arm_names), self.prior)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """What the optimal player earns on this very task, its outcomes included; None where the

@@ -1,6 +1,6 @@
 """Mastermind in words: the environment, its tasks, and the players whose worth is known."""
 
-from agentsgym.envs.mastermind.agents import MastermindAgent
+from agentsgym.envs.mastermind.agents import MastermindAgent, MastermindTeacher
 from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, feedback
 from agentsgym.envs.mastermind.env import MastermindEnv
 from agentsgym.envs.mastermind.players import ExactPlayer, GreedyPlayer, make_player
@@ -13,6 +13,7 @@ __all__ = [
     "GreedyPlayer",
     "MastermindAgent",
     "MastermindEnv",
+    "MastermindTeacher",
     "Player",
     "TrialPlan",
     "Worth",

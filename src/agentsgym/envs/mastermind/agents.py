@@ -5,6 +5,7 @@ They know what the conversation shows: the running episode, the earlier ones of 
 line, as the opening hints are told.
 """
 
+import random
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -36,9 +37,29 @@ class MastermindAgent:
         env = self._env
         told, episode, left = read_conversation(env, messages)
         if messages[-1]["content"].endswith(REFLECT):
-            return "\n".join(_say(env, *pair) for pair in told), None
+            return write_notes(env, told), None
         guess = self._player.choose(env.possible(told), episode, left)
         return say_code(env.space.codes[guess], env.colour_names), None
+
+
+class MastermindTeacher:
+    """Half of the time a code that agrees with what it was told, else any code; true notes. A
+    model that learns from it knows what answers mean, and finds out by itself to make use of it.
+    Draws come from `seed`."""
+
+    def __init__(self, env: MastermindEnv, *, seed: int = 0) -> None:
+        self._env = env
+        self._rng = random.Random(seed)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The next guess, or the notes; needs no state."""
+        env = self._env
+        told, _, _ = read_conversation(env, messages)
+        if messages[-1]["content"].endswith(REFLECT):
+            return write_notes(env, told), None
+        among = env.possible(told) if self._rng.random() < 0.5 else env.space.everything
+        codes = [code for number, code in enumerate(env.space.codes) if among >> number & 1]
+        return say_code(self._rng.choice(codes), env.colour_names), None
 
 
 def read_conversation(env: MastermindEnv, messages: Sequence[Message]) -> tuple[Told, int, int]:
@@ -62,5 +83,8 @@ def read_conversation(env: MastermindEnv, messages: Sequence[Message]) -> tuple[
     return tuple(told.items()), episode, env.config["max_steps_per_episode"] - steps
 
 
-def _say(env: MastermindEnv, code: Code, answer: Feedback) -> str:
-    return f"{say_code(code, env.colour_names)}: {say_feedback(answer)}"
+def write_notes(env: MastermindEnv, told: Told) -> str:
+    """The guesses with their feedback, one a line."""
+    return "\n".join(
+        f"{say_code(code, env.colour_names)}: {say_feedback(answer)}" for code, answer in told
+    )

@@ -13,7 +13,7 @@ from agentsgym.envs.mastermind.trials import Player, TrialPlan
 from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
 from agentsgym.envs.rounds import earlier_state, round_line
 from agentsgym.envs.rows import task_dataset
-from agentsgym.types import Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 MAX_CODES = 1296
 NO_GUESS = "That is no code."
@@ -187,8 +187,21 @@ class MastermindEnv(MultistepEnv):
 
     # -- tasks ----------------------------------------------------------------------------------
 
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task is a `solution` and perhaps a `seed`."""
+        try:
+            self._read_solution(task_data)
+        except ValueError as error:
+            return str(error)
+        return None
+
     def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
         """(solution, hints with their feedback). Raises ValueError saying what is wrong."""
+        code, seed = self._read_solution(task_data)
+        hints = draw_hints(self.space, self.space.index[code], seed, self.config["hints"])
+        return code, tuple((hint, feedback(hint, code)) for hint in hints)
+
+    def _read_solution(self, task_data: Mapping[str, Any]) -> tuple[Code, int]:
         text, seed = task_data.get("solution"), task_data.get("seed", 0)
         length = self.config["length"]
         code = read_code(text, self.colour_names, length) if isinstance(text, str) else None
@@ -197,8 +210,7 @@ class MastermindEnv(MultistepEnv):
                 f"task_data needs a 'solution' of {length} words out of "
                 f"{', '.join(self.colour_names)} and may have a 'seed' (an int), got {task_data!r}"
             )
-        hints = draw_hints(self.space, self.space.index[code], seed, self.config["hints"])
-        return code, tuple((hint, feedback(hint, code)) for hint in hints)
+        return code, seed
 
     def possible(self, told: Told) -> int:
         """The codes that agree with all that was told, as a bit mask."""
@@ -247,6 +259,22 @@ class MastermindEnv(MultistepEnv):
         if kind not in self._players:
             self._players[kind] = make_player(kind, self.space, self.plan)
         return self._players[kind]
+
+    def admissible_actions(self, state: State) -> list[str]:
+        """All codes."""
+        return [say_code(code, self.colour_names) for code in self.space.codes]
+
+    def optimal_agent(self) -> Agent:
+        """The best player: exact up to 64 codes, else greedy by entropy."""
+        from agentsgym.envs.mastermind.agents import MastermindAgent
+
+        return MastermindAgent(self)
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """Who heeds what it was told half of the time."""
+        from agentsgym.envs.mastermind.agents import MastermindTeacher
+
+        return MastermindTeacher(self, seed=seed)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """What the best player earns on this task: the mean over the scored episodes."""

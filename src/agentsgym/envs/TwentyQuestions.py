@@ -1,0 +1,5 @@
+"""Twenty Questions under its registered name."""
+
+from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+
+__all__ = ["TwentyQuestionsEnv"]

@@ -1,0 +1,62 @@
+"""The environment of docs/write-your-own-environment.md, trained and evaluated from the shell."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from testing.snippets import blocks
+
+PAGE = Path(__file__).parents[2] / "docs" / "write-your-own-environment.md"
+SHORT = [
+    "warm_start.steps=2", "warm_start.batch_size=4", "warm_start.tokenizer_games=12",
+    "warm_start.games_per_round=8", "train.max_steps=1", "train.per_device_train_batch_size=8",
+    "train.num_generations=4", "train.use_cpu=true", "eval.episodes=4",
+    "warm_start.model.layers=1", "warm_start.model.hidden_size=32",
+    "warm_start.model.intermediate_size=64",
+]  # fmt: skip
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A directory with the page's files."""
+    text = PAGE.read_text()
+    (tmp_path / "letters.py").write_text(blocks(text, "python")[0])
+    (tmp_path / "letters.yaml").write_text(blocks(text, "yaml")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "letters", raising=False)
+    yield text
+    sys.modules.pop("letters", None)
+
+
+def test_it_is_trained_by_the_commands_of_the_page(page, invoke):
+    train, evaluate, scripted = blocks(page, "bash")[1].splitlines()
+    result = invoke(*train.split()[1:], *SHORT)
+    assert result.exit_code == 0, result.output
+    summary = json.loads(Path("runs/letters/summary.json").read_text())
+    assert (summary["status"], summary["after"]["failures"]) == ("finished", 0)
+    for command in (evaluate, scripted):
+        result = invoke(*command.split()[1:], "--episodes", "4", "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["failures"] == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["random", "teacher"])
+def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind, workers):
+    result = invoke(
+        "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"workers={workers}",
+        "--episodes", "32", "--json",
+    )  # fmt: skip
+    found = json.loads(result.stdout)
+    # Among 16 words, four guesses hit with 1 - (15/16)^4 = 0.23.
+    assert found["failures"] == 0 and 0.0 < found["win_rate"] < 0.6
+
+
+def test_a_player_that_it_does_not_have_is_refused_in_a_line(page, invoke):
+    result = invoke("eval", "agent:optimal", "--env", "letters.LettersEnv")
+    assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
+    assert "LettersEnv brings no optimal agent" in result.stderr
+    assert "agentsgym eval agent:teacher --env letters.LettersEnv" in result.stderr

@@ -1,0 +1,89 @@
+"""agent:optimal, agent:teacher and agent:random, on the environments that bring them."""
+
+import json
+
+import pytest
+
+import agentsgym
+from agentsgym.envs import ConfigError
+from agentsgym.envs.extras import MissingExtra
+from agentsgym.envs.shipped import SHIPPED
+from agentsgym.runs.agents import scripted_agent
+from helpers import CountdownEnv
+
+BROUGHT = {
+    "TwentyQuestions": {"optimal", "teacher"},
+    "Bandit": {"optimal", "teacher", "random"},
+    "Mastermind": {"optimal", "teacher", "random"},
+    "ClassicalReasoning": set(),
+    "ALFWorld": {"optimal", "teacher", "random"},
+    "TextWorld": {"optimal", "teacher", "random"},
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_environments_bring_the_agents_that_they_say(name):
+    try:
+        env = agentsgym.make(name)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    brought = BROUGHT.get(name, {"teacher", "random"})
+    for kind in ("optimal", "teacher", "random"):
+        if kind in brought:
+            assert callable(scripted_agent(env, kind).get_action)
+            continue
+        with pytest.raises(ConfigError, match=f"{name} brings no {kind} agent") as error:
+            scripted_agent(env, kind)
+        assert all(f"agent:{other}" in str(error.value) for other in brought)
+
+
+@pytest.mark.parametrize("env", ["Bandit", "Mastermind"])
+@pytest.mark.parametrize("kind", ["optimal", "teacher", "random"])
+def test_they_are_evaluated_here_and_in_worker_processes(invoke, env, kind):
+    found = [
+        json.loads(
+            invoke(
+                "eval", f"agent:{kind}", "--env", env, f"workers={workers}", "--episodes", "12",
+                "--json",
+            ).stdout
+        )
+        for workers in (0, 1)
+    ]  # fmt: skip
+    assert found[0] == found[1] and found[0]["failures"] == 0
+    if kind == "optimal":
+        assert found[0]["regret"] == pytest.approx(0.0, abs=1e-9)
+    else:
+        assert found[0]["regret"] > 0.05
+
+
+@pytest.mark.parametrize("carry", ["none", "full", "summary"])
+@pytest.mark.parametrize("name", ["Bandit", "Mastermind"])
+def test_teachers_play_trials_with_any_carry(name, carry):
+    config = {"episodes_per_trial": 2, "carry": carry, "max_steps_per_episode": 3}
+    env = agentsgym.make(name, None, config)
+    tasks = env.get_train_dataset()["task_data"][:8]
+    for kind in ("teacher", "random"):
+        rollouts = env.run_trial(tasks, scripted_agent(env, kind, seed=1)).rollouts
+        again = env.run_trial(tasks, scripted_agent(env, kind, seed=1)).rollouts
+        assert not any(r.failed for r in rollouts), rollouts[0].error
+        assert [r.episodes for r in rollouts] == [r.episodes for r in again]
+        assert not any(s.malformed for r in rollouts for e in r.episodes for s in e.steps)
+
+
+def test_a_bandit_too_large_for_exact_play_says_so():
+    env = agentsgym.make("Bandit", None, {"arms": 8, "max_steps_per_episode": 60})
+    with pytest.raises(ConfigError, match="no player is known to be optimal: 8 arms"):
+        scripted_agent(env, "optimal")
+
+
+def test_an_environment_without_agents_says_what_to_define():
+    with pytest.raises(ConfigError) as error:
+        scripted_agent(CountdownEnv(), "teacher")
+    for part in ("teacher_agent(self, *, seed=0)", "admissible_actions(self, state)", "no other"):
+        assert part in str(error.value)
+
+
+def test_a_tiny_model_needs_a_teacher(invoke, workplace):
+    result = invoke("train", "toy.yaml", "model=tiny")
+    assert result.exit_code == 2
+    assert "model: tiny imitates a teacher first, but DigitEnv brings no teacher" in result.stderr
