@@ -10,6 +10,13 @@ from agentsgym import MultistepEnv
 from agentsgym.envs import Key
 
 
+class Unreadable:
+    """Can be sent, and raises where it is received."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
 class MoodyEnv(MultistepEnv):
     """Counts actions up to `length`; some actions end or block the process that it runs in."""
 
@@ -33,6 +40,15 @@ class MoodyEnv(MultistepEnv):
             time.sleep(60)
         if action == "exit":
             sys.exit("the environment wants to leave")
+        if action == "interrupt":
+            raise KeyboardInterrupt("from the environment")
+        if action == "garbage":  # what is in the way of the answer
+            os.write(int(sys.argv[1]), b"\xff" * 100)
+        if action == "part":
+            os.write(int(sys.argv[1]), b"abc")
+            time.sleep(60)
+        if action == "unreadable":
+            return state, 0.0, False, {"odd": Unreadable()}
         if action == "unsendable":
             return state, 0.0, False, {"lock": threading.Lock()}
         count = state["count"] + 1

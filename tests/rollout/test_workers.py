@@ -1,6 +1,8 @@
 """Environments in worker processes: the same rollouts, and faults that stay where they are."""
 
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -8,11 +10,12 @@ import textwrap
 import threading
 
 import pytest
-from moody import MoodyEnv
+from moody import MoodyEnv, Unreadable
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.rollout import worker_main
 from agentsgym.rollout.remote import RemoteState
 from agentsgym.rollout.workers import stop_workers, workers
 from helpers import CountdownEnv, DigitEnv
@@ -158,7 +161,12 @@ def test_a_hung_worker_is_replaced():
 
 @pytest.mark.parametrize(
     ("action", "message"),
-    [("exit", "the environment wants to leave"), ("unsendable", "cannot pickle")],
+    [
+        ("exit", "the environment wants to leave"),
+        ("interrupt", "KeyboardInterrupt: from the environment"),
+        ("unsendable", "cannot pickle"),
+        ("unreadable", "the worker's answer cannot be read"),
+    ],
 )
 def test_what_the_environment_raises_fails_its_session_only(action, message):
     env = MoodyEnv(None, {"workers": 1})
@@ -167,6 +175,56 @@ def test_what_the_environment_raises_fails_its_session_only(action, message):
     batch = env.run_trial([{"length": 2}], ScriptedAgent(["fine", action]))
     assert message in batch.rollouts[0].error
     assert workers(1)[0].pid == before
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [("garbage", "no proper answer|what it was not asked"), ("part", "no answer within 1 seconds")],
+)
+def test_a_worker_that_talks_nonsense_fails_its_session_only(action, message):
+    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 1.0})
+    batch = env.run_trial([{"length": 1}] * 2, ScriptedAgent(by_turns("fine", action)))
+    assert not batch.rollouts[0].failed
+    assert re.search(message, batch.rollouts[1].error)
+    assert not env.run_trial([{"length": 1}], ScriptedAgent(["fine"])).rollouts[0].failed
+
+
+def by_turns(*actions):
+    """What to say in the first, the second … call."""
+    waiting = iter(actions)
+    return lambda messages: next(waiting)
+
+
+def test_an_answer_that_is_too_long_is_not_sent(monkeypatch):
+    monkeypatch.setattr(worker_main, "MOST_BYTES", 1000)
+    kind, value = pickle.loads(worker_main._packed(("ok", "x" * 2000)))
+    assert kind == "error" and "is too long, 1000 are allowed" in value
+    assert pickle.loads(worker_main._packed(("ok", "x" * 500))) == ("ok", "x" * 500)
+
+
+def test_starting_does_not_count_against_the_timeout():
+    stop_workers()
+    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 0.3})  # to start takes longer
+    batch = env.run_trial([{"length": 2}], ScriptedAgent(["fine"]))
+    assert batch.rollouts[0].error is None
+
+
+def test_a_start_that_takes_too_long_is_named(monkeypatch):
+    stop_workers()
+    monkeypatch.setattr("agentsgym.rollout.workers.START_SECONDS", 0.05)
+    batch = MoodyEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
+    assert (
+        "could not be started: the worker process gave no answer within 0.05"
+        in batch.rollouts[0].error
+    )
+    assert workers(1)[0].pid is None
+
+
+def test_a_task_that_is_no_plain_data_is_not_sent():
+    env = MoodyEnv(None, {"workers": 1})
+    batch = env.run_trial([{"length": 1, "odd": Unreadable()}, {}], ScriptedAgent(["fine"]))
+    assert "task_data must be plain data" in batch.rollouts[0].error
+    assert not batch.rollouts[1].failed
 
 
 def test_what_cannot_be_sent_is_said():

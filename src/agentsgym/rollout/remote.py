@@ -8,6 +8,7 @@ standard error.
 """
 
 import itertools
+import json
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +47,19 @@ class Lease:
         self.number = next(_NUMBERS)
         self.worker = worker
         self.session_id = session_id
-        self.task_data = dict(task_data)
+        self.task_data = _plain(task_data)
         weakref.finalize(self, worker.end_session, self.number).atexit = False
+
+
+def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
+    """The task as it may be sent: no object of it is made anew in a worker."""
+    try:
+        json.dumps(task_data := dict(task_data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WorkerError(
+            f"for a worker, task_data must be plain data (text, numbers, lists, dicts): {error}"
+        ) from None
+    return task_data
 
 
 @dataclass(frozen=True, slots=True)

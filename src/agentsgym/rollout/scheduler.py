@@ -6,13 +6,15 @@ straight back to the engine, so no session waits for another. A trial of a block
 advances in a thread.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from agentsgym.envs.trial import Trial
 from agentsgym.rollout.drive import GenerationError, to_action, to_generation
+from agentsgym.rollout.threads import Threads
 from agentsgym.types import Action, ActionRequest, EngineAgent, GenerationResult, Rollout
 
 BLOCKING_THREADS = 32
@@ -47,7 +49,7 @@ class Scheduler:
         self._rollouts: dict[str, Rollout] = {}
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
 
     def play(self, jobs: Sequence[Job]) -> list[Rollout]:
         """Play all jobs and return their rollouts in the order of the jobs."""
@@ -77,7 +79,7 @@ class Scheduler:
     def _advance(self, sid: str, result: GenerationResult | None) -> ActionRequest | None:
         """Hand a result to its session; returns the session's next request if it has one now."""
         if self._open[sid].job.blocking:
-            self._threads = self._threads or ThreadPoolExecutor(BLOCKING_THREADS)
+            self._threads = self._threads or Threads(BLOCKING_THREADS)
             future = self._threads.submit(_step, self._open[sid].generator, result)
             self._stepping[future] = sid
             return None
@@ -109,13 +111,16 @@ class Scheduler:
             self._engine.submit(generation)
 
     def _close(self) -> None:
-        """Leave nothing behind, also when an exception or Ctrl-C ends the run."""
+        """Leave nothing behind, also when an exception or Ctrl-C ends the run.
+
+        A thread in which an environment hangs is left to itself: it ends with the program.
+        """
         self._engine.release(list(self._open))
-        for session in self._open.values():
-            if not session.job.blocking:
-                session.generator.close()
         if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads.close(abandon=bool(self._open))
+        for session in self._open.values():
+            with contextlib.suppress(ValueError):  # it runs in a thread that hangs
+                session.generator.close()
 
 
 def _step(

@@ -1,29 +1,26 @@
 """A worker process: it holds environments and the states of their sessions, and answers calls.
 
 Started as `python -m agentsgym.rollout.worker_main FD`, where FD is its end of a socket pair; it
-never imports the main script of the process that started it. Every request is a tuple whose first
-item names it, every reply is (kind, value) with a kind of "ok", "error" (the traceback) or "lost"
-(the worker does not have the session at that point of its game).
+never imports the main script of the process that started it, and ends with that process. Every
+request is a tuple whose first item names it, every reply is (kind, value) with a kind of "ok",
+"error" (the traceback) or "lost" (the worker does not have the session at that point of its game).
 """
 
-import os
 import pickle
 import signal
+import socket
 import sys
-import threading
-import time
 import traceback
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from types import MappingProxyType
 from typing import Any
 
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.channel import MOST_BYTES, Channel
 
 Reply = tuple[str, Any]
-ORPHAN_CHECK_SECONDS = 5.0
 
 
 Played = tuple[tuple[str, ...], ...]
@@ -68,11 +65,11 @@ class Server:
         self._held: dict[int, Held] = {}
 
     def answer(self, request: tuple[Any, ...]) -> Reply:
-        """The reply to a request; an exception of the environment becomes an "error"."""
+        """The reply to a request; whatever the environment raises becomes an "error"."""
         name, *arguments = request
         try:
             reply: Reply = getattr(self, f"on_{name}")(*arguments)
-        except (Exception, SystemExit):
+        except BaseException:
             return "error", traceback.format_exc()
         return reply
 
@@ -141,35 +138,32 @@ def unpack(payload: bytes) -> MultistepEnv:
     return env
 
 
-def serve(connection: Connection) -> None:
+def serve(channel: Channel) -> None:
     """Answer requests until the other end closes."""
     server = Server()
     while True:
         try:
-            request = connection.recv()
+            number, request = channel.receive()
         except (EOFError, OSError):
             return
-        reply = server.answer(request)
-        try:
-            message = pickle.dumps(reply)
-        except Exception:
-            message = pickle.dumps(("error", traceback.format_exc()))
-        connection.send_bytes(message)
+        channel.send(number, _packed(server.answer(pickle.loads(request))))
 
 
-def _leave_with(parent: int) -> None:
-    """End this process when its parent is gone, whatever the environment is busy with."""
-    while os.getppid() == parent:
-        time.sleep(ORPHAN_CHECK_SECONDS)
-    os._exit(1)
+def _packed(reply: Reply) -> bytes:
+    try:
+        packed = pickle.dumps(reply)
+    except Exception:
+        return pickle.dumps(("error", traceback.format_exc()))
+    if len(packed) > MOST_BYTES:
+        said = f"an answer of {len(packed)} bytes is too long, {MOST_BYTES} are allowed"
+        return pickle.dumps(("error", said))
+    return packed
 
 
 def main() -> None:
     """Serve the socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    with Connection(int(sys.argv[1])) as connection:
-        serve(connection)
+    serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

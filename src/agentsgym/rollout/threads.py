@@ -1,0 +1,85 @@
+"""Threads for the sessions of blocking environments. None of them keeps the program from ending.
+
+An executor of the standard library is joined when the interpreter ends, however long its threads
+block. These are not: `close` waits for them for a moment only, and a thread that waits for a worker
+finds out (`check_wanted`) that nobody waits for it any more.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+JOIN_SECONDS = 1.0
+"""How long those who close a pool wait for its threads."""
+
+_HERE = threading.local()
+
+
+class Abandoned(RuntimeError):
+    """Who asked this thread to play does not wait for it any more."""
+
+
+def check_wanted() -> None:
+    """Raise Abandoned in a thread whose pool was abandoned."""
+    given_up: threading.Event | None = getattr(_HERE, "given_up", None)
+    if given_up is not None and given_up.is_set():
+        raise Abandoned("the run that this session belongs to has ended")
+
+
+class Threads:
+    """At most `most` threads that carry out calls; started as they are needed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None] = (
+            queue.SimpleQueue()
+        )
+        self._idle = threading.Semaphore(0)
+        self._given_up = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Carry out a call; its future tells what came of it."""
+        future: Future[Any] = Future()
+        self._calls.put((future, call, arguments))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            thread = threading.Thread(target=self._serve, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+    def close(self, *, abandon: bool) -> None:
+        """End the threads that are idle; with `abandon` also those that wait for a worker."""
+        if abandon:
+            self._given_up.set()
+        for _ in self._threads:
+            self._calls.put(None)
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        _HERE.given_up = self._given_up
+        while (item := self._next()) is not None:
+            if not self._given_up.is_set():
+                _carry_out(*item)
+            del item  # an idle thread must not keep a session alive
+
+    def _next(self) -> tuple["Future[Any]", Callable[..., Any], Any] | None:
+        try:
+            return self._calls.get_nowait()
+        except queue.Empty:
+            self._idle.release()
+            return self._calls.get()
+
+
+def _carry_out(future: "Future[Any]", call: Callable[..., Any], arguments: Any) -> None:
+    try:
+        result = call(*arguments)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
