@@ -9,6 +9,7 @@ from agentsgym import RolloutBatch
 from agentsgym.credit import (
     ESTIMATORS,
     advantages,
+    check_estimator,
     concatenate,
     step_advantages,
     table_of,
@@ -331,3 +332,18 @@ def test_scaling_steps_per_environment():
     assert scaled.reward.tolist()[:3] == pytest.approx([0, 1 / root, 3 / root])
     assert scaled.final_reward.tolist()[:2] == pytest.approx([1 / root, 3 / root])
     assert scaled.reward.tolist()[4:] == [0.1, 0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "words"),
+    [
+        ("step_return", {"gamma": math.nan}, "'gamma' of 'step_return' must be finite, got nan"),
+        ("step_return", {"gamma": "0.9"}, "'gamma' of 'step_return' must be a number, got '0.9'"),
+        ("step_return", {"gamma": True}, "must be a number"),
+        ("trial", {"trial_gamma": 1.5}, r"'trial_gamma' of 'trial' must be in \[0, 1\], got 1.5"),
+        ("gigpo", {"step_weight": math.inf}, "'step_weight' of 'gigpo' must be finite"),
+    ],
+)
+def test_options_take_no_other_numbers(estimator, options, words):
+    with pytest.raises(ValueError, match=words):
+        check_estimator(estimator, options)

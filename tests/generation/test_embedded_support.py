@@ -49,7 +49,7 @@ _TINY = {
 )
 def test_refused(tokenizer: Any, config: Any, words: str) -> None:
     model = transformers.AutoModelForCausalLM.from_config(config)
-    with pytest.raises(UnsupportedModelError, match=words):
+    with pytest.raises(UnsupportedModelError, match=f"{words}.*; vLLM may run it: .*engine_urls"):
         EmbeddedEngine(model, tokenizer)
 
 
@@ -62,7 +62,9 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
         return usual(states, position_ids - position_ids.min())
 
     rotary.forward = shifted
-    with pytest.raises(UnsupportedModelError, match="other logits with slot attention"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"other logits with slot attention.*engine_urls"
+    ):
         EmbeddedEngine(model, tokenizer)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from agentsgym.credit.episodic import grpo, rloo
 from agentsgym.credit.gigpo import gigpo
+from agentsgym.credit.options import check_numbers
 from agentsgym.credit.step_return import step_return
 from agentsgym.credit.table import Floats, StepTable, table_of
 from agentsgym.credit.trial import trial
@@ -87,7 +88,8 @@ def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
 def check_estimator(
     name: str, options: Mapping[str, Any], allow_imports: AllowImports = False
 ) -> None:
-    """Raise ValueError for an unknown estimator or an option that it does not take."""
+    """Raise ValueError for an unknown estimator, an option that it does not take, or a value that
+    it does not take."""
     allowed: tuple[str, ...] = ()
     if name != "reward":
         parameters = inspect.signature(find_estimator(name, allow_imports)).parameters
@@ -98,6 +100,8 @@ def check_estimator(
             f"estimator {name!r} takes no option {unknown[0]!r}; "
             f"it takes {', '.join(allowed) or 'none'}"
         )
+    if name != "reward":
+        check_numbers(name, find_estimator(name, allow_imports), options)
 
 
 def spread(rollouts: Sequence[Rollout], per_step: Floats) -> list[Floats]:

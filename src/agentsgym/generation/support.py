@@ -5,7 +5,13 @@ from typing import Any
 
 
 class UnsupportedModelError(ValueError):
-    """The model needs something that the embedded engine does not do."""
+    """The model needs something that the embedded engine does not do; the message says which
+    engines may do it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}; vLLM may run it: set engine_urls or use_vllm (docs/engines.md)"
+        )
 
 
 def check_supported(model: Any) -> None:

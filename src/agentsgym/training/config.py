@@ -10,7 +10,7 @@ from agentsgym.credit import check_estimator
 from agentsgym.training import given
 from agentsgym.training.best import choose_metric, choose_mode
 from agentsgym.training.trl_settings import refuse_settings
-from agentsgym.training.values import check_fields, check_options
+from agentsgym.training.values import check_fields
 from agentsgym.training.weights import NORMALISERS
 
 SCOPES = ("token", "step", "rollout")
@@ -187,7 +187,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self.allow_imports = given.imports(self.allow_imports)
         self.allow_paths = given.paths("allow_paths", self.allow_paths)
         self.advantage_options = given.mapping("advantage_options", self.advantage_options)
-        check_options("advantage_options", self.advantage_options)
         if isinstance(getattr(self, "scale_rewards", None), bool):  # as TRL takes it
             self._set(scale_rewards="group" if self.scale_rewards else "none")
 
@@ -236,6 +235,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._check_one_of("train_on", ("rollout", "steps"))
         self._check_one_of("ratio_scope", SCOPES)
         self._check_one_of("sampler_correction", ("truncate", "none"))
+        self._check_one_of("scale_rewards", ("group", "batch", "none"))
         self._check_one_of("scale_step_rewards", ("none", "batch"))
         if self.steps_per_generation % self.gradient_accumulation_steps:
             raise ValueError(

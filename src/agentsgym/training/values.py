@@ -4,7 +4,6 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -101,13 +100,6 @@ def check_value(name: str, value: Any, hint: Any, default: Any = None) -> None:
     elif not _fits(value, kinds) or not _in_range(name, value):
         hint_on_text = "; YAML reads 1e-5 as text, 1.0e-5 as a number" if _number(value) else ""
         raise ValueError(f"{name} must be {_allowed(name, hint)}, got {value!r}{hint_on_text}")
-
-
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an option that is a number but not a finite one."""
-    for key, value in options.items():
-        if isinstance(value, Real) and not math.isfinite(value):
-            raise ValueError(f"{name}[{key!r}] must be a finite number, got {value!r}")
 
 
 @cache
