@@ -26,10 +26,26 @@ def replacing(path: Path) -> Iterator[Path]:
         if part.is_dir():
             remove(path)  # a directory cannot be exchanged in one step
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
+        _name(error, path)
         with suppress(OSError):
             remove(part)
         raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Within, an error of the disk is told with the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        _name(error, path)
+        raise
+
+
+def _name(error: BaseException, path: Path) -> None:
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = str(path)
 
 
 def write_text(path: Path, text: str) -> None:

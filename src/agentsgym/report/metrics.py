@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.report.encoding import plain
-from agentsgym.report.files import write_text
+from agentsgym.report.files import naming, write_text
 
 
 class MetricsFile:
@@ -20,7 +20,7 @@ class MetricsFile:
         """Write one line: `step`, `phase`, and the values; what is not finite becomes null."""
         line = {"step": step, "phase": phase, **plain(values)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab+") as file:
+        with naming(self._path), self._path.open("ab+") as file:
             file.write(_separator(file) + json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def drop_after(self, step: int) -> None:

@@ -29,7 +29,6 @@ from agentsgym.report.files import replacing, write_text
 from agentsgym.report.summary import Status
 from agentsgym.runs.checkpoints import is_last, last_whole, restore
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.failures import one_sentence
 from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
 from agentsgym.runs.progress import Progress, Silent
@@ -39,6 +38,7 @@ from agentsgym.runs.reference import name_reference
 from agentsgym.runs.settings import datasets_of, make_env, train_settings
 from agentsgym.runs.trust import resume_command
 from agentsgym.types import SamplingParams
+from agentsgym.types.failures import one_sentence
 from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:

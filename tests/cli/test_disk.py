@@ -1,0 +1,127 @@
+"""Runs on a disk that takes no more, and runs that somebody else writes."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentsgym.report import RunDirectory, read_metrics, read_summary
+from agentsgym.runs import load_config, load_run, train_run
+from agentsgym.runs.lock import RunLock
+
+RUN = Path("runs/toy")
+
+
+def train_with_limit(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`agentsgym train` in a process that can write no file beyond `size` bytes."""
+    return subprocess.run(
+        [sys.executable, "-m", "agentsgym", "train", *arguments],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def one_sentence(result) -> str:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in result.stderr and len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def half_done(workplace):
+    """A run of four steps that is to go on to six."""
+    summary = train_run(load_config("toy.yaml", {"train.save_steps": 2}))
+    summary.status, summary.after = "running", None
+    summary.write(RUN / "summary.json")
+    return RUN
+
+
+@pytest.mark.parametrize("size", [300, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
+    """300 bytes hold the lock and no configuration; with none, Python has no temporary files."""
+    before = contents(half_done)
+    arguments = ["--resume", str(half_done), "train.max_steps=6", "--allow-imports", "digit"]
+    result = train_with_limit(size, *arguments)
+    assert result.returncode == 1, result.stderr
+    expected = "temporary directory" if size == 0 else "config.yaml cannot be written: the file"
+    assert expected in one_sentence(result)
+    assert contents(half_done) == before
+    again = train_run(load_run(half_done, {"train.max_steps": 6}), resume=True)
+    assert (again.status, again.steps) == ("finished", 6)
+
+
+def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, workplace):
+    RUN.mkdir(parents=True)
+    (RUN / "config.yaml").write_text(Path("toy.yaml").read_text())
+    lock = RunLock.acquire(RUN)
+    for arguments in (["toy.yaml"], ["--resume", str(RUN), "--allow-imports", "digit"]):
+        result = invoke("train", *arguments)
+        assert result.exit_code == 2 and f"by process {os.getpid()} on" in one_sentence(result)
+    assert os.listdir("runs") == ["toy"] and sorted(os.listdir(RUN)) == [".lock", "config.yaml"]
+    lock.release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3_000, 60_000])
+def test_a_disk_that_fills_up_in_training_leaves_a_run_that_goes_on(workplace, size):
+    """3 kB take no shard of rollouts, 60 kB no checkpoint."""
+    result = train_with_limit(size, "toy.yaml", "train.save_steps=2", "train.max_steps=6")
+    assert result.returncode == 1, result.stderr
+    sentence = one_sentence(result)
+    assert "cannot be written" in sentence and "train --resume runs/toy" in sentence
+    assert read_summary(RUN / "summary.json").status == "failed"
+    again = train_run(load_run(RUN), resume=True)
+    assert (again.status, again.steps) == ("finished", 6)
+    assert [line["step"] for line in read_metrics(RUN / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert not list(RunDirectory(RUN).root.rglob("*.part"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["full", "read-only"])
+def test_a_disk_that_takes_nothing_is_named(workplace, tmp_path, how):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        if how == "full":
+            (disk / "filler").write_bytes(bytes(64 * 1024))
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        result = train_with_limit(resource.RLIM_INFINITY, "toy.yaml", "--output", str(disk / "run"))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert result.returncode == 1, result.stderr
+    expected = {"full": "the disk is full", "read-only": "the file system is read-only"}
+    assert expected[how] in one_sentence(result)
+
+
+@pytest.mark.slow
+def test_of_two_trainings_at_once_one_is_carried_out(workplace):
+    command = [sys.executable, "-m", "agentsgym", "train", "toy.yaml"]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    ends = [process.communicate(timeout=200) for process in both]
+    codes = sorted(process.returncode for process in both)
+    assert codes in ([0, 2], [0, 0]), ends
+    # Whoever came late was refused, or found a finished run and set it aside.
+    for name in os.listdir("runs"):
+        steps = [line["step"] for line in read_metrics(Path("runs") / name / "metrics.jsonl")]
+        assert steps == [1, 2, 3, 4]
+    assert len(os.listdir("runs")) == 1 + codes.count(0) - 1
