@@ -41,7 +41,7 @@ def assistant(text):
 def control_counts(codec, tokenizer, ids):
     """How often each control token occurs that a harmless conversation has."""
     harmless = codec.open([user("a"), assistant("b"), user("c")]).token_ids
-    known = codec._control.ids & set(harmless)
+    known = codec.control.ids & set(harmless)
     return Counter(i for i in ids if i in known)
 
 

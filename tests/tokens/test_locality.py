@@ -86,8 +86,8 @@ def test_a_delta_costs_the_same_at_any_turn():
     tokenizer = build_tokenizer(CHATML)
     codec = TemplateCodec(tokenizer)
     rendered = []
-    render = codec._template.render
-    codec._template.render = lambda messages: rendered.append(len(messages)) or render(messages)
+    render = codec.template.render
+    codec.template.render = lambda messages: rendered.append(len(messages)) or render(messages)
     messages = [{"role": "user", "content": "Begin."}]
     text = codec.open(messages).text
     for turn in range(30):
@@ -138,6 +138,6 @@ def test_a_turn_seen_before_is_not_rendered_again():
         messages.append({"role": "assistant", "content": "yes"})
         messages.append({"role": "user", "content": "more"})
         text = codec.bridge(text, messages, (9,)).text
-    codec._template = codec._control._tokenizer = None  # neither rendered nor encoded
+    codec.template = codec.control._tokenizer = None  # neither rendered nor encoded
     messages[0] = {"role": "user", "content": "Another game."}
     assert codec.bridge(text, messages, (9,)).delta

@@ -43,6 +43,7 @@ WRITTEN = {
     "max_resample_rounds": (["4"], 4),
     "max_action_tokens": (["5"], 5),
     "max_rollout_tokens": (["50"], 50),
+    "chat_template": (["training"], "training"),
     "stop_strings": (["\n", "."], ["\n", "."]),
     "max_tokens_per_forward": (["100"], 100),
     "loss_norm_tokens": (["10"], 10),

@@ -11,7 +11,7 @@ from agentsgym.envs.episode_record import check_record, foreign_episode, with_fi
 from agentsgym.envs.faults import describe
 from agentsgym.envs.placement import place
 from agentsgym.envs.session import FAULTS, Session, SessionError
-from agentsgym.tokens import DraftRow, Transcript
+from agentsgym.tokens import DraftRow, Transcript, tell_rewritten
 from agentsgym.types import Action, ActionRequest, Episode, Rollout, Row, Step, StepSpan
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class Trial:
         """The rollout; the environment forgets the session."""
         spec, env = self._spec, self._env
         env.active_states.pop(spec.session_id, None)
+        if any(row.begins == "template" for row in self.session.transcript.rows):
+            tell_rewritten(env.codec)
         return Rollout(
             session_id=spec.session_id,
             group=spec.group,

@@ -17,7 +17,15 @@ import numpy as np
 from agentsgym.types import Episode, Rollout, Step
 
 PER_STEP = ("truncated", "malformed")
-_PER_ROLLOUT = ("reward", "win_rate", "steps", "agent_tokens", "tokens")
+_PER_ROLLOUT = (
+    "reward",
+    "win_rate",
+    "steps",
+    "agent_tokens",
+    "tokens",
+    "rows_per_rollout",
+    "template_breaks",
+)
 _TAKEN = frozenset({*PER_STEP, *_PER_ROLLOUT, "reward_std", "failed", "exploration_gain"})
 
 Sums = dict[str, tuple[float, float]]
@@ -30,7 +38,8 @@ class RolloutRecord:
 
     `env` is its class path, `steps` its number of actions, `said` that of actions and reflections.
     `win` is the share of scored episodes that were won (None: none of them says), `sums` adds up
-    the environment's own metrics over the actions.
+    the environment's own metrics over the actions. `template_breaks` counts the rows that began
+    because the chat template rewrote history.
     """
 
     env: str
@@ -47,6 +56,8 @@ class RolloutRecord:
     episode_rewards: tuple[float, ...]
     episode_wins: tuple[bool | None, ...] = ()
     sums: Mapping[str, float] = field(default_factory=dict)
+    rows: int = 0
+    template_breaks: int = 0
 
 
 def scored(rollout: Rollout) -> list[Episode]:
@@ -75,6 +86,8 @@ def record(rollout: Rollout) -> RolloutRecord:
         episode_rewards=tuple(episode.reward for episode in rollout.episodes),
         episode_wins=tuple(episode.win for episode in rollout.episodes),
         sums=_own_metrics(actions),
+        rows=len(rollout.rows),
+        template_breaks=sum(row.begins == "template" for row in rollout.rows),
     )
 
 
@@ -107,7 +120,8 @@ def summarise(
 ) -> dict[str, float]:
     """Figures of rollouts.
 
-    `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout;
+    `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout, and where
+    tokens were recorded `rows_per_rollout` and `template_breaks`;
     `truncated` and `malformed` and the environments' own metrics per step; `stop/<reason>` as
     shares of episodes; `failed` as share of rollouts; and for trials of several episodes
     `episode_<k>/reward`, `episode_<k>/win_rate` and `exploration_gain` (last minus first). With
@@ -185,6 +199,9 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
         **({"win_rate": wins} if wins else {}),
         **_by_episode(live),
     }
+    if any(one.rows for one in live):
+        per_rollout["rows_per_rollout"] = [one.rows for one in live]
+        per_rollout["template_breaks"] = [one.template_breaks for one in live]
     sums = {name: (float(sum(values)), len(values)) for name, values in per_rollout.items()}
     return sums | _step_sums(live)
 

@@ -1,6 +1,7 @@
 """Exact token records: chat-template deltas and the transcript."""
 
-from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for
+from agentsgym.tokens.check import TokenCheck, inspect_tokenizer
+from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for, tell_rewritten
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.transcript import DraftRow, Transcript
 
@@ -10,6 +11,9 @@ __all__ = [
     "DraftRow",
     "PlainCodec",
     "TemplateCodec",
+    "TokenCheck",
     "Transcript",
     "codec_for",
+    "inspect_tokenizer",
+    "tell_rewritten",
 ]

@@ -9,12 +9,13 @@ A template that renders each message by itself is asked about the newest message
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from agentsgym.tokens.control import ControlTokens, written_around
 from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.tokens.memo import Memo
-from agentsgym.tokens.template import PROBE, ChatTemplate, template_text
+from agentsgym.tokens.template import PROBE, ChatTemplate, tell_defaults, template_text
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class PlainCodec:
     """Texts encoded separately and joined, for tokenizers without a chat template."""
 
     def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
-        self._control = ControlTokens(tokenizer)
+        self.control = ControlTokens(tokenizer)
         self._meant = special_tokens_meant
 
     def open(self, messages: Sequence[Message]) -> Opening:
@@ -67,10 +68,10 @@ class PlainCodec:
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them are ordinary text."""
-        return self._control.encode(self._control.mark(text, own=True))
+        return self.control.encode(self.control.mark(text, own=True))
 
     def _encode(self, message: Message) -> tuple[int, ...]:
-        return self._control.encode(_marked(message, self._control, self._meant)["content"])
+        return self.control.encode(_marked(message, self.control, self._meant)["content"])
 
 
 class TemplateCodec:
@@ -87,12 +88,13 @@ class TemplateCodec:
         *,
         special_tokens_meant: bool = False,
     ) -> None:
-        self._template = ChatTemplate(tokenizer, template_options)
-        written = written_around(self._template.render, PROBE)
-        self._control = ControlTokens(tokenizer, self._template.text, written)
+        self.template = ChatTemplate(tokenizer, template_options)
+        self.written = written_around(self.template.render, PROBE)
+        self.control = ControlTokens(tokenizer, self.template.text, self.written)
+        tell_defaults(self.template)
         self._meant = special_tokens_meant
-        self._local = is_local(self._template.text)
-        self._first_matters = not self._local or reads_first_message(self._template.text)
+        self._local = is_local(self.template.text)
+        self._first_matters = not self._local or reads_first_message(self.template.text)
         self._around: dict[str, tuple[str, str] | None] = {}
         self._encoded: Memo[str, tuple[int, ...]] = Memo()
         self._opened: Memo[tuple[tuple[str, str], ...], str] = Memo()
@@ -141,7 +143,7 @@ class TemplateCodec:
         """What follows the action `messages[-2]` (None: history was rewritten), and the whole
         conversation as it is rendered now."""
         messages = self._marked(messages)
-        now = self._template.render(messages)
+        now = self.template.render(messages)
         said = messages[-2]["content"]
         around = self._around_message(messages[-1]["role"])
         if around is not None:
@@ -152,7 +154,7 @@ class TemplateCodec:
 
     def _probed_tail(self, text: str, now: str, messages: Sequence[Message]) -> str | None:
         """The tail by rendering again with a probe in the action's place."""
-        probed = self._template.render(
+        probed = self.template.render(
             [*messages[:-2], {"role": "assistant", "content": PROBE}, messages[-1]]
         )
         head, found, tail = probed.rpartition(PROBE)
@@ -166,7 +168,7 @@ class TemplateCodec:
         if role not in self._around:
             said: Message = {"role": "assistant", "content": PROBE}
             try:
-                rendered = self._template.render(
+                rendered = self.template.render(
                     [{"role": "user", "content": "."}, said, {"role": role, "content": PROBE}]
                 )
             except Exception:  # a template may refuse any conversation with any exception
@@ -181,28 +183,43 @@ class TemplateCodec:
         known = self._opened.get(key)
         if known is not None:
             return known
-        text = self._template.render(self._marked(messages))
+        text = self.template.render(self._marked(messages))
         self._opened.put(key, text, 2 * len(text))
         return text
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them are ordinary text."""
-        return self._encode(self._control.mark(text, own=True))
+        return self._encode(self.control.mark(text, own=True))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a rendered text, what is marked in it as ordinary text."""
         ids = self._encoded.get(text)
         if ids is None:
-            ids = self._control.encode(text)
+            ids = self.control.encode(text)
             self._encoded.put(text, ids, len(text))
         return ids
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
         """Drop from `tail` the end-of-turn tokens up to the one that the agent sampled itself."""
-        return self._control.without_leading(tail, action_ids[-1]) if action_ids else tail
+        return self.control.without_leading(tail, action_ids[-1]) if action_ids else tail
 
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
-        return [_marked(message, self._control, self._meant) for message in messages]
+        return [_marked(message, self.control, self._meant) for message in messages]
+
+
+def tell_rewritten(codec: Codec | None) -> None:
+    """Warn, once for each template, that a rollout has rows which its template began."""
+    _tell_rewritten(codec.template.text if isinstance(codec, TemplateCodec) else None)
+
+
+@lru_cache(maxsize=64)
+def _tell_rewritten(template: str | None) -> None:
+    logger.warning(
+        "The chat template rewrites what it wrote of earlier turns, so a new row begins where it "
+        "does. That is exact, but reads the whole context again each time; `template_breaks` and "
+        "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
+        "takes TRL's training template, which only appends, where TRL brings one."
+    )
 
 
 def _marked(message: Message, control: ControlTokens, meant: bool) -> Message:

@@ -7,11 +7,11 @@ template may still look for it; `encode` then encodes what is marked as ordinary
 without any is encoded in one piece, as ever.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from jinja2 import nodes
@@ -81,7 +81,7 @@ class ControlTokens:
             return self._ids_of(text)
         pieces = self._marked.split(text)
         return tuple(
-            chain(
+            itertools.chain(
                 self._ids_of(pieces[0]),
                 *(
                     self._literal(piece) if number % 2 else self._inside(piece)
@@ -101,6 +101,11 @@ class ControlTokens:
     def leading_ids(self, text: str) -> list[int]:
         """The ids of the control tokens that `text` begins with."""
         return [number for number, _ in self._leading(text)]
+
+    def leading_tokens(self, text: str) -> list[str]:
+        """The control tokens that `text` begins with."""
+        ends = [0, *(end for _, end in self._leading(text))]
+        return [text[start:end] for start, end in itertools.pairwise(ends)]
 
     def _leading(self, text: str) -> Iterator[tuple[int, int]]:
         """The same, each with the place where its token ends in `text`."""
@@ -165,7 +170,7 @@ def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[st
     tree = parse_template(template) if template else None
     if tree is None:
         return set()
-    literals = chain(
+    literals = itertools.chain(
         (node.data for node in tree.find_all(nodes.TemplateData)),
         (str(node.value) for node in tree.find_all(nodes.Const)),
     )

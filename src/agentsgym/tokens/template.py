@@ -5,12 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.tokens.syntax import names_read
+from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
 
 # Stands for a message's text. Plain letters, so that no template trims or escapes it.
 PROBE = "agentsgymprobe"
+
+# What a template may write: this much, its own length for each message, and contents this often.
+_FREE = 1_000_000
+_GROWTH = 20
 
 # Arguments of `apply_chat_template` itself that a codec must set, or that make no text.
 _OURS = frozenset(
@@ -44,8 +49,8 @@ class ChatTemplate:
 
     A template that wants a content as a list of parts (`[{"type": "text", "text": …}]`) gets it so.
 
-    Raises ValueError for an option that is not the caller's to set, and for a template that shows
-    no message's text.
+    Raises ValueError for an option that is not the caller's to set, for a template that shows no
+    message's text, and (`TemplateRefused`) for one that costs too much.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
@@ -56,6 +61,9 @@ class ChatTemplate:
             raise ValueError(f"template option {refused[0]!r} can't be set: rendering needs it")
         self.text = template_text(tokenizer, self._options)
         self._warn_unread()
+        if self.text is not None:
+            variables = {**getattr(tokenizer, "special_tokens_map", {}), **self._options}
+            check_cost(self.text, variables)
         self._as_parts = False
         self._as_parts = self._wants_parts()
 
@@ -65,7 +73,35 @@ class ChatTemplate:
         rendered: Any = self._tokenizer.apply_chat_template(
             conversation, tokenize=False, add_generation_prompt=True, **self._options
         )
-        return str(rendered)
+        text = str(rendered)
+        given = sum(len(message["content"]) for message in messages)
+        most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * given
+        if len(text) > most:
+            raise ValueError(
+                f"the chat template wrote {len(text)} characters for {len(messages)} messages "
+                f"with {given}"
+            )
+        return text
+
+    @property
+    def dated(self) -> bool:
+        """Whether it reads today's date."""
+        return bool(self.text) and "strftime_now" in names_read(str(self.text))
+
+    def default_system_prompt(self) -> str:
+        """What it writes where a system message's text would stand when there is none; "" for
+        nothing, or where it refuses such conversations."""
+        user: Message = {"role": "user", "content": PROBE}
+        given: Message = {"role": "system", "content": PROBE}
+        try:
+            alone, both = self.render([user]), self.render([given, user])
+        except Exception:  # a template may refuse any conversation with any exception
+            return ""
+        before, between, *_ = [*both.split(PROBE), ""]
+        head = alone.partition(PROBE)[0]
+        if not (before and head.startswith(before) and head.endswith(between)):
+            return ""
+        return head[len(before) : len(head) - len(between)]
 
     def _wants_parts(self) -> bool:
         """Whether a content is lost as a string and shown as a list of parts."""
@@ -95,6 +131,21 @@ class ChatTemplate:
                 "The chat template never reads %s of its options; this changes nothing.",
                 ", ".join(map(repr, unread)),
             )
+
+
+def tell_defaults(template: ChatTemplate) -> None:
+    """Log what a template puts into prompts by itself, once for each."""
+    if template.text is None or template.text in _TOLD:
+        return
+    _TOLD.add(template.text)
+    prompt = template.default_system_prompt()
+    if prompt:
+        logger.info("Without a system prompt, the chat template writes its own: %r", prompt)
+    if template.dated:
+        logger.info("The chat template writes today's date into prompts.")
+
+
+_TOLD: set[str] = set()
 
 
 def _in_parts(message: Message) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from trl import GRPOConfig
 from agentsgym.credit import check_estimator
 from agentsgym.training import given
 from agentsgym.training.best import choose_metric, choose_mode
+from agentsgym.training.chat_templates import CHOICES
 from agentsgym.training.trl_settings import refuse_settings
 from agentsgym.training.values import check_fields
 from agentsgym.training.weights import NORMALISERS
@@ -94,6 +95,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     )
     stop_strings: list[str] = field(
         default_factory=list, metadata={"help": "Texts that end an action."}
+    )
+    chat_template: str = field(
+        default="own",
+        metadata={
+            "help": "'own': the tokenizer's chat template; 'training': the one that TRL brings "
+            "for it, which only appends where the own one rewrites earlier turns."
+        },
     )
     max_tokens_per_forward: int = field(
         default=16384,
@@ -233,6 +241,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._check_one_of("loss_type", tuple(NORMALISERS))
         self._check_one_of("zero_signal_groups", ("keep", "drop", "resample"))
         self._check_one_of("train_on", ("rollout", "steps"))
+        self._check_one_of("chat_template", CHOICES)
         self._check_one_of("ratio_scope", SCOPES)
         self._check_one_of("sampler_correction", ("truncate", "none"))
         self._check_one_of("scale_rewards", ("group", "batch", "none"))

@@ -1,0 +1,42 @@
+"""TRL's training chat templates in place of those that rewrite history."""
+
+from collections.abc import Mapping
+from typing import Any
+
+CHOICES = ("own", "training")
+
+
+def template_options(
+    tokenizer: Any, choice: str, given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The arguments of every rendering: those `given`, and for "training" the template that TRL
+    brings for this tokenizer's own.
+
+    Raises ValueError where TRL brings none.
+    """
+    options = dict(given or {})
+    if choice == "training":
+        text = training_template(tokenizer)
+        if text is not None:
+            options["chat_template"] = text
+    return options
+
+
+def training_template(tokenizer: Any) -> str | None:
+    """TRL's training template for the tokenizer's own one, which renders the same conversation
+    but only appends; None where the own one is such already.
+
+    Raises ValueError where TRL knows no training template for it.
+    """
+    from trl.chat_template_utils import get_training_chat_template
+
+    if not tokenizer.chat_template:
+        raise ValueError("chat_template='training': this tokenizer has no chat template")
+    try:
+        text: str | None = get_training_chat_template(tokenizer)
+    except ValueError as error:
+        raise ValueError(
+            "chat_template='training': TRL brings no training template for this tokenizer's; "
+            "leave it 'own', or give a template's text in chat_template_kwargs"
+        ) from error
+    return text

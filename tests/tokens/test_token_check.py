@@ -1,0 +1,84 @@
+"""What is told about a tokenizer before and while a model is trained with it."""
+
+import logging
+
+import pytest
+from chat_tokenizers import template, tokenizer_for
+
+from agentsgym import ScriptedAgent
+from agentsgym.tokens import TokenCheck, codec_for, inspect_tokenizer
+from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
+
+DATED = "{{ strftime_now('%d %b %Y') }}" + CHATML
+
+
+def test_a_plain_template_only_appends(chat_tokenizer):
+    check = inspect_tokenizer(chat_tokenizer)
+    assert check == TokenCheck(True, after_answer=("<|im_end|>",)) and check.remarks == ()
+
+
+def test_without_a_template_texts_are_joined(plain_tokenizer):
+    assert inspect_tokenizer(plain_tokenizer) == TokenCheck(False)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "thoughts"),
+    [("qwen3", True, False), ("qwen3_training", False, True), ("gptoss", False, False)],
+)
+def test_whether_a_template_only_appends(name, plain, thoughts):
+    check = inspect_tokenizer(tokenizer_for(template(name)))
+    assert (check.append_only, check.thoughts_append_only) == (plain, thoughts)
+    assert any("anew" in remark for remark in check.remarks) == (not (plain and thoughts))
+
+
+def test_a_template_that_refuses_several_turns_is_told():
+    text = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
+    check = inspect_tokenizer(tokenizer_for(text + CHATML))
+    assert check.append_only is None and "refuses" in check.remarks[0]
+
+
+def test_end_of_turn_tokens_are_those_that_close_an_answer():
+    check = inspect_tokenizer(tokenizer_for(template("cohere2")))
+    assert check.after_answer[:2] == ("<|END_RESPONSE|>", "<|END_OF_TURN_TOKEN|>")
+
+
+def test_default_system_prompts_are_found():
+    check = inspect_tokenizer(tokenizer_for(template("qwen2_5")))
+    assert check.default_system_prompt.startswith("You are Qwen")
+    assert "system prompt" in check.remarks[0]
+    assert inspect_tokenizer(tokenizer_for(template("qwen3"))).default_system_prompt == ""
+
+
+def test_control_tokens_that_have_no_other_spelling_are_told():
+    tokenizer = tokenizer_for(CHATML + "{# #}")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["|"]})
+    check = inspect_tokenizer(tokenizer)
+    assert "|" in check.forgeable and "forge" in check.remarks[0]
+    assert codec_for(tokenizer).open([{"role": "user", "content": "a|b"}]).token_ids
+
+
+def test_what_a_template_puts_into_prompts_is_logged_once(caplog):
+    tokenizer = build_tokenizer(DATED)
+    with caplog.at_level(logging.INFO, "agentsgym"):
+        for _ in range(3):
+            codec_for(tokenizer)
+        codec_for(tokenizer_for(template("qwen2_5") + "{# once #}"))
+    assert caplog.text.count("today's date") == 1
+    assert caplog.text.count("You are Qwen") == 1
+
+
+def test_a_template_that_rewrites_history_is_told_once_and_counted(caplog):
+    from agentsgym.evaluation.metrics import record, summarise
+
+    tokenizer = build_tokenizer(DROPS_THOUGHT + "{# told #}")
+    env = CountdownEnv(tokenizer)
+    agent = ScriptedAgent(["<think>a</think>No.", "<think>b</think>Yes.", "c"])
+    batch = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}] * 2, agent)
+    assert caplog.text.count("rewrites what it wrote of earlier turns") == 1
+    figures = summarise([record(rollout) for rollout in batch.rollouts])
+    assert (figures["rows_per_rollout"], figures["template_breaks"]) == (3.0, 2.0)
+
+
+def test_a_template_that_only_appends_is_not_complained_about(chat_tokenizer, caplog):
+    CountdownEnv(chat_tokenizer).run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"]))
+    assert "rewrites" not in caplog.text
