@@ -86,10 +86,22 @@ def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
 def _metrics(metrics: Any) -> dict[str, float]:
     if not isinstance(metrics, Mapping):
         raise SessionError(f"info['metrics'] must map names to numbers, got {short_repr(metrics)}")
-    return {
-        clean_text(str(name)): number(value, f"info['metrics'][{short_repr(name)}]")
-        for name, value in metrics.items()
-    }
+    return {clean_text(str(name)): _metric(name, value) for name, value in metrics.items()}
+
+
+def _metric(name: Any, value: Any) -> float:
+    """The value, or NaN where it is not finite or too large to be summed; no mean counts it."""
+    try:
+        result = float(value)
+    except OverflowError:
+        return math.nan
+    except (TypeError, ValueError):
+        result = None
+    if result is None or isinstance(value, str | bytes):
+        raise SessionError(
+            f"info['metrics'][{short_repr(name)}] must be a number, got {short_repr(value)}"
+        )
+    return result if abs(result) <= LARGEST_REWARD else math.nan
 
 
 def _token_rewards(rewards: Any) -> tuple[float, ...]:

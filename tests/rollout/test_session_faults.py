@@ -1,0 +1,385 @@
+"""Whatever an environment or agent does in one session ends that session alone, and is recorded."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
+from agentsgym.evaluation import evaluate
+from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.report.rollouts import RolloutWriter, read_rollouts
+from agentsgym.rollout import run
+from helpers import CHATML, CountdownEnv, build_tokenizer
+
+PLAIN = build_tokenizer(None)
+CHAT = build_tokenizer(CHATML)
+
+
+class Mute(RuntimeError):
+    """An exception that cannot be shown."""
+
+    def __str__(self):
+        raise ValueError("no")
+
+    __repr__ = __str__
+
+
+class Odd:
+    """An object that answers no question."""
+
+    def __repr__(self):
+        raise SystemError("no")
+
+    __bool__ = __float__ = __len__ = __iter__ = __repr__
+
+
+def cyclic():
+    value = {"a": 1}
+    value["self"] = value
+    return value
+
+
+def raising(error):
+    def fault(state):
+        raise error
+
+    return fault
+
+
+def answering(reward=0.0, done=False, info=None):
+    return lambda state: (state, reward, done, {} if info is None else info)
+
+
+def recursive(state):
+    return recursive(state)
+
+
+FATAL = {
+    "exit": raising(SystemExit(3)),
+    "closes the generator": raising(GeneratorExit()),
+    "stop iteration": raising(StopIteration(1)),
+    "memory": raising(MemoryError()),
+    "cannot be shown": raising(Mute()),
+    "a long message": raising(ValueError("x" * 10**7)),
+    "half a pair in the message": raising(ValueError("\ud800")),
+    "endless recursion": recursive,
+    "no tuple": lambda state: None,
+    "three values": lambda state: (state, 0.0, False),
+    "four letters": lambda state: "abcd",
+    "no info": answering(info=3),
+    "info is a list": answering(info=[("win", True)]),
+    "reward is nan": answering(math.nan),
+    "reward is huge": answering(1e308),
+    "reward is a huge integer": answering(10**400),
+    "reward is text": answering("1.0"),
+    "reward is nothing": answering(None),
+    "reward is odd": answering(Odd()),
+    "done is odd": answering(done=Odd()),
+    "metrics is text": answering(info={"metrics": "regret"}),
+    "metrics is a list": answering(info={"metrics": [1.0]}),
+    "a metric is text": answering(info={"metrics": {"regret": "much"}}),
+    "a metric is a list": answering(info={"metrics": {"regret": [1.0]}}),
+    "win is odd": answering(info={"win": Odd()}),
+    "anchor is a list": answering(info={"anchor": [1]}),
+    "stop reason is a dict": answering(done=True, info={"stop_reason": {}}),
+    "token rewards are nan": answering(info={"token_rewards": [math.nan]}),
+    "token rewards are a number": answering(info={"token_rewards": 1.0}),
+}
+HARMLESS = {
+    "a metric is nan": answering(info={"metrics": {"regret": math.nan}}),
+    "a metric is huge": answering(info={"metrics": {"regret": 1e308}}),
+    "a metric is a huge integer": answering(info={"metrics": {"regret": 10**400}}),
+    "info is cyclic": answering(info=cyclic()),
+    "info holds an object": answering(info={"what": Odd(), "n": 10**9999, 3: {4}}),
+    "info holds half a pair": answering(info={"\udc00": ["\ud800"], "anchor": "\ud800"}),
+    "stop reason is half a pair": answering(done=True, info={"stop_reason": "\ud800"}),
+}
+FAULTS = FATAL | HARMLESS
+
+
+class FaultyEnv(CountdownEnv):
+    """Does in its second step what the task says."""
+
+    def _step_episode(self, session_id, state, action):
+        if len(state["played"]) == 1 and state["fault"]:
+            return FAULTS[state["fault"]](state | {"fault": None})
+        return super()._step_episode(session_id, state, action)
+
+    def _initialize_episode(self, session_id, task_data):
+        return super()._initialize_episode(session_id, task_data) | {
+            "fault": task_data.get("fault")
+        }
+
+
+class BlockingFaultyEnv(FaultyEnv):
+    blocking = True
+
+
+@pytest.fixture(autouse=True)
+def names():
+    register("Faulty", FaultyEnv)
+    register("BlockingFaulty", BlockingFaultyEnv)
+
+
+def rows(names, name="Faulty", config=None):
+    return [
+        {
+            "env_class_path": name,
+            "env_config": config or {},
+            "task_data": {"rewards": [0.0, 1.0], "fault": fault},
+        }
+        for fault in names
+    ]
+
+
+def assert_recorded(rollouts, folder: Path):
+    """Rollouts can be written and read, counted, and given credit."""
+    RolloutWriter(folder)(rollouts, {"phase": "train", "step": 0})
+    back = list(read_rollouts(folder))
+    assert [(r.session_id, r.failed) for r in back] == [(r.session_id, r.failed) for r in rollouts]
+    figures = summarise([record(rollout) for rollout in rollouts])
+    assert math.isfinite(figures.get("regret", 0.0))
+    assert math.isfinite(figures["reward"]) and math.isfinite(figures["reward_std"])
+
+
+def test_every_fault_ends_its_own_session(tmp_path):
+    names = [*FAULTS, None]
+    played = evaluate(rows(names), ScriptedAgent(["a"]), episodes=len(names), envs=EnvPool(PLAIN))
+    failed = [name for name, r in zip(names, played.rollouts, strict=True) if r.failed]
+    assert failed == list(FATAL)
+    assert played.evaluation.failures == len(FATAL)
+    for rollout in played.rollouts:
+        assert len(rollout.error or "") < 30_000
+        assert not rollout.failed or rollout.session_id in rollout.error
+        (rollout.error or "").encode()
+    assert_recorded(played.rollouts, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Faulty", "BlockingFaulty"])
+def test_faults_under_an_engine_end_their_own_session(name, tiny_llama, chat_tokenizer, tmp_path):
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8)
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=1))
+    names = [None, "exit", "closes the generator", "stop iteration", "three values", "exit", None]
+    batch = run(rows(names, name), agent)
+    assert [rollout.failed for rollout in batch.rollouts] == [False, *[True] * 5, False]
+    assert batch["final_rewards"][0] == batch["final_rewards"][-1] == 1.0
+    assert_recorded(batch.rollouts, tmp_path)
+    assert engine.poll() == [] and not engine._slots.sessions
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), GeneratorExit(), StopIteration("x"), Mute()])
+def test_an_agent_that_raises_ends_its_session(error):
+    class Raising:
+        def get_action(self, messages, agent_state):
+            if (agent_state or 0) == 1:
+                raise error
+            return "a", 1
+
+    env = FaultyEnv(PLAIN, {"episodes_per_trial": 2})
+    batch = env.run_trial([{"rewards": [0.0, 1.0]}], Raising(), return_all_steps=True)
+    assert batch.rollouts[0].failed and type(error).__name__ in batch.rollouts[0].error
+    assert [len(batch[key][0]) for key in ("ids", "mask", "messages", "rewards")] == [1] * 4
+
+
+def test_keyboard_interrupt_ends_the_run_and_leaves_no_state():
+    class Interrupted(FaultyEnv):
+        def _step_episode(self, session_id, state, action):
+            raise KeyboardInterrupt
+
+    env = Interrupted(PLAIN)
+    with pytest.raises(KeyboardInterrupt):
+        env.run_trial([{"rewards": [0.0]}], ScriptedAgent(["a"]))
+    assert env.active_states == {} and env._open_sessions == {}
+
+
+def test_tasks_nested_too_deep_fail_alone(tmp_path):
+    deep = []
+    for _ in range(20_000):
+        deep = [deep]
+    tasks = [{"deep": deep}, {"rewards": [1.0]}]
+    batch = FaultyEnv(PLAIN).run_trial(tasks, ScriptedAgent(["a"]))
+    assert [rollout.failed for rollout in batch.rollouts] == [True, False]
+    assert "RecursionError" in batch.rollouts[0].error
+    assert len(batch.rollouts[0].error) < 30_000
+    assert_recorded(batch.rollouts, tmp_path)
+
+
+def test_a_huge_task_is_named_in_short():
+    task = {"text": "x" * 10**6, "fault": "three values", "rewards": [0.0, 0.0]}
+    (rollout,) = FaultyEnv(None).run_trial([task], ScriptedAgent(["a"])).rollouts
+    assert rollout.failed and len(rollout.error) < 5_000
+    assert "(next_state, reward, done, info)" in rollout.error
+
+
+@pytest.mark.parametrize("tokenizer", [PLAIN, CHAT, None])
+@pytest.mark.parametrize("carry", ["full", "summary"])
+def test_half_a_surrogate_pair_is_replaced_wherever_text_enters(tokenizer, carry, tmp_path):
+    half = "\ud800!"
+
+    class Half(CountdownEnv):
+        def _format_prompt(self, state, step):
+            return half
+
+        def _format_result(self, state, reward):
+            return half
+
+    config = {"episodes_per_trial": 2, "carry": carry, "system_prompt": half}
+    env = Half(tokenizer, config)
+    batch = env.run_trial([{"note": half}], ScriptedAgent([half]), return_all_steps=True)
+    (rollout,) = batch.rollouts
+    assert not rollout.failed, rollout.error
+    texts = [m["content"] for e in rollout.episodes for m in e.messages]
+    texts += [t for e in rollout.episodes for s in e.steps for t in (s.observation, s.action)]
+    assert any("\ufffd!" in text for text in texts)
+    for text in texts:
+        text.encode()
+    assert_recorded(batch.rollouts, tmp_path)
+
+
+def test_an_engines_text_is_cleaned_and_its_ids_are_law(tiny_llama, chat_tokenizer, monkeypatch):
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=2)
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=2))
+    clean = CountdownEnv(chat_tokenizer).run_trial([{"rewards": [1.0]}], agent)
+    real = engine.poll
+
+    def poll():
+        from dataclasses import replace
+
+        return [replace(result, text=result.text + "\ud800") for result in real()]
+
+    monkeypatch.setattr(engine, "poll", poll)
+    batch = CountdownEnv(chat_tokenizer).run_trial([{"rewards": [1.0]}], agent)
+    assert batch["full_token_ids"] == clean["full_token_ids"]
+    assert batch.rollouts[0].episodes[0].steps[0].action.endswith("\ufffd")
+
+
+def test_what_a_session_changes_in_its_task_no_other_sees():
+    class Greedy(CountdownEnv):
+        def _initialize_episode(self, session_id, task_data):
+            task_data["words"][0].append("more")
+            return {"rewards": [float(len(task_data["words"][0]))], "played": []}
+
+    task = {"words": [["a"]]}
+    env = Greedy(None, {"episodes_per_trial": 2})
+    batch = env.run_trial([task], ScriptedAgent(["a"]), num_rollouts=3)
+    assert [e.reward for r in batch.rollouts for e in r.episodes] == [2.0] * 6
+    assert task == {"words": [["a"]]}
+
+
+def test_an_agent_that_edits_messages_edits_no_record():
+    class Editor:
+        def get_action(self, messages, agent_state):
+            for message in messages:
+                message["content"] = "edited"
+            messages.clear()
+            return "a", None
+
+    batch = CountdownEnv(PLAIN).run_trial([{"rewards": [0.0, 1.0]}], Editor())
+    contents = [m["content"] for m in batch["final_completion_messages"][0]]
+    assert contents == ["Is it an animal?", "a", "The number is 1", "a"]
+
+
+PLACES = ["init", "prompt", "step", "reward", "result", "reflection", "memory", "agent"]
+
+
+class BreakingEnv(CountdownEnv):
+    """Raises in the given hook, in the given one of its calls."""
+
+    place, call = "", 0
+
+    def _count(self, place):
+        if place == type(self).place:
+            type(self).call -= 1
+            if type(self).call < 0:
+                raise RuntimeError(f"broke in {place}")
+
+    def _initialize_episode(self, session_id, task_data):
+        self._count("init")
+        return super()._initialize_episode(session_id, task_data)
+
+    def _format_prompt(self, state, step):
+        self._count("prompt")
+        return super()._format_prompt(state, step)
+
+    def _step_episode(self, session_id, state, action):
+        self._count("step")
+        return super()._step_episode(session_id, state, action)
+
+    def _calculate_reward(self, state, actions, final_action, step_rewards):
+        self._count("reward")
+        return sum(step_rewards) + 1
+
+    def _format_result(self, state, reward):
+        self._count("result")
+        return "over"
+
+    def _format_reflection(self, state, reward):
+        self._count("reflection")
+        return "reflect"
+
+    def _format_memory(self, reflection):
+        self._count("memory")
+        return reflection
+
+    def get_action(self, messages, agent_state):
+        self._count("agent")
+        return "a", None
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    place=st.sampled_from(PLACES),
+    call=st.integers(0, 8),
+    carry=st.sampled_from(["none", "full", "summary"]),
+    final=st.sampled_from(["last_step", "repeat", "spread"]),
+    tokenizer=st.sampled_from([PLAIN, CHAT, None]),
+    budget=st.sampled_from([None, 20, 45, 90]),
+)
+def test_all_keys_agree_whatever_failed_and_when(place, call, carry, final, tokenizer, budget):
+    BreakingEnv.place, BreakingEnv.call = place, call
+    register("Breaking", BreakingEnv)
+    config = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry, "final_reward": final}
+    task = {"env_class_path": "Breaking", "env_config": config, "task_data": {"rewards": [0.5, 1]}}
+    agent = BreakingEnv(None)
+    pool = EnvPool(tokenizer)
+    batch = run([task] * 2, agent, 2, envs=pool, all_steps=True, max_rollout_tokens=budget)
+    values = dict(batch)
+    assert {len(value) for value in values.values()} == {4}
+    for p, rollout in enumerate(batch.rollouts):
+        answered = sum(len(episode.steps) for episode in rollout.episodes)
+        nested = ("ids", "messages", "mask", "rewards")
+        assert [len(values[key][p]) for key in nested] == [answered] * 4
+        tokens = ("full_token_ids", "full_attention_mask", "agent_token_mask", "per_token_rewards")
+        assert len({len(values[key][p]) for key in tokens}) == 1
+        assert len({len(values[f"padded_{key}"][p]) for key in tokens}) == 1
+        trl = ("completion_ids", "action_mask", "logprobs")
+        assert len({len(values[key][p]) for key in trl}) == 1
+        assert len(values["prompt_ids"][p] + values["completion_ids"][p]) == len(
+            values["full_token_ids"][p]
+        )
+        for k, conversation in enumerate(values["messages"][p]):
+            steps = [step for episode in rollout.episodes for step in episode.steps]
+            assert conversation[-1] == {"role": "assistant", "content": steps[k].action}
+        if rollout.failed:
+            assert not any(values["agent_token_mask"][p]) and math.isnan(values["final_rewards"][p])
+        for row in rollout.rows:
+            for span in row.spans:
+                assert rollout.episodes[span.episode].steps[span.step]
+    for estimator in ("grpo", "trial", "reward"):
+        rows_advantages = credit.advantages(batch, estimator)
+        assert [len(a) for a in rows_advantages] == [len(row.token_ids) for row in batch.rows]
+
+
+def test_cut_off_actions_of_a_rollout_that_failed_can_be_left_out():
+    """What `train_truncated_actions=False` asks about each action, failed rollouts included."""
+    from agentsgym.training.assigner import _untruncated
+
+    tasks = [{"rewards": [0.0, 1.0], "fault": "three values"}]
+    (rollout,) = FaultyEnv(PLAIN).run_trial(tasks, ScriptedAgent(["a"])).rollouts
+    assert [len(_untruncated(row, rollout)) for row in rollout.rows] == [
+        len(row.token_ids) for row in rollout.rows
+    ]
