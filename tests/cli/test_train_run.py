@@ -277,3 +277,28 @@ def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path
     kept = weights(tiny_llama.config._name_or_path)
     assert all(torch.equal(kept[name], value) for name, value in began.items())
     assert [path.name for path in tmp_path.iterdir()] == ["reference"]
+
+
+def test_a_run_whose_rollouts_all_fail_says_why(config, monkeypatch):
+    from agentsgym.rollout import EveryRolloutFailed
+
+    started = []
+
+    def initialise(self, session_id, task_data):
+        started.append(session_id)
+        if len(started) > 32 + 2 * 16:
+            raise ConnectionError("the answerer is down")
+        return {"seed": 0}
+
+    import digit
+
+    monkeypatch.setattr(digit.DigitEnv, "_initialize_episode", initialise)
+    with pytest.raises(EveryRolloutFailed, match="after step 2"):
+        train_run(config(**{"train.save_steps": 1}))
+    directory = RunDirectory(config().directory)
+    summary = read_summary(directory.summary)
+    assert summary.status == "failed" and directory.last_checkpoint()[0] == 2
+    assert "all 16 rollouts" in summary.error
+    assert summary.error.endswith("the first one: ConnectionError: the answerer is down")
+    failed = [line.rollout.failed for line in read_lines(directory.root, "train")]
+    assert failed == [False] * 32 + [True] * 16

@@ -115,9 +115,11 @@ def test_an_evaluation_in_which_everything_failed_does_not_end_training(
         eval_strategy="steps",
         eval_steps=1,
         max_steps=2,
+        metric_for_best_model="win_rate",
     )
     with caplog.at_level(logging.WARNING, logger="agentsgym"):
         trainer.train()
+    assert trainer.state.best_metric == float("-inf")
     assert [e["eval_failed"] for e in trainer.state.log_history if "eval_failed" in e] == [1.0, 1.0]
     assert "this task cannot be set up" in caplog.text
 

@@ -11,11 +11,12 @@ _MOST = 20
 
 class EveryRolloutFailed(RuntimeError):
     """Not one rollout of a batch came to its end. `traceback` is that of the first, with which the
-    message ends."""
+    message ends; `sentence` says it on one line."""
 
     def __init__(self, what: str, traceback: str) -> None:
         super().__init__(f"{what}; the first one:\n{traceback}")
         self.traceback = traceback
+        self.sentence = f"{what}; the first one: {last_line(traceback)}"
 
 
 class FailureLog:

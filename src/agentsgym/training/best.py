@@ -1,5 +1,6 @@
 """Which model is the best: the metric of the evaluations that decides."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,15 @@ def check_metric(args: Any, eval_dataset: Any) -> None:
             f"metric_for_best_model={metric!r} must say which evaluation set decides: there are "
             f"{', '.join(map(repr, eval_dataset))}, so for instance '{first}_reward'"
         )
+
+
+def with_metric(args: Any, metrics: dict[str, float], prefix: str) -> dict[str, float]:
+    """`metrics`, with the deciding one as NaN where no rollout came to its end, so that nobody
+    knows it: the best model then stays the best."""
+    name = f"eval_{(args.metric_for_best_model or '').removeprefix('eval_')}"
+    if metrics.get(f"{prefix}_failed") != 1.0 or not name.startswith(f"{prefix}_"):
+        return metrics
+    return {name: math.nan} | metrics
 
 
 def _adapts(args: Any) -> bool:

@@ -27,7 +27,7 @@ from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.rollout import EveryRolloutFailed, Place
 from agentsgym.rollout.failures import FailureLog, samples
 from agentsgym.training.assigner import Assignment
-from agentsgym.training.best import check_metric
+from agentsgym.training.best import check_metric, with_metric
 from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.completions import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
@@ -458,6 +458,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         self._tell_failures(rollouts, "eval")
         values = self._figures(rollouts)
         metrics = {f"{prefix}_{key}": value for key, value in values.items()}
+        metrics = with_metric(self.args, metrics, prefix)
         metrics[f"{prefix}_runtime"] = time.perf_counter() - started
         self._report(rollouts, "eval", None, name)
         self.log(dict(metrics))

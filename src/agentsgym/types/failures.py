@@ -4,6 +4,8 @@ import errno
 import re
 from collections.abc import Iterator
 
+from agentsgym.rollout import EveryRolloutFailed
+
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -19,6 +21,8 @@ _TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc|Parent dir
 
 def one_sentence(error: BaseException) -> str:
     """What went wrong, on one line; a fault of the disk is named as such."""
+    if isinstance(error, EveryRolloutFailed):
+        return error.sentence
     text = " ".join(str(error).split())
     return disk_problem(error) or (
         f"{type(error).__name__}: {text}" if text else type(error).__name__
