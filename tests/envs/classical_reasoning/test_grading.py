@@ -6,7 +6,7 @@ import pytest
 
 from agentsgym.envs.classical_reasoning.answer import final_answer
 from agentsgym.envs.classical_reasoning.grader import ProcessGrader
-from agentsgym.envs.classical_reasoning.grading import choice, is_right, kind_of, number
+from agentsgym.envs.classical_reasoning.grading import choice, is_right, kind_of, number, same_value
 from agentsgym.envs.classical_reasoning.judge import Judge
 from agentsgym.envs.classical_reasoning.questions import Question
 
@@ -91,6 +91,87 @@ def test_right_and_wrong(kind, right, given, expected):
     assert is_right(kind, right, given, 1e-4) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("½", 0.5),
+        ("-½", -0.5),
+        ("2½", 2.5),
+        ("2 1/2", 2.5),
+        ("¾ cup", 0.75),
+        ("4²", 16.0),
+        ("10⁻³", 0.001),
+        ("5 m²", 5.0),
+        ("–5", -5.0),
+        ("—5", -5.0),
+        ("5!", 120.0),
+        ("It is 5!", 5.0),
+        ("√9", 3.0),
+        ("2√9", 6.0),
+        ("sqrt(9)", 3.0),
+        ("\\sqrt{9}", 3.0),
+        ("-\\frac{3}{4}", -0.75),
+        ("2\\frac{1}{2}", 2.5),
+        ("2^{10}", 1024.0),
+        ("1.5×10³", 1500.0),
+        ("1,234.5", 1234.5),
+        ("１２", 12.0),
+        ("≈5", 5.0),
+        ("1,2,3", None),
+        ("12,5", None),
+        ("1,2345", None),
+        ("3–5", None),
+        ("5±1", None),
+        ("≠5", None),
+        ("2π", None),
+        ("∛27", None),
+        ("√9+1", None),
+        ("(-4)²", None),
+        ("5^999", None),
+        ("999!", None),
+        ("0^-1", None),
+    ],
+)
+def test_a_number_is_read_as_a_reader_takes_it(text, value):
+    assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("right", "given", "expected"),
+    [
+        ("12", "½", False),
+        ("0.5", "½", True),
+        ("42", "4²", False),
+        ("16", "4²", True),
+        ("5", "–5", False),
+        ("-5", "–5", True),
+        ("5", "\\boxed{5!}", False),
+        ("120", "\\boxed{5!}", True),
+        ("9", "√9", False),
+        ("3", "√9", True),
+        ("500%", "5%", False),
+        ("5%", "500 percent", False),
+        ("500%", "5", True),
+        ("5", "500%", True),
+        ("0.05%", "5%", False),
+        ("123", "1,2,3", False),
+        ("1,2,3", "123", False),
+        ("1,2,3", "1,2,3", True),
+        ("½", "0.5", True),
+        ("2½", "5/2", True),
+        ("?!", "...", False),
+        ("...", "?", False),
+        ("...", "...", True),
+        ("-", "+", False),
+        ("x²", "x2", False),
+        ("A–B", "A-B", True),
+    ],
+)
+def test_what_a_reader_would_say(right, given, expected):
+    question = Question("q", (right,))
+    assert Judge(1e-4, 1).is_right(question, final_answer(given), "auto") is expected
+
+
 def test_tolerance_is_relative():
     assert is_right("number", "1000", "1009", 0.01)
     assert not is_right("number", "1000", "1011", 0.01)
@@ -105,6 +186,24 @@ def test_no_extra_is_needed_without_mathematics():
     question = Question("q", ("Friday", "Fri"))
     assert Judge(1e-4, 1).is_right(question, "fri", "auto")
     assert Judge(1e-4, 1).is_right(Question("q", ("7",)), "7.0", "number")
+
+
+@pytest.mark.parametrize(
+    ("right", "given", "equal"),
+    [
+        ("\\frac{1}{2}", "0.5", True),
+        ("\\sqrt{12}", "2√3", True),
+        ("2^{10}", "1024", True),
+        ("2^{10}", "1000", False),
+        ("\\frac{1}{3}", "0.3333", None),
+        ("50\\%", "0.5", None),
+        ("x+1", "1", None),
+        ("90^\\circ", "90", None),
+        ("1/0", "1", None),
+    ],
+)
+def test_numbers_are_compared_without_another_process(right, given, equal):
+    assert same_value(right, given) is equal
 
 
 class TestMathematics:
@@ -144,3 +243,10 @@ def test_a_grader_that_dies_is_replaced():
     assert grader.failures == 1
     assert grader.ask({"kind": "warm", "modules": ["json"]})
     grader.close()
+
+
+@pytest.mark.parametrize("text", ["9" * 10**6, "1," * 10**6, "√" * 10**6, "1/" * 10**6])
+def test_long_right_answers_of_a_row_take_no_time(text):
+    began = time.perf_counter()
+    Judge(1e-4, 1).is_right(Question("q", (text,)), "9", "auto")
+    assert time.perf_counter() - began < 2

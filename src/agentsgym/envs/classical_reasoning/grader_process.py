@@ -113,6 +113,7 @@ def _grade_gym(request: Mapping[str, Any]) -> bool:
     data = _data_set(task, request["seed"], request["size"])
     entry = _entry(data, request)
     if task in SYMBOLIC:
+        _warm_sympy()
         return _apart(lambda: ENTRY_SCORERS[ENTRY[task]](given, entry), request)
     if task in ENTRY:
         return ENTRY_SCORERS[ENTRY[task]](given, entry)
@@ -132,6 +133,14 @@ def _entry(data: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
             "version?"
         )
     return entry
+
+
+@functools.cache
+def _warm_sympy() -> None:
+    """Let sympy import and cache once what every fork would import again."""
+    example = {"metadata": {"integrand": "x*sin(x) + 2*x*exp(x**2) + 3/x", "variable": "x"}}
+    ENTRY_SCORERS["antiderivative"]("sin(x) - x*cos(x) + exp(x**2) + 3*log(x) + C", example)
+    gc.freeze()
 
 
 @functools.lru_cache(maxsize=KEPT_TASKS)

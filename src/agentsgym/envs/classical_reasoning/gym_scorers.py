@@ -7,6 +7,7 @@ entry that the package generated. They compare; nothing that an answer says is e
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from agentsgym.envs.classical_reasoning.arithmetic import NotArithmetic, calculate
@@ -31,6 +32,12 @@ def same_integer(given: str, right: str) -> bool:
     """The same whole number, decimal or with 0x, 0o or 0b before it."""
     value = _integer(given)
     return value is not None and value == _integer(right)
+
+
+def same_decimal(given: str, right: str) -> bool:
+    """The same decimal number; commas are left out, leading and trailing zeros say nothing."""
+    value = _decimal(given)
+    return value is not None and value == _decimal(right)
 
 
 def same_text_or_integer(given: str, right: str) -> bool:
@@ -90,6 +97,7 @@ TEXT_SCORERS: dict[str, Callable[[str, str], bool]] = {
         same_letters,
         same_words,
         same_integer,
+        same_decimal,
         same_text_or_integer,
         same_text_or_json,
         same_numbers,
@@ -125,6 +133,11 @@ def _integer(text: str) -> int | None:
         return int(plain, 0 if plain.lstrip("+-")[1:2].lower() in ("x", "o", "b") else 10)
     except ValueError:
         return None
+
+
+def _decimal(text: str) -> Decimal | None:
+    plain = text.strip().replace(",", "")
+    return Decimal(plain) if re.fullmatch(r"[-+]?\d{1,100}(\.\d{0,100})?", plain, re.A) else None
 
 
 def _json(text: str) -> Any:

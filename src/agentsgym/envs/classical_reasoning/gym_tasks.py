@@ -28,12 +28,14 @@ TEXT = {
     **dict.fromkeys(_SAME_TEXT.split(), "same_text"),
     "bitwise_arithmetic": "same_integer",
     "calendar_arithmetic": "same_text_or_integer",
+    "chain_sum": "same_decimal",
     "codeio": "same_text_or_json",
     "figlet_font": "same_letters",
     "game_of_life_halting": "same_letters",
     "letter_jumble": "same_letters",
     "number_sorting": "same_numbers",
     "polynomial_multiplication": "same_polynomial",
+    "products": "same_decimal",
     "spell_backward": "same_letters",
     "word_sorting": "same_words",
 }
@@ -55,12 +57,12 @@ GRAMMAR = {
 }
 
 _PLAIN = (
-    "ab advanced_geometry arc_agi boxnet chain_sum circuit_logic color_cube_rotation cryptarithm "
+    "ab advanced_geometry arc_agi boxnet circuit_logic color_cube_rotation cryptarithm "
     "decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships "
     "fraction_simplification futoshiki game_of_life graph_color group_anagrams gsm_symbolic jugs "
     "kakurasu knight_swap knights_knaves manipulate_matrix mini_sudoku needle_haystack "
     "number_format palindrome_generation palindrome_partitioning path_star polynomial_equations "
-    "pool_matrix prime_factorization products propositional_logic quantum_lock rearc "
+    "pool_matrix prime_factorization propositional_logic quantum_lock rearc "
     "rectangle_count self_reference sentence_reordering shortest_path sokoban sudoku survo "
     "time_intervals tower_of_hanoi tsumego word_ladder zebra_puzzles"
 )

@@ -1,7 +1,7 @@
 """Grading an answer by the question's kind, in this process or in the grader's."""
 
 from agentsgym.envs.classical_reasoning.grader import ProcessGrader
-from agentsgym.envs.classical_reasoning.grading import is_right, kind_of
+from agentsgym.envs.classical_reasoning.grading import is_right, kind_of, same_value
 from agentsgym.envs.classical_reasoning.gym_scorers import TEXT_SCORERS
 from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest, may_be_scored
 from agentsgym.envs.classical_reasoning.math_grammar import readable
@@ -49,6 +49,9 @@ class Judge:
         if self._math is None:
             ensure("math_verify", "reasoning")
             self._math = ProcessGrader(self._timeout, ["math_verify"])
+        equal = same_value(right.strip("$ "), given.strip("$ "))
+        if equal is not None:
+            return equal
         ours, theirs = readable(right), readable(given)
         if ours is None or theirs is None:
             return False
