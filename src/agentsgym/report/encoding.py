@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
+from agentsgym.types.secrets import mask_known, mask_secrets, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ def to_line(line: RolloutLine) -> bytes:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
         text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
+    text = mask_known(text)
     try:
         return text.encode()
     except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 can't say but an escape can
@@ -51,10 +53,10 @@ def to_json(line: RolloutLine) -> dict[str, Any]:
         "seed": rollout.seed,
         "policy_version": rollout.policy_version,
         "env_class_path": rollout.env_class_path,
-        "env_config": plain(rollout.env_config),
+        "env_config": masked(plain(rollout.env_config)),
         "task_data": plain(rollout.task_data),
         "final_reward": finite(rollout.final_reward),
-        "error": rollout.error,
+        "error": None if rollout.error is None else mask_secrets(rollout.error),
         "episodes": [_episode_to_json(episode) for episode in rollout.episodes],
         "rows": [_row_to_json(row) for row in rollout.rows],
         "advantages": None if line.advantages is None else [list(a) for a in line.advantages],

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agentsgym.evaluation import Evaluation
 from agentsgym.report.encoding import finite, plain
 from agentsgym.report.files import DamagedFile, write_text
+from agentsgym.types.secrets import masked
 
 Status = Literal["running", "interrupted", "failed", "finished"]
 
@@ -88,7 +89,7 @@ class Summary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write the file; a reader sees the old one or the new one."""
-        data = plain(self.model_dump())
+        data = plain(masked(self.model_dump()))
         write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentsgym.envs import ConfigError
 from agentsgym.training import given
+from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
 
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 _DEEPEST, _MOST = 40, 100_000
@@ -68,8 +69,9 @@ class RunConfig(BaseModel):
         return self.output_dir or Path("runs") / self.name
 
     def to_yaml(self) -> str:
-        """The configuration as it can be read back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        """The configuration as it can be read back, keys and URL credentials masked."""
+        data = masked(self.model_dump(mode="json"))
+        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
 # Fields of GRPOEnvConfig that the run sets itself, and what to set instead.
@@ -95,9 +97,20 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
         config = RunConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_first_problem(error)) from None
+    _take_secrets(config)
     if config.time_decay_to is not None and config.max_seconds is None:
         raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
     return config
+
+
+def _take_secrets(config: RunConfig) -> None:
+    """Remember keys, so that no message shows them. Raise ConfigError for one that is a mask, as
+    in a stored configuration."""
+    for part in ("env_config", "train"):
+        for key, value in secrets_in(getattr(config, part), part):
+            if MASK in value:
+                raise ConfigError(f"{key} is masked, for keys are not stored; give it: {key}=…")
+            remember_secret(value)
 
 
 def check_keys(given: Any, allowed: Collection[str], prefix: str) -> None:

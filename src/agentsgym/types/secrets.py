@@ -5,6 +5,8 @@ also where a server echoes it. Credentials in URLs and bearer tokens are recogni
 """
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 MASK = "***"
 
@@ -18,6 +20,10 @@ _QUERY_KEY = re.compile(
 )
 # A digit tells a token from an ordinary word ("the bearer of ...").
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+(?=[a-z~+/._=-]*\d)[\w~+/.=-]{6,}")
+_MASKED = re.compile(r"://\*\*\*@|[?&][\w-]+=\*\*\*|(?i:bearer|basic) \*\*\*")
+_SECRET_KEY = re.compile(
+    r"(?i)(api_?key|secret|passw(or)?d|credentials?|(access|api|auth|bearer|hf|hub)_?token)$"
+)
 
 
 def remember_secret(value: str) -> None:
@@ -33,3 +39,36 @@ def mask_secrets(text: str) -> str:
     text = _USER_INFO.sub(f"{MASK}@", text) if "://" in text else text
     text = _QUERY_KEY.sub(rf"\1{MASK}", text) if "=" in text else text
     return _BEARER.sub(rf"\1 {MASK}", text)
+
+
+def mask_known(text: str) -> str:
+    """The text with every remembered secret replaced, and nothing else touched."""
+    for secret in _KNOWN:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """A configuration's value as it may be stored: without what stands under a key such as
+    `api_key`, and with every text masked."""
+    if isinstance(value, str):
+        return MASK if value and _SECRET_KEY.search(key) else mask_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: masked(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item, key) for item in value]
+    return value
+
+
+def secrets_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The texts below keys such as `api_key`, or in which `masked` has replaced something, each
+    with its dotted key."""
+    if isinstance(value, str):
+        if _SECRET_KEY.search(path) or _MASKED.search(value):
+            yield path, value
+        return
+    inner: Mapping[Any, Any] = {}
+    if isinstance(value, Mapping | list | tuple):
+        inner = value if isinstance(value, Mapping) else dict(enumerate(value))
+    for name, item in inner.items():
+        yield from secrets_in(item, f"{path}.{name}".lstrip("."))
