@@ -13,6 +13,7 @@ from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.report.rollouts import RolloutWriter, read_rollouts
 from agentsgym.rollout import run
+from agentsgym.rollout.worker_main import Held
 from helpers import CHATML, CountdownEnv, build_tokenizer
 
 PLAIN = build_tokenizer(None)
@@ -268,6 +269,18 @@ def test_what_a_session_changes_in_its_task_no_other_sees():
     batch = env.run_trial([task], ScriptedAgent(["a"]), num_rollouts=3)
     assert [e.reward for r in batch.rollouts for e in r.episodes] == [2.0] * 6
     assert task == {"words": [["a"]]}
+
+
+def test_a_worker_gives_each_episode_its_own_task():
+    class Greedy(CountdownEnv):
+        def _initialize_episode(self, session_id, task_data):
+            task_data["words"][0].append("more")
+            return len(task_data["words"][0])
+
+    held = Held(Greedy(None), "one", {"words": [["a"]]})
+    held.begin()
+    held.begin()
+    assert held.state == 2
 
 
 def test_an_agent_that_edits_messages_edits_no_record():

@@ -18,6 +18,7 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.session import copy_task
 from agentsgym.rollout.channel import MOST_BYTES, Channel
 
 Reply = tuple[str, Any]
@@ -40,7 +41,7 @@ class Held:
 
     def begin(self) -> None:
         """Begin the next episode. The environment still finds the last one's state."""
-        self.state = self.env._initialize_episode(self.session_id, dict(self.task_data))
+        self.state = self.env._initialize_episode(self.session_id, copy_task(self.task_data))
         self.env.active_states[self.session_id] = self.state
         self.episodes += 1
         self.steps = 0

@@ -91,7 +91,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         metadata={"help": f"Token cap of one action; by default {given.ACTION_TOKENS}."},
     )
     max_rollout_tokens: int | None = field(
-        default=None, metadata={"help": "Token cap of a rollout's context; None: no cap."}
+        default=None, metadata={"help": "Token cap of a row: what does not fit is not played."}
     )
     stop_strings: list[str] = field(
         default_factory=list, metadata={"help": "Texts that end an action."}
