@@ -95,3 +95,17 @@ def test_options_without_a_template_are_told(plain_tokenizer, caplog):
 def test_an_option_that_is_the_codecs_own_is_refused(tokenizer):
     with pytest.raises(ValueError, match="'tokenize'"):
         codec_for(tokenizer, {"tokenize": True})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{ raise_exception('alternate, please') }}", "alternate, please"),
+        ("{{ messages[0].name.first }}", "has no attribute"),
+        ("{{ messages", "unexpected end of template"),
+    ],
+)
+def test_a_template_that_fails_says_so(text, said):
+    codec = codec_for(build_tokenizer(text))
+    with pytest.raises(ValueError, match=f"can't render the conversation: .*{said}"):
+        codec.open([{"role": "user", "content": "Yes"}])

@@ -1,17 +1,14 @@
 """TRL's training templates in place of those that rewrite history."""
 
-import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.chat_templates import template_options
-from helpers import CHATML, CountdownEnv, build_tokenizer
-
-sys.path.append(str(Path(__file__).parents[1] / "tokens"))
 from chat_tokenizers import template, tokenizer_for
+from helpers import CHATML, CountdownEnv, build_tokenizer
 
 
 def rows_with(choice):
@@ -43,3 +40,22 @@ def test_a_template_that_trl_does_not_know_is_refused():
 def test_another_choice_is_refused(tmp_path):
     with pytest.raises(ValueError, match="chat_template must be one of own, training"):
         GRPOEnvConfig(output_dir=str(tmp_path), chat_template="trl", report_to=[])
+
+
+def test_an_evaluation_renders_as_training_did(monkeypatch):
+    from agentsgym.cli import evaluation
+    from agentsgym.runs import parse_config
+
+    seen = []
+
+    def play(*_, envs, **__):
+        seen.append(envs)
+        return SimpleNamespace(evaluation=None)
+
+    tokenizer = tokenizer_for(template("qwen3"))
+    agent = SimpleNamespace(engine=SimpleNamespace(tokenizer=tokenizer))
+    monkeypatch.setattr(evaluation, "_agent", lambda *_: agent)
+    monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
+    train = {"chat_template": "training"}
+    evaluation._evaluate(parse_config({"env": "TwentyQuestions", "train": train}), 0)
+    assert seen[0]._template_options == {"chat_template": template("qwen3_training")}

@@ -123,6 +123,7 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
     from agentsgym.evaluation import evaluate as evaluate_agent
     from agentsgym.runs.settings import make_env
     from agentsgym.runs.trust import trusted_imports
+    from agentsgym.training.chat_templates import template_options
     from agentsgym.training.given import mapping
 
     bare = make_env(run)
@@ -142,7 +143,11 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
             tokenizer,
             trusted_imports(run),
             allow_paths=run.train.get("allow_paths") or (),
-            template_options=mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+            template_options=template_options(
+                tokenizer,
+                run.train.get("chat_template", "own"),
+                mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+            ),
         ),
         max_rollout_tokens=run.train.get("max_rollout_tokens"),
     )

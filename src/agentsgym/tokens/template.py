@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
 from agentsgym.tokens.syntax import names_read
 from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
@@ -68,11 +70,18 @@ class ChatTemplate:
         self._as_parts = self._wants_parts()
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as text, with the generation prompt."""
+        """The conversation as text, with the generation prompt.
+
+        Raises ValueError where the template refuses it, fails, or writes far too much.
+        """
         conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
-        rendered: Any = self._tokenizer.apply_chat_template(
-            conversation, tokenize=False, add_generation_prompt=True, **self._options
-        )
+        try:
+            rendered: Any = self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True, **self._options
+            )
+        except TemplateError as error:
+            said = error.message or type(error).__name__
+            raise ValueError(f"the chat template can't render the conversation: {said}") from error
         text = str(rendered)
         given = sum(len(message["content"]) for message in messages)
         most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * given

@@ -10,12 +10,12 @@ def template_options(
     tokenizer: Any, choice: str, given: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The arguments of every rendering: those `given`, and for "training" the template that TRL
-    brings for this tokenizer's own.
+    brings for this tokenizer's own (None: there is nothing to render).
 
     Raises ValueError where TRL brings none.
     """
     options = dict(given or {})
-    if choice == "training":
+    if choice == "training" and tokenizer is not None:
         text = training_template(tokenizer)
         if text is not None:
             options["chat_template"] = text
