@@ -261,7 +261,6 @@ def test_bad_rows_of_a_stream_are_left_out_and_counted(make_trainer, env, caplog
     [
         ({"max_steps": -1}, "max_steps"),
         ({"zero_signal_groups": "resample"}, "by number"),
-        ({"accelerator_config": {"dispatch_batches": True}}, "dispatch_batches=False"),
         ({"max_bad_rows": -1}, "max_bad_rows"),
     ],
 )

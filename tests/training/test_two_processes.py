@@ -180,7 +180,9 @@ def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):
 
 
 def test_a_sharded_model_is_refused_by_the_embedded_engine(tmp_path, chat_tokenizer):
+    from agentsgym.training.engines import own_engine
+
     trainer = learner.make_trainer(chat_tokenizer, tmp_path, per_device_train_batch_size=12)
     trainer.is_fsdp_enabled = True
     with pytest.raises(ValueError, match="whole model in each process"):
-        trainer._own_engine()
+        own_engine(trainer, trainer.ranks)

@@ -73,6 +73,22 @@ def evaluation_sets(dataset: Any) -> Any:
     return _rows(dataset, "eval_dataset")
 
 
+def chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
+    """What `evaluate` is to play: the trainer's `own` sets, one of them by its name, or others.
+    Raises ValueError where that is nothing."""
+    if given is None:
+        if own is None:
+            raise ValueError("there is no eval_dataset; hand one over: trainer.evaluate(tasks)")
+        return own
+    if isinstance(given, str):
+        if not isinstance(own, Mapping) or given not in own:
+            raise ValueError(f"the trainer has no evaluation set {given!r}")
+        return {given: own[given]}
+    sets = evaluation_sets(given)
+    refuse_bad_rows("eval_dataset", sets, envs)
+    return sets
+
+
 def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
     """Raise ConfigError naming the first rows with each fault; streamed sets are checked as they
     are drawn."""

@@ -15,39 +15,31 @@ from typing import Any
 import torch
 from accelerate.utils.memory import clear_device_cache
 from torch import nn
-from transformers.integrations import is_deepspeed_zero3_enabled
-from trl import GRPOTrainer
 
 from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, MultistepEnv, check_rows
 from agentsgym.evaluation.metrics import record, summarise
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.trl_vllm import TRLVLLMEngine
-from agentsgym.generation.vllm import VLLMEngine
-from agentsgym.rollout import EveryRolloutFailed, Place
-from agentsgym.rollout.failures import FailureLog, samples
+from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.best import check_metric, with_metric
-from agentsgym.training.boundaries import Boundaries
+from agentsgym.training.checkpoints import CheckpointingTrainer
 from agentsgym.training.completions import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (
     check_training_set,
+    chosen_sets,
     evaluation_sets,
     refuse_bad_rows,
     stream_tasks,
 )
+from agentsgym.training.engines import own_engine
+from agentsgym.training.failures import Failures
 from agentsgym.training.gradients import Gradients
 from agentsgym.training.metrics import mean_of_sums
 from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
 from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.reference import (
-    check_reference,
-    load_reference,
-    reference_adapter,
-    save_reference,
-)
+from agentsgym.training.reference import check_reference, reference_adapter
 from agentsgym.training.sampler import TaskSampler
 from agentsgym.training.samples import TrainRollout, TrainRow
 from agentsgym.training.scoring import Scorer
@@ -71,7 +63,7 @@ _MANY_CAPPED = 0.1
 _DROPOUT_HINT = "; the model's dropout makes them differ: set disable_dropout=True"
 
 
-class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
+class GRPOEnvTrainer(CheckpointingTrainer):
     """GRPO on multi-turn environments.
 
     Args:
@@ -140,7 +132,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
-        engine = engine or self._own_engine()
+        engine = engine or own_engine(self, self.ranks)
         self.sync = sync_for(engine, Path(args.output_dir) / "sync", self.ranks)
         self.player = Player(engine, pool, args, self.ranks, self._push_weights)
         if args.generate_ahead and not isinstance(self.sync, DiskSync):
@@ -159,40 +151,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self.signal = SignalWatch(args.min_signal_share, args.min_signal_patience)
         self.add_callback(self.signal)
-        self.failures = FailureLog(logger)
-        best = args.load_best_model_at_end or args.save_strategy == "best"
-        self.boundaries = Boundaries(args.steps_per_window, best, self._begin)
-        self.add_callback(self.boundaries)
-
-    def _own_engine(self) -> Engine:
-        """The engine that the settings ask for."""
-        if self.args.engine_urls:
-            return VLLMEngine(
-                self.args.engine_urls,
-                self._tokenizer,
-                capacity=self.args.engine_capacity,
-                stop_token_ids=self.eos_token_ids,
-                vocab_size=self.model.get_input_embeddings().num_embeddings,
-            )
-        if self.use_vllm:
-            return TRLVLLMEngine(
-                self.vllm_generation,
-                self._tokenizer,
-                self.ranks.gather,
-                capacity=self.args.engine_capacity,
-                stop_token_ids=self.eos_token_ids,
-            )
-        if self.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-            raise ValueError(
-                "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
-                "ZeRO-3 spread it; set use_vllm or hand over an engine (docs/distributed.md)"
-            )
-        return EmbeddedEngine(
-            self.accelerator.unwrap_model(self.model),
-            self._tokenizer,
-            capacity=self.args.engine_capacity,
-            stop_token_ids=self.eos_token_ids,
-        )
+        self.failures = Failures(self.ranks)
 
     def _push_weights(self, version: int) -> None:
         self.sync.push(self.accelerator.unwrap_model(self.model), version)
@@ -248,7 +207,9 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             rollouts = self._resample(places, rollouts, assignment.signal, round_)
             assignment = Assignment(rollouts, self.args, self.ranks)
         played = time.perf_counter() - started
-        self._check_failures(rollouts)
+        if self.failures.tell(rollouts, "train", step):
+            self._report(rollouts, "train", None)
+            self.failures.stop(rollouts, step)
         trained = assignment.train_rollouts()
         self._fill_logps(trained)
         self._log_generation(rollouts, assignment.share_with_signal, played)
@@ -262,27 +223,6 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
     def _play(self, places: Sequence[Place]) -> list[Rollout]:
         step = self.state.global_step
         return self.ranks.together(lambda: self.player.train(places, step))
-
-    def _check_failures(self, rollouts: Sequence[Rollout]) -> None:
-        """Stop, on all ranks, where every rollout of all ranks failed. They are handed to the sink
-        first, so that they can be looked at."""
-        first = self._tell_failures(rollouts, "train")
-        if not all(self.ranks.gather([rollout.failed for rollout in rollouts])):
-            return
-        self._report(rollouts, "train", None)
-        number = len(rollouts) * self.ranks.number
-        raise EveryRolloutFailed(
-            f"training stops after step {self.state.global_step}: all {number} rollouts of the "
-            "next generation failed",
-            first,
-        )
-
-    def _tell_failures(self, rollouts: Sequence[Rollout], phase: str) -> str:
-        """Warn about errors that were not seen before; returns the first of all ranks, or ""."""
-        errors = self.ranks.gather(samples(rollouts))
-        if self.ranks.index == 0:
-            self.failures.note(errors, phase, self.state.global_step)
-        return errors[0] if errors else ""
 
     def _play_ahead(self, size: int) -> None:
         """Begin with this rank's `size` places of the next generation, where there is one."""
@@ -428,7 +368,7 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
         Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; of a dict
         of sets each under the prefix and its name.
         """
-        data = self._evaluation_sets(eval_dataset)
+        data = chosen_sets(eval_dataset, self.eval_dataset, self.player.envs)
         if not isinstance(data, Mapping):
             return self._evaluate_tasks(data, metric_key_prefix)
         metrics: dict[str, float] = {}
@@ -436,26 +376,13 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
             metrics |= self._evaluate_tasks(tasks, f"{metric_key_prefix}_{name}", name)
         return metrics
 
-    def _evaluation_sets(self, given: Any) -> Any:
-        if given is None:
-            if self.eval_dataset is None:
-                raise ValueError("there is no eval_dataset; hand one over: trainer.evaluate(tasks)")
-            return self.eval_dataset
-        if isinstance(given, str):
-            if not isinstance(self.eval_dataset, Mapping) or given not in self.eval_dataset:
-                raise ValueError(f"the trainer has no evaluation set {given!r}")
-            return {given: self.eval_dataset[given]}
-        sets = evaluation_sets(given)
-        refuse_bad_rows("eval_dataset", sets, self.player.envs)
-        return sets
-
     def _evaluate_tasks(self, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
         step, places = self.state.global_step, self.player.eval_places(tasks, name)
         rollouts = self.ranks.together(lambda: self.player.evaluate(places, step))
-        self._tell_failures(rollouts, "eval")
+        self.failures.tell(rollouts, "eval", step)
         values = self._figures(rollouts)
         metrics = {f"{prefix}_{key}": value for key, value in values.items()}
         metrics = with_metric(self.args, metrics, prefix)
@@ -534,44 +461,6 @@ class GRPOEnvTrainer(GRPOTrainer):  # type: ignore[misc]
                 info["dataset"] = name
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
-
-    def _begin(self, step: int) -> None:
-        """Training begins or goes on after `step`: nothing of an earlier generation is left."""
-        self._step = step * self.args.gradient_accumulation_steps
-        self._buffered_inputs: Any = None
-
-    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
-        self.boundaries.put_off(self.state, self.control)
-        super()._maybe_log_save_evaluate(*args, **options)
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Whether the evaluated model is the best yet; one that may be loaded in the end is saved
-        at once."""
-        best: bool = super()._determine_best_metric(metrics, trial)
-        if best and self.args.load_best_model_at_end:
-            self.control.should_save = True
-        return best
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save, or where a callback asks for it within a generation, at its end."""
-        if self.boundaries.allow(self.state, self.control):
-            super()._save_checkpoint(model, trial)
-            if self.args.sync_ref_model and self.args.should_save:
-                folder = Path(self._get_output_dir(trial=trial))
-                reference = self.accelerator.unwrap_model(self.ref_model)
-                save_reference(reference, folder / f"checkpoint-{self.state.global_step}")
-        else:
-            self.boundaries.ask_for_checkpoint()
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.args.sync_ref_model:
-            reference = self.accelerator.unwrap_model(self.ref_model)
-            load_reference(reference, Path(resume_from_checkpoint))
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        self.sync.forget()
 
 
 def _has_dropout(model: nn.Module) -> bool:
