@@ -144,3 +144,14 @@ def test_a_model_is_evaluated_with_paired_noise(tiny_llama, chat_tokenizer):
     assert first == second
     assert first.evaluation == assess(first.rollouts, seed=5)
     assert first.rollouts != evaluate(data, agent, episodes=8, seed=6).rollouts
+
+
+def test_rows_that_are_none_are_refused_before_anything_is_played():
+    data = rows({"solution": "a"}, {"solution": "b"})
+    for wrong in ({"train": data, "test": data}, "rows", iter(data)):
+        with pytest.raises(ValueError, match="rows must be a list or dataset of rows"):
+            evaluate(wrong, ScriptedAgent(["a"]))
+    for count in (1, 9):  # fewer than there are, so that some are drawn, and more
+        with pytest.raises(ValueError, match="row 1: 'task_data' must be a dict, got None"):
+            bad = {**data[1], "task_data": None}
+            evaluate([data[0], bad], ScriptedAgent(["a"]), episodes=count)

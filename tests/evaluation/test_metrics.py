@@ -123,7 +123,7 @@ class OddEnv(MultistepEnv):
         return state, state.get("reward", 1.0), True, {"metrics": state.get("metrics", {})}
 
     def reference_score(self, task_data):
-        return task_data["reference"]
+        return task_data["reference"]  # a task may lack it
 
 
 register("tests/Odd", OddEnv)
@@ -148,10 +148,24 @@ def test_an_evaluation_survives_what_its_sessions_do():
         for task in [*tasks, {"deep": deep}]
     ]
     found = evaluate(rows, ScriptedAgent(["a"]), episodes=len(rows)).evaluation
-    assert (found.episodes, found.reference) == (9, None) and found.failures >= 2
+    assert (found.episodes, found.failures, found.reward, found.reference) == (9, 8, 1.0, 1.0)
     text = Figures.of(found).model_dump_json()
     assert Figures.model_validate_json(text).episodes == 9
+
+
+def test_figures_beyond_all_floats_are_unknown():
+    huge = [rollout("A", episode([1e308], {"big": 1e308, "small": 1.0})) for _ in range(3)]
+    found = assess(huge, [math.nan, None, 1.0])
+    assert set(found.metrics) == {"malformed", "small", "truncated"}
+    text = Figures.of(found).model_dump_json()
+    assert Figures.model_validate_json(text).reward is None
     assert "Infinity" not in json.dumps(json.loads(text))
+
+
+def test_a_reference_that_cannot_be_told_is_unknown(caplog):
+    rows = [{"env_class_path": "tests/Odd", "env_config": {}, "task_data": {}}]
+    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1).evaluation.regret is None
+    assert "tests/Odd: the reference score of a task: KeyError" in caplog.text
 
 
 def test_an_evaluation_is_played_by_the_objects_handed_over():

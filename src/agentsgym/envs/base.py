@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, shown
+from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
 from agentsgym.envs.episode import play_episode
 from agentsgym.envs.placement import place
 from agentsgym.envs.row_paths import remember_paths
@@ -13,6 +13,7 @@ from agentsgym.envs.seat import Seat, take_seat
 from agentsgym.envs.session import Session
 from agentsgym.tokens import Codec, Transcript, codec_for
 from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer, copy_message
+from agentsgym.types.plain import short_repr
 
 
 class MultistepEnv:
@@ -50,7 +51,9 @@ class MultistepEnv:
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         if not isinstance(env_config, Mapping | None):
-            raise ConfigError(f"{self.name}: env_config must be a dict, got {shown(env_config)}")
+            raise ConfigError(
+                f"{self.name}: env_config must be a dict, got {short_repr(env_config)}"
+            )
         self.tokenizer = tokenizer
         self.env_config: dict[str, Any] = dict(env_config or {})
         self.config: Mapping[str, Any] = MappingProxyType(

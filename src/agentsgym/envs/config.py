@@ -1,10 +1,11 @@
 """What an environment's `env_config` may hold, and the errors for what it may not."""
 
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from agentsgym.types.plain import short_repr
 
 NEEDS = "needs"
 """Key that marks the `env_config` of rows which only one object can play (`MultistepEnv.needs`)."""
@@ -13,10 +14,6 @@ NONE_HINT = (
     " (a dataset whose columns are Arrow structs fills the keys of other rows with None: make "
     "the columns datasets.Json(), as agentsgym.task_dataset does)"
 )
-
-_shown = reprlib.Repr()
-_shown.maxstring = _shown.maxother = 200
-_shown.maxlist = _shown.maxdict = _shown.maxtuple = 20
 
 
 class ConfigError(ValueError):
@@ -47,14 +44,21 @@ class Key:
         if value is None and self.default is None:
             return None
         if not self._fits(value):
-            return f"must be {self._kind_name()}, got {shown(value)}"
+            return f"must be {self._kind_name()}, got {short_repr(value)}"
         if isinstance(value, float | int) and not _is_finite(value):
-            return f"must be a finite number, got {shown(value)}"
+            return f"must be a finite number, got {short_repr(value)}"
         if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(map(repr, self.choices))}, got {shown(value)}"
+            return f"must be one of {', '.join(map(repr, self.choices))}, got {short_repr(value)}"
         if self.minimum is not None and value < self.minimum:
-            return f"must be at least {self.minimum}, got {shown(value)}"
-        return self.check(value) if self.check else None
+            return f"must be at least {self.minimum}, got {short_repr(value)}"
+        return self._checked(value) if self.check else None
+
+    def _checked(self, value: Any) -> str | None:
+        assert self.check is not None
+        try:
+            return self.check(value)
+        except Exception as error:  # a check that did not expect such a value
+            return f"cannot be {short_repr(value)} ({type(error).__name__})"
 
     def _kinds(self) -> tuple[type, ...]:
         return self.kind if isinstance(self.kind, tuple) else (self.kind,)
@@ -67,11 +71,6 @@ class Key:
 
     def _kind_name(self) -> str:
         return " or ".join(kind.__name__ for kind in self._kinds())
-
-
-def shown(value: Any) -> str:
-    """A value in a message: its repr, cut where it is long or deep."""
-    return _shown.repr(value)
 
 
 def _is_finite(number: float) -> bool:
@@ -138,13 +137,13 @@ def _refuse_unknown(env_name: str, keys: Mapping[str, Key], given: Mapping[str, 
     if NEEDS in given and NEEDS not in keys:
         raise ConfigError(
             f"{env_name}: these tasks are played by one object alone, for it has "
-            f"{shown(given[NEEDS])}, which a row cannot carry: hand that object over with "
+            f"{short_repr(given[NEEDS])}, which a row cannot carry: hand that object over with "
             "envs=[env] (GRPOEnvTrainer, evaluate, EnvPool)"
         )
     unknown = sorted((name for name in given if name not in keys), key=str)
     if unknown:
         hint = NONE_HINT if given[unknown[0]] is None else ""
         raise ConfigError(
-            f"{env_name}: unknown env_config key {shown(unknown[0])}; allowed keys are "
+            f"{env_name}: unknown env_config key {short_repr(unknown[0])}; allowed keys are "
             f"{', '.join(sorted(keys))}{hint}"
         )

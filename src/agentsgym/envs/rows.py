@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import NEEDS, ConfigError, shown
+from agentsgym.envs.config import NEEDS, ConfigError
 from agentsgym.envs.registry import find, make, names_class, registered_name
 from agentsgym.envs.row_paths import check_paths
 from agentsgym.types import AllowImports, AllowPaths, Tokenizer
+from agentsgym.types.plain import short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -78,7 +79,7 @@ def _said(error: Exception) -> str:
 
 def _row_problem(row: Any) -> str | None:
     if not isinstance(row, Mapping):
-        return f"a row is a dict with {', '.join(_COLUMNS)}; got {shown(row)}"
+        return f"a row is a dict with {', '.join(_COLUMNS)}; got {short_repr(row)}"
     for key in _COLUMNS:
         if key not in row:
             return f"{key!r} is missing; it has {sorted(map(str, row))}"
@@ -86,7 +87,7 @@ def _row_problem(row: Any) -> str | None:
         if not isinstance(value, kind):
             name = "a name or dotted path" if kind is str else "a dict"
             hint = _JSON_HINT if isinstance(value, str) else ""
-            return f"{key!r} must be {name}, got {shown(value)}{hint}"
+            return f"{key!r} must be {name}, got {short_repr(value)}{hint}"
     return None
 
 
@@ -171,7 +172,7 @@ class EnvPool:
 
     def _over_tokenizer(self, env: MultistepEnv) -> MultistepEnv:
         if not isinstance(env, MultistepEnv):
-            raise TypeError(f"envs holds environment objects, got {shown(env)}")
+            raise TypeError(f"envs holds environment objects, got {short_repr(env)}")
         options = self._template_options
         if self._tokenizer is None or (env.tokenizer is self._tokenizer and not options):
             return env
@@ -200,7 +201,7 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: env_config must hold plain values under names (text, numbers, lists, "
-            f"dicts), got {shown(config)}: {error}"
+            f"dicts), got {short_repr(config)}: {error}"
         ) from None
 
 

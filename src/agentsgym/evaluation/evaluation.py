@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ from agentsgym.envs.rows import pool_of
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
 from agentsgym.evaluation.metrics import mean, record, step_means, told_wins
 from agentsgym.evaluation.tasks import Cluster, default_cluster, places
-from agentsgym.rollout import is_engine_agent, play
+from agentsgym.rollout import Place, play
+from agentsgym.rollout.drive import tokenizer_of
 from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout
 
 logger = logging.getLogger(__name__)
@@ -79,26 +80,28 @@ def evaluate(
     ValueError without rows, UnknownEnvironment or ConfigError before anything is played.
     """
     chosen = places(rows, episodes, rollouts_per_task=rollouts_per_task, seed=seed, cluster=cluster)
-    tokenizer = agent.engine.tokenizer if is_engine_agent(agent) else None
-    pool = pool_of(envs, tokenizer, allow_imports, allow_paths)
+    pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
     rollouts = play(chosen, agent, pool, max_rollout_tokens=max_rollout_tokens)
-    by_task = {
-        place.group: _reference_score(pool.get(place.row), place.row["task_data"])
-        for place in chosen
-        if place.index == 0
-    }
-    references = [by_task[place.group] for place in chosen]
+    references = _references(chosen, pool, {r.group for r in rollouts if not r.failed})
     return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
 
 
-def _reference_score(env: MultistepEnv, task: Mapping[str, Any]) -> float | None:
-    """The best known play's score; None where the environment does not know or cannot say."""
-    try:
-        score = env.reference_score(task)
-        return None if score is None or not math.isfinite(score) else float(score)
-    except Exception as error:  # a task that no session could play, say
-        logger.warning("%s: no reference score of a task: %r", env.name, error)
-        return None
+def _references(
+    chosen: Sequence[Place], pool: EnvPool, wanted: Collection[int]
+) -> list[float | None]:
+    """The best known play's score for each place; None where it is not known or cannot be told.
+    `wanted` are the numbers of the tasks that somebody could play."""
+    scores: dict[int, float] = {}
+    for place in chosen:
+        if place.index == 0 and place.group in wanted:
+            env = pool.get(place.row)
+            try:
+                score = env.reference_score(place.row["task_data"])
+                if score is not None and math.isfinite(score):
+                    scores[place.group] = float(score)
+            except Exception as error:
+                logger.warning("%s: the reference score of a task: %r", env.name, error)
+    return [scores.get(place.group) for place in chosen]
 
 
 def assess(

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from agentsgym.envs.rows import check_row
 from agentsgym.envs.trial import session_seed
 from agentsgym.rollout import Place
+from agentsgym.types.plain import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]
 
@@ -40,7 +42,7 @@ def select(
         return list(range(size))
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index in np.random.default_rng(seed).permutation(size).tolist():
-        row = rows[index]
+        row = check_row(rows[index], index)
         members[row["env_class_path"], cluster(row["task_data"])].append(index)
     rounds = [
         (turn, position, index)
@@ -67,12 +69,18 @@ def places(
     for name, value in (("episodes", episodes), ("rollouts_per_task", rollouts_per_task)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if isinstance(rows, Mapping | str) or not hasattr(rows, "__getitem__"):
+        raise ValueError(
+            f"rows must be a list or dataset of rows, got {short_repr(rows, 200)}"
+            + ("; hand over one of its values" if isinstance(rows, Mapping) else "")
+        )
     if not len(rows):
         raise ValueError("there are no tasks to evaluate on")
     chosen = select(rows, -(-episodes // rollouts_per_task), seed=seed, cluster=cluster)
     base, more = divmod(episodes, len(chosen))
+    checked = [check_row(rows[number], number) for number in chosen]
     return [
-        Place(rows[number], group, index, session_seed(seed, "evaluation", number, index))
+        Place(checked[group], group, index, session_seed(seed, "evaluation", number, index))
         for group, number in enumerate(chosen)
         for index in range(base + (group < more))
     ]

@@ -15,6 +15,7 @@ from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.gymnasium.words import action_word
 from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Tokenizer
+from agentsgym.types.plain import short_repr
 
 EVAL_SHARE = 5
 """One in this many different tasks is held out for evaluation."""
@@ -91,9 +92,10 @@ class GymnasiumEnv(MultistepEnv):
 
     def begin(self, task_data: Mapping[str, Any]) -> Running:
         """Make and reset the raw environment of a task. Raises ValueError without a seed."""
-        seed = task_data.get("seed")
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(f"task_data needs a 'seed' (an int from 0), got {task_data!r}")
+        problem = self.check_task(task_data)
+        if problem is not None:
+            raise ValueError(problem)
+        seed = task_data["seed"]
         raw = self._raw(self.raw_options(task_data))
         observation, _ = raw.reset(seed=seed)
         return Running(raw, observation, text=self.describe(raw, observation))
@@ -165,6 +167,13 @@ class GymnasiumEnv(MultistepEnv):
         return list(self.actions)
 
     # -- tasks ----------------------------------------------------------------------------------
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task is a `seed`."""
+        seed = task_data.get("seed")
+        if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
+            return None
+        return f"task_data needs a 'seed' (an int from 0), got {short_repr(task_data)}"
 
     def get_train_dataset(self) -> Any:
         """Tasks that differ from each other; one where every seed gives the same task."""

@@ -16,6 +16,7 @@ from agentsgym.envs.textarena.moves import moves
 from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.envs.textarena.repairs import playable
 from agentsgym.types import Tokenizer
+from agentsgym.types.plain import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
@@ -52,11 +53,11 @@ class TextArenaEnv(MultistepEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Play:
-        seed = task_data.get("seed")
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
-        allowance = self.config["error_allowance"]
-        return begin(self.game, self._deal(seed), error_allowance=allowance, draws=self._draws)
+        problem = self.check_task(task_data)
+        if problem is not None:
+            raise ValueError(problem)
+        allowance, puzzle = self.config["error_allowance"], self._deal(task_data["seed"])
+        return begin(self.game, puzzle, error_allowance=allowance, draws=self._draws)
 
     def _format_prompt(self, state: Play, step: int) -> str:
         return state.text or "Your move."
@@ -85,6 +86,13 @@ class TextArenaEnv(MultistepEnv):
         return moves(self.game.name, state.raw)
 
     # -- tasks ----------------------------------------------------------------------------------
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task is a `seed`."""
+        seed = task_data.get("seed")
+        if isinstance(seed, int) and not isinstance(seed, bool):
+            return None
+        return f"task_data needs a 'seed' (an int), got {short_repr(task_data)}"
 
     def get_train_dataset(self) -> Any:
         """Distinct seeds; a single task where every seed gives the same puzzle."""

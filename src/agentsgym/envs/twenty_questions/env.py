@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key, shown
+from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
@@ -15,6 +15,7 @@ from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable,
 from agentsgym.envs.twenty_questions.normalise import matches
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
 from agentsgym.types import Agent, Tokenizer
+from agentsgym.types.plain import short_repr
 
 MAX_ACTION_CHARACTERS = 2000
 _GUESS = re.compile(r"\[([^\[\]]*)\]")
@@ -204,9 +205,9 @@ class TwentyQuestionsEnv(MultistepEnv):
         """A task is a `solution` and perhaps a `seed`."""
         solution, seed = task_data.get("solution"), task_data.get("seed", 0)
         if not isinstance(solution, str) or not solution.strip():
-            return f"task_data needs a 'solution' (a word), got {shown(task_data)}"
+            return f"task_data needs a 'solution' (a word), got {short_repr(task_data)}"
         if not isinstance(seed, int):
-            return f"task_data['seed'] must be an int, got {shown(seed)}"
+            return f"task_data['seed'] must be an int, got {short_repr(seed)}"
         return None
 
     @property
