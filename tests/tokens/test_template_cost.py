@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from chat_tokenizers import ALL, template
 
 from agentsgym.tokens import codec_for, template_cost
 from agentsgym.tokens.template_cost import TemplateRefused, check_cost
 from agentsgym.training.tiny import CHAT_TEMPLATE
+from chat_tokenizers import ALL, template
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
 DIGITS = "['a','b','c','d','e','f','g','h','i','j']"

@@ -3,10 +3,10 @@
 import logging
 
 import pytest
-from chat_tokenizers import template, tokenizer_for
 
 from agentsgym import ScriptedAgent
 from agentsgym.tokens import TokenCheck, codec_for, inspect_tokenizer
+from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
 DATED = "{{ strftime_now('%d %b %Y') }}" + CHATML
