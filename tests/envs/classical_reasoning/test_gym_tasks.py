@@ -93,8 +93,8 @@ def test_a_task_that_nobody_has_sorted_is_refused_by_name(monkeypatch):
 
 @pytest.mark.parametrize("task", sorted({**TEXT, **ENTRY, **GRAMMAR}))
 def test_our_scorers_take_the_packages_own_answers(task):
-    data = gym.create_dataset(task, seed=5, size=12)
-    for index in range(12):
+    data = gym.create_dataset(task, seed=5, size=4)
+    for index in range(4):
         entry = data[index]
         right = entry["answer"] or entry["metadata"].get("example_correct_answer")
         if not right or len(right) > 500 or "Integral" in right:

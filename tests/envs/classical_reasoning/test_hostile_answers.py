@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -14,8 +15,10 @@ from agentsgym.envs import make
 from agentsgym.envs.classical_reasoning import grader as grader_module
 from agentsgym.envs.classical_reasoning.grader import ProcessGrader
 from agentsgym.envs.classical_reasoning.judge import Judge
+from agentsgym.envs.classical_reasoning.landlock import forbid_changes
 from agentsgym.envs.classical_reasoning.math_grammar import readable
 from agentsgym.envs.classical_reasoning.questions import Question
+from agentsgym.envs.classical_reasoning.seccomp import forbid_calls
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Landlock, seccomp, /proc")
 
@@ -121,7 +124,6 @@ EVALUATING = (
     "propositional_logic cryptarithm"
 )
 MATHEMATICS = {"question": "q", "answer": ["\\sqrt{8}"], "kind": "math"}
-ANTIDERIVATIVE = "simple_integration"
 
 
 def gym_rows(task):
@@ -363,6 +365,13 @@ def test_what_a_machine_can_not_do_is_said_once(tmp_path, monkeypatch, caplog):
         with contextlib.closing(_replying(tmp_path, monkeypatch, honest)) as grader:
             grader._child = grader_module._start([])
     assert caplog.text.count("no Landlock in this kernel") == 1
+
+
+def test_a_machine_without_these_protections_is_told_and_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert forbid_calls(processes=True) == f"no seccomp on {platform.system()} riscv64"
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert forbid_changes() == ["no Landlock on Darwin"]
 
 
 @LINUX
