@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 from moody import MoodyEnv, Unreadable
@@ -18,6 +19,7 @@ from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.rollout import worker_main
 from agentsgym.rollout.remote import RemoteState
 from agentsgym.rollout.workers import stop_workers, workers
+from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv
 
 
@@ -193,6 +195,47 @@ def by_turns(*actions):
     """What to say in the first, the second … call."""
     waiting = iter(actions)
     return lambda messages: next(waiting)
+
+
+class Interrupted:
+    """An engine that makes the first session hang, and is interrupted over the second one."""
+
+    capacity = 2
+    stats = EngineStats()
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self._asked, self._answered = [], False
+
+    def submit(self, requests):
+        self._asked += requests
+
+    def poll(self):
+        if self._answered:
+            time.sleep(0.5)  # the first session is in the worker by now
+            raise KeyboardInterrupt
+        ids = tuple(self.tokenizer.encode("hang"))
+        first, self._answered = self._asked.pop(0), True
+        return [GenerationResult(first.session_id, ids, (-1.0,) * len(ids), "hang")]
+
+    def cancel(self, session_ids):
+        pass
+
+    release = cancel
+
+
+def test_an_interrupt_waits_for_no_hanging_worker_and_ends_it(chat_tokenizer):
+    env = MoodyEnv(chat_tokenizer, {"workers": 1})
+    env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
+    worker = workers(1)[0]
+    before = worker.pid
+    agent = DirectOutputAgent(Interrupted(chat_tokenizer), SamplingParams(max_tokens=4))
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        env.run_trial([{"length": 2}], agent, 2)
+    assert time.monotonic() - began < 3
+    assert before is not None and worker.pid is None
+    assert not env.run_trial([{"length": 1}], ScriptedAgent(["fine"])).rollouts[0].failed
 
 
 def test_an_answer_that_is_too_long_is_not_sent(monkeypatch):

@@ -35,9 +35,17 @@ def start_python(
 
 
 def run_python(
-    module: str, *, input: str, env: Mapping[str, str], cwd: str | None = None
+    module: str,
+    *,
+    input: str,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    timeout: float | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `module` to its end with a text as its standard input; it ends with this process."""
+    """Run `module` to its end with a text as its standard input; it ends with this process.
+
+    Raises `subprocess.TimeoutExpired`.
+    """
     with start_python(
         module,
         env=env,
@@ -48,7 +56,7 @@ def run_python(
         text=True,
     ) as process:
         try:
-            out, err = process.communicate(input)
+            out, err = process.communicate(input, timeout)
         except BaseException:
             process.kill()
             raise

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from agentsgym.envs.python_process import python_command, python_environment
+from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.testing.context import Context
 from agentsgym.testing.players import RandomPlayer
 from agentsgym.testing.playing import play_alone, play_interleaved
@@ -44,15 +44,13 @@ def another_process(context: Context) -> Finding:
     }
     environment = {**python_environment(), "PYTHONHASHSEED": "12345"}
     try:
-        answer = subprocess.run(
-            python_command("agentsgym.testing.replay"),
+        answer = run_python(
+            "agentsgym.testing.replay",
             input=json.dumps(request),
-            capture_output=True,
-            text=True,
             env=environment,
             timeout=PROCESS_SECONDS,
-            check=True,
         )
+        answer.check_returncode()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         return Finding(name, False, f"it failed there: {_tail(error.stderr) or error}")
     digests = json.loads(answer.stdout.splitlines()[-1])
