@@ -123,6 +123,15 @@ def test_a_run_that_ended_within_a_generation_goes_on_at_the_next_boundaries(
     assert played == [4, 6]
 
 
+def test_a_run_that_has_made_all_its_steps_makes_no_more(make_trainer, tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    make_trainer(**options).train()
+    played = []
+    trainer = make_trainer(sink=lambda _, info: played.append(info["step"]), **options)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    assert trainer.state.global_step == 2 and not played
+
+
 def test_a_second_training_plays_anew(make_trainer):
     """Nothing of the first one's last generation is left."""
     played = []

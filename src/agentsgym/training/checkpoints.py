@@ -27,6 +27,13 @@ class CheckpointingTrainer(GRPOTrainer):  # type: ignore[misc]
         self._step = step * self.args.gradient_accumulation_steps
         self._buffered_inputs: Any = None
 
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
+        """An epoch's steps; none where a run goes on that had made all of its steps."""
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **options)
+        else:
+            self.control.should_training_stop = True
+
     def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
         self.boundaries.put_off(self.state, self.control)
         super()._maybe_log_save_evaluate(*args, **options)
