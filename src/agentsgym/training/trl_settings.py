@@ -160,6 +160,7 @@ _LOSS = [
 _OPTIMISER = [
     *_used("output_dir num_train_epochs max_steps learning_rate"),
     *_used("lr_scheduler_type lr_scheduler_kwargs warmup_steps"),
+    *_used("warmup_ratio", "where the installed transformers still has it"),
     *_used("optim", "all but schedule-free optimisers, LOMO and AdaLOMO"),
     *_used("optim_args optim_target_modules weight_decay adam_beta1 adam_beta2 adam_epsilon"),
     *_used("max_grad_norm", "0 switches clipping off"),
@@ -189,6 +190,7 @@ _LOGS = [
     *_used("logging_strategy logging_steps logging_first_step log_on_each_node"),
     *_used("logging_nan_inf_filter log_level log_level_replica disable_tqdm debug"),
     *_used("skip_memory_metrics report_to run_name project"),
+    *_used("logging_dir", "where the installed transformers still has it"),
     *_used("trackio_space_id trackio_bucket_id trackio_static_space_id"),
     *_used(
         "include_num_input_tokens_seen",
