@@ -142,14 +142,16 @@ def test_the_page_is_made_of_the_table():
     assert all(f"| `{name}` |" in page for name in FIELDS)
 
 
-def names_read(path, left_out=()):
-    """Attributes that a module's code reads, but for some of its functions."""
+def names_read(path, left_out=(), of=""):
+    """Attributes that a module's code reads, but for some of its functions; `of` is a pattern of
+    what they are attributes of."""
     names = set()
 
     def visit(node):
         if isinstance(node, ast.FunctionDef) and node.name in left_out:
             return
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if read and re.search(of, ast.unparse(node.value) if of else ""):
             names.add(node.attr)
         for child in ast.iter_child_nodes(node):
             visit(child)
@@ -160,13 +162,11 @@ def names_read(path, left_out=()):
 
 def test_each_of_our_settings_is_read_somewhere():
     here = Path(agentsgym.training.__file__).parent
-    own = {"values.py", "given.py", "trl_settings.py"}
-    read = set()
+    checks = {"__post_init__", "_read_texts", "_check_choices", "_check_staleness"}
+    read = names_read(here / "config.py", checks, of="^self$")
     for path in here.glob("*.py"):
-        if path.name not in own:
-            checks = {"__post_init__", "_read_texts", "_check_choices", "_check_staleness"}
-            read |= names_read(path, checks if path.name == "config.py" else ())
-    # These two do no more than allow or forbid what `_check_choices` looks at.
+        read |= names_read(path, of=r"(^|[._])args$")
+    # It does no more than allow what `_check_choices` would forbid.
     assert set(OURS) - read <= {"allow_truncated_sampling"}
 
 

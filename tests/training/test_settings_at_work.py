@@ -69,6 +69,11 @@ def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
     assert prompt.endswith("assistant\nhigher")
 
 
+def test_the_training_template_is_looked_for(make_trainer):
+    with pytest.raises(ValueError, match="TRL brings no training template"):
+        make_trainer(chat_template="training")
+
+
 @pytest.mark.parametrize(
     "options", [{"max_completion_length": 2}, {"generation_kwargs": {"max_new_tokens": 2}}]
 )
