@@ -1,10 +1,10 @@
 """The end of a turn is written once, whoever writes it."""
 
 import pytest
-from chat_tokenizers import template, tokenizer_for
 
 from agentsgym.tokens import Transcript, codec_for
 from agentsgym.types import Action
+from chat_tokenizers import template, tokenizer_for
 
 # Templates, the tokens that end an answer in them, and whether those are special ones.
 CLOSINGS = [

@@ -1,10 +1,10 @@
 """The environment reads what was said, not how a model marks it up."""
 
 import pytest
-from chat_tokenizers import template, tokenizer_for
 from trl.chat_template_utils import add_response_schema
 
 from agentsgym.tokens import ActionText
+from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, build_tokenizer
 
 HARMONY = "<|channel|>analysis<|message|>hm <|message|>?<|end|><|start|>assistant"

@@ -1,5 +1,6 @@
 """TRL's training templates in place of those that rewrite history."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from agentsgym import ScriptedAgent
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.chat_templates import template_options
 from chat_tokenizers import template, tokenizer_for
-from helpers import CHATML, CountdownEnv, build_tokenizer
+from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
 
 def rows_with(choice):
@@ -59,3 +60,15 @@ def test_an_evaluation_renders_as_training_did(monkeypatch):
     train = {"chat_template": "training"}
     evaluation._evaluate(parse_config({"env": "TwentyQuestions", "train": train}), 0)
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
+
+
+def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(
+    make_trainer, caplog, monkeypatch
+):
+    trl = DROPS_THOUGHT + "{# trained #}"
+    monkeypatch.setattr("trl.chat_template_utils.get_training_chat_template", lambda _: trl)
+    with caplog.at_level(logging.INFO, "agentsgym"):
+        trainer = make_trainer(chat_template="training")
+    env = trainer.player.envs.get(trainer.train_dataset[0])
+    assert env.codec.template.text == trl
+    assert "context anew after answers that think" in caplog.text

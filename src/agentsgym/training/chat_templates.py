@@ -1,7 +1,12 @@
 """TRL's training chat templates in place of those that rewrite history."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
+
+from agentsgym.tokens import inspect_tokenizer
+
+logger = logging.getLogger(__name__)
 
 CHOICES = ("own", "training")
 
@@ -40,3 +45,12 @@ def training_template(tokenizer: Any) -> str | None:
             "leave it 'own', or give a template's text in chat_template_kwargs"
         ) from error
     return text
+
+
+def tell_about(tokenizer: Any, options: Mapping[str, Any]) -> None:
+    """Log what a tokenizer and its template do that training should know of; a warning where a
+    text can forge a turn."""
+    check = inspect_tokenizer(tokenizer, options)
+    level = logging.WARNING if check.forgeable else logging.INFO
+    for remark in check.remarks:
+        logger.log(level, "Tokenizer: %s.", remark)

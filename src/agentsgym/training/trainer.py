@@ -22,7 +22,7 @@ from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.rollout import Place
 from agentsgym.training.assigner import Assignment
 from agentsgym.training.best import check_metric, with_metric
-from agentsgym.training.chat_templates import template_options
+from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import CheckpointingTrainer
 from agentsgym.training.completions import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
@@ -119,14 +119,15 @@ class GRPOEnvTrainer(CheckpointingTrainer):
             processing_class=processing_class,
             **trl,
         )
+        rendering = template_options(self._tokenizer, args.chat_template, self.chat_template_kwargs)
+        if self.accelerator.is_main_process:
+            tell_about(self._tokenizer, rendering)
         pool = EnvPool(
             self._tokenizer,
             args.allow_imports,
             envs,
             allow_paths=args.allow_paths,
-            template_options=template_options(
-                self._tokenizer, args.chat_template, self.chat_template_kwargs
-            ),
+            template_options=rendering,
         )
         self.train_dataset = stream_tasks(
             train_dataset, args, self.shuffle_dataset, self._problem_of
