@@ -239,7 +239,14 @@ def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["reward_funcs", "reward_processing_classes", "tools", "rollout_func", "environment_factory"],
+    [
+        "reward_funcs",
+        "reward_processing_classes",
+        "tools",
+        "rollout_func",
+        "environment_factory",
+        "compute_metrics",
+    ],
 )
 def test_arguments_of_trls_trainer_that_have_another_place_here(tiny_llama, name):
     with pytest.raises(TypeError, match=f"takes no {name}: "):

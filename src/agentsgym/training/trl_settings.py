@@ -274,6 +274,7 @@ _REFUSED_ARGUMENTS = {
     "tools": "what an agent may do is in its environment's prompts and _step_episode",
     "rollout_func": "rollouts are played by the environments that the dataset's rows name",
     "environment_factory": "the dataset's rows name their environments (env_class_path)",
+    "compute_metrics": "an environment hands its own figures over in info['metrics'] of a step",
 }
 
 
