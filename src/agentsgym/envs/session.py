@@ -4,7 +4,6 @@ Here texts of environments and agents enter the record: lone surrogates in them 
 that no tokenizer and no file meets one.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,12 +124,16 @@ def clean_action(action: Action) -> Action:
     return action if text is action.text else replace(action, text=text)
 
 
-_IMMUTABLE = frozenset({str, int, float, bool, type(None)})
-
-
 def copy_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy by value: what one session changes in its task, no other sees."""
-    flat = dict(task)
-    if all(type(value) in _IMMUTABLE for value in flat.values()):
-        return flat
-    return copy.deepcopy(flat)
+    """A copy of plain data by value: what one session changes in its task, no other sees. Objects
+    that are no plain data are shared."""
+    return {key: _copy(value) for key, value in task.items()}
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    if kind in (list, tuple):
+        return kind(map(_copy, value))
+    return set(value) if kind is set else value
