@@ -74,6 +74,11 @@ def test_no_plain_scorer_reaches_an_evaluator(task):
     assert evaluators_of(package_class(task)) == set()
 
 
+@pytest.mark.parametrize("task", sorted(GRAMMAR))
+def test_behind_a_grammar_only_fractions_are_made_of_an_answer(task):
+    assert {name for _, name in evaluators_of(package_class(task))} <= {"Fraction"}
+
+
 def test_the_search_finds_the_evaluators_that_are_known():
     known = "countdown puzzle24 string_insertion binary_matrix spiral_matrix n_queens "
     known += "simple_integration intermediate_integration polynomial_multiplication coin_flip "

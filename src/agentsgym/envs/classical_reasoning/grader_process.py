@@ -42,8 +42,8 @@ _EXAMPLES = (
 )  # fmt: skip
 
 
-class OtherQuestion(ValueError):
-    """The entry that a row names is another question than the row's."""
+class NoSuchEntry(ValueError):
+    """The entry that a row names can't be made, or is another question than the row's."""
 
 
 def main() -> None:
@@ -66,8 +66,8 @@ def _send(replies: TextIO, reply: Mapping[str, Any]) -> None:
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {"right": grade(request)}
-    except OtherQuestion as error:
-        return {"right": False, "error": str(error)}
+    except NoSuchEntry as error:
+        return {"right": False, "error": str(error)[:300]}
     except Exception:  # a scorer may raise anything on an odd answer, which is then wrong
         return {"right": False}
 
@@ -110,8 +110,7 @@ def _mathematics(text: str) -> str:
 
 def _grade_gym(request: Mapping[str, Any]) -> bool:
     task, given = request["task"], request["given"]
-    data = _data_set(task, request["seed"], request["size"])
-    entry = _entry(data, request)
+    data, entry = _generated(request)
     if task in SYMBOLIC:
         _warm_sympy()
         return _apart(lambda: ENTRY_SCORERS[ENTRY[task]](given, entry), request)
@@ -121,13 +120,27 @@ def _grade_gym(request: Mapping[str, Any]) -> bool:
     return math.isfinite(score) and score >= 1.0
 
 
+def _generated(request: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The data set and its entry that a request names."""
+    task, seed, size = request["task"], request["seed"], request["size"]
+    try:
+        data = _data_set(task, seed, size)
+        return data, _entry(data, request)
+    except NoSuchEntry:
+        raise
+    except Exception as error:
+        raise NoSuchEntry(
+            f"reasoning-gym can't make {task}, seed {seed}, {request['index']} of {size}: {error}"
+        ) from error
+
+
 def _entry(data: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     if request["task"] == "word_ladder":  # its entries differ from process to process
         first, *_, last = request["right"].split(",")
         return {"metadata": {"start_word": first.strip(), "end_word": last.strip()}}
     entry: Mapping[str, Any] = data[request["index"]]
     if digest(str(entry["question"])) != request["question"]:
-        raise OtherQuestion(
+        raise NoSuchEntry(
             f"reasoning-gym's {request['task']}, seed {request['seed']}, has another question at "
             f"{request['index']} of {request['size']} than the row; was the row made by another "
             "version?"

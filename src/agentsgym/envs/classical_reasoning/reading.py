@@ -39,6 +39,8 @@ _FORMS: list[tuple[str, Callable[..., float]]] = [
     (rf"(?P<sign>[-+]?)(?P<a>{NUMBER})", lambda a: a),
 ]  # fmt: skip
 _READ = [(re.compile(pattern), value) for pattern, value in _FORMS]
+_SIMPLE = re.compile(r"\s*[-+]?\d{1,300}(?:\.\d{1,300})?\s*", re.ASCII)
+"""Numbers that need no reading, as most are."""
 _FACTORIAL = re.compile(r"\s*(\d{1,3})\s*!\s*")
 
 
@@ -48,6 +50,8 @@ def number(text: str) -> float | None:
     Commas stand between groups of three digits only. A factorial is one where the text says
     nothing else: "It is 5!" says five.
     """
+    if _SIMPLE.fullmatch(text):
+        return float(text)
     plain = plain_text(text)
     if plain is None:
         return None
@@ -65,6 +69,8 @@ def number(text: str) -> float | None:
 
 def is_number(text: str) -> bool:
     """Whether a text is a number and nothing else."""
+    if _SIMPLE.fullmatch(text):
+        return True
     plain = plain_text(text)
     return plain is not None and bool(
         _FACTORIAL.fullmatch(plain) or any(p.fullmatch(plain.strip()) for p, _ in _READ)
