@@ -77,3 +77,19 @@ def test_a_directory_does_not_allow_its_namesakes(tmp_path):
     assert checked_path(str(tmp_path / "data" / "x"), allowed) == tmp_path / "data" / "x"
     with pytest.raises(PathRefused):
         checked_path(str(tmp_path / "data-of-others" / "x"), allowed)
+
+
+def test_rows_of_adapters_name_no_module_and_no_file():
+    """`gymnasium.make` and `textarena.make` would import what stands before a colon."""
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("textarena")
+    for name, config in (
+        ("Gymnasium/FrozenLake", {"map": "os:system"}),
+        ("Gymnasium/FrozenLake", {"env_id": "os:system"}),
+        ("Gymnasium/FrozenLake", {"size": 10**6}),
+        ("TextArena/Mastermind", {"variant": "os:system"}),
+        ("TextArena/Mastermind", {"game_options": {"entry_point": "os:system"}}),
+        ("TextArena/Crosswords", {"game_options": {"words_path": "/etc/passwd"}}),
+    ):
+        with pytest.raises(ConfigError):
+            EnvPool().get({"env_class_path": name, "env_config": config, "task_data": {}})

@@ -82,3 +82,30 @@ def test_a_worker_ends_within_two_seconds_of_its_killed_process(hanging, how):
     process.kill()
     process.wait()
     assert _gone_within(pid, 2.0)
+
+
+GENERATOR = """
+import os, time
+with open(os.environ["MARK"], "w") as mark:
+    mark.write(f"hanging {os.getpid()}\\n")
+time.sleep(600)
+"""
+ASKS = """
+from agentsgym.envs.python_process import python_environment, run_python
+run_python("slow_generator", input="", env=python_environment())
+"""
+
+
+def test_a_generator_ends_with_its_killed_process(tmp_path):
+    (tmp_path / "slow_generator.py").write_text(GENERATOR)
+    mark = tmp_path / "mark"
+    mark.touch()
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path, "MARK": str(mark)}
+    process = subprocess.Popen([sys.executable, "-c", ASKS], env=environment)
+    try:
+        pid = _wait_for_pid(process, mark)
+    finally:
+        process.kill()
+        process.wait()
+    assert _gone_within(pid, 2.0)

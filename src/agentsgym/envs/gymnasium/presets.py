@@ -7,6 +7,13 @@ from typing import Any, ClassVar
 from agentsgym.envs.config import Key
 from agentsgym.envs.gymnasium.adapter import GymnasiumEnv, Running
 
+MOST_ICE = 64
+
+
+def _too_wide(side: int) -> str | None:
+    """A dataset row must not be able to ask for a lake that fills the memory."""
+    return None if side <= MOST_ICE else f"must be at most {MOST_ICE}, got {side}"
+
 
 class GymnasiumFrozenLakeEnv(GymnasiumEnv):
     """Gymnasium's FrozenLake: cross the ice without falling into a hole. The goal pays 1.0.
@@ -26,7 +33,9 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 30, "actions per episode", minimum=1),
         "map": Key(str, "random", "the lake", choices=("random", "4x4", "8x8")),
-        "size": Key(int, 4, "side of a random lake", minimum=2),
+        "size": Key(
+            int, 4, f"side of a random lake, at most {MOST_ICE}", minimum=2, check=_too_wide
+        ),
         "slippery": Key(bool, False, "whether steps go astray"),
     }
 
