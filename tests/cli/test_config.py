@@ -66,6 +66,7 @@ def test_yaml_numbers_without_a_point():
         ({"env": "E", "seed": "x"}, "seed: .*, got 'x'"),
         ({"env": "E", "seed": -1}, "seed: .*, got -1"),
         ({"env": "E", "name": "a/b"}, "name: "),
+        ({"env": "E", "name": ".."}, "name: "),
         ({"env": "E", "train": {"seed": 1}}, "train.seed is set by the run; set seed instead"),
         ({"env": "E", "time_decay_to": 0.1}, "time_decay_to needs max_seconds"),
         ({"env": "E", "max_seconds": 0}, "max_seconds: "),

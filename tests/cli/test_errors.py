@@ -226,3 +226,9 @@ def test_install_commands_fit_where_the_package_comes_from(monkeypatch, tmp_path
         found = type("Distribution", (), {"read_text": lambda self, _, text=text: text})()
         monkeypatch.setattr(install.importlib.metadata, "distribution", lambda _, f=found: f)
         assert install.install_command("train") == command
+
+
+def test_a_path_that_cannot_be_is_one_sentence(invoke, workplace):
+    result = invoke("train", "toy.yaml", "--output", "toy.yaml/run")
+    assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: toy.yaml/run: not a directory")

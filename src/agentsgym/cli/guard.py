@@ -1,6 +1,7 @@
 """What ends a command: one sentence and an exit status, never a traceback unless asked for."""
 
 import os
+import re
 import traceback
 from contextvars import ContextVar
 from types import TracebackType
@@ -14,6 +15,8 @@ from agentsgym.types.failures import disk_problem
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 
+# How libraries say that they need another one.
+_NOT_INSTALLED = re.compile(r"requires? .{1,60} to be installed|distribution was not found")
 _DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
 # Errors of the command line's parser, which it shows itself.
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
@@ -62,9 +65,13 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return str(missing), BAD_USAGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory: make the model, batch or engine_capacity smaller", 1
+    if _NOT_INSTALLED.search(str(error)):
+        return str(error), BAD_USAGE
     problem = disk_problem(error)
     if problem is not None:
         return problem, FAILURE
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}", FAILURE
     return (str(error) if _is_ours(error) else _unexpected(error)), FAILURE
 
 

@@ -13,6 +13,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.training import given
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
 
+MOST_EPISODES = 10_000_000
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 _DEEPEST, _MOST = 40, 100_000
 
@@ -23,9 +24,9 @@ class EvalConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    episodes: int = Field(default=256, ge=1)
+    episodes: int = Field(default=256, ge=1, le=MOST_EPISODES)
     temperature: float = Field(default=1.0, ge=0)
-    rollouts_per_task: int = Field(default=1, ge=1)
+    rollouts_per_task: int = Field(default=1, ge=1, le=MOST_EPISODES)
     seed: int = Field(
         default=0, ge=0, le=LARGEST_SEED, description="draws the tasks and the sampling noise"
     )
@@ -44,7 +45,7 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: str = Field(default="run", pattern=r"^[\w.-]+$")
+    name: str = Field(default="run", pattern=r"^\w[\w.-]*$")
     description: str = ""
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     env: str
