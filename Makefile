@@ -3,6 +3,8 @@
 #   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
+#   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
+#   make audit       security rules over the sources, known advisories of the pinned dependencies
 #   make lint        ruff and mypy
 
 PYTHON ?= python3
@@ -13,7 +15,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-slow test-vllm lint
+.PHONY: demo test test-slow test-vllm fuzz audit lint
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -28,6 +30,16 @@ test-slow: .venv/.installed-test-slow
 
 test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 	$(BIN)/python -m pytest -m vllm tests/vllm_servers $(ARGS)
+
+fuzz: .venv/.installed-test
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz.faults
+	PYTHONPATH=tests $(BIN)/python -m fuzz.kills
+
+# pip-audit says so of each package for which its source of advisories cannot be reached.
+audit: .venv/.installed-dev
+	$(BIN)/ruff check --select S src
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check src tests

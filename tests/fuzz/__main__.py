@@ -27,12 +27,17 @@ def main() -> int:
     for f in found.values():
         for failure in f.failures.values():
             sys.stderr.write(f"\n{failure}\n")
-    left = [child.name() for child in psutil.Process().children(recursive=True)]
+    left = [child for child in psutil.Process().children(recursive=True) if not _is_tracker(child)]
     total = {key: sum(area[key] for area in report.values()) for key in next(iter(report.values()))}
     seconds = round(time.monotonic() - started, 1)
     line = {"areas": report, **total, "processes_left": len(left), "seconds": seconds}
     sys.stdout.write(json.dumps(line) + "\n")
     return int(bool(total["failed"] or left))
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    """Whether this is the helper process that Python's own multiprocessing starts."""
+    return any("resource_tracker" in word for word in process.cmdline())
 
 
 def _options() -> Any:

@@ -165,6 +165,12 @@ def test_a_list_of_text_parts_is_text(server):
     assert ask(server.says(chat(parts))) == "yes"
 
 
+def test_what_a_server_says_does_not_move_the_cursor(server):
+    server.says({"error": {"message": "\x1b[2J\u202egone"}}, 400)
+    with pytest.raises(EndpointError, match=r"HTTP 400: \\x1b\[2J\\u202egone"):
+        ask(server)
+
+
 @pytest.mark.parametrize("wait", ["nan", "inf", "-5", "soon"])
 def test_a_wait_without_end_is_not_obeyed(server, wait):
     server.says(b"", 503, Retry_After=wait)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentsgym.types import FinishReason, GenerationRequest
+from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.visible import visible
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 _ROUNDING = 1e-2  # nats by which half precision may lift a log-probability above 0
@@ -17,6 +19,9 @@ _LEAST = -1e4  # nats; anything below is as impossible, and an integer may not f
 
 class MalformedAnswer(ValueError):
     """A server's answer lacks what we asked for; the message says what."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(visible(mask_secrets(reason)))
 
 
 def request_seed(seed: int, sampled_before: int) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.generation.http_body import BadBody, read_body
 from agentsgym.types.install import install_command
 from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.visible import visible
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,7 +32,7 @@ class HttpError(RuntimeError):
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         self.url = mask_secrets(url)
-        self.reason = mask_secrets(reason)
+        self.reason = visible(mask_secrets(reason))
         self.status = status
         super().__init__(f"{self.url}: {self.reason}")
 

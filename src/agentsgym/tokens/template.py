@@ -4,11 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
-
 from agentsgym.tokens.syntax import names_read
 from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
+from agentsgym.types.visible import visible
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +40,10 @@ _OURS = frozenset(
 _READ_ANYWAY = frozenset({"chat_template", "tools", "documents"})
 
 
+class TemplateFailed(ValueError):
+    """A chat template did not render a conversation; the message says why."""
+
+
 class ChatTemplate:
     """Renders conversations with a tokenizer's chat template.
 
@@ -70,23 +73,20 @@ class ChatTemplate:
         self._as_parts = self._wants_parts()
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as text, with the generation prompt.
-
-        Raises ValueError where the template refuses it, fails, or writes far too much.
-        """
+        """The conversation as text, with the generation prompt. Raises TemplateFailed."""
         conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
         try:
             rendered: Any = self._tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=True, **self._options
             )
-        except TemplateError as error:
-            said = error.message or type(error).__name__
-            raise ValueError(f"the chat template can't render the conversation: {said}") from error
+        except Exception as error:  # a template may refuse a conversation with any exception
+            said = visible(f"{type(error).__name__}: {error}")[:500]
+            raise TemplateFailed(f"the chat template cannot render it: {said}") from error
         text = str(rendered)
         given = sum(len(message["content"]) for message in messages)
         most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * given
         if len(text) > most:
-            raise ValueError(
+            raise TemplateFailed(
                 f"the chat template wrote {len(text)} characters for {len(messages)} messages "
                 f"with {given}"
             )

@@ -9,6 +9,7 @@ from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
 
 NAMES = ("TwentyQuestions", "Bandit", "Mastermind", "ClassicalReasoning", "ALFWorld", "TextWorld")
+VALUES = st.integers(0, 9) | st.booleans() | odd_values(1)
 
 
 def _keys() -> list[tuple[str, str]]:
@@ -21,10 +22,10 @@ def _keys() -> list[tuple[str, str]]:
 def configs(draw):  # type: ignore[no-untyped-def]
     """(environment, configuration)."""
     name, key = draw(st.sampled_from(_keys()))
-    config = {key: draw(odd_values(1))}
+    config = {key: draw(VALUES)}
     if draw(st.booleans()):
         other = draw(st.sampled_from([k for n, k in _keys() if n == name]))
-        config[other] = draw(odd_values(1))
+        config[other] = draw(VALUES)
     return name, config
 
 

@@ -113,8 +113,10 @@ def _completion(ids: Any, logprobs: Any, reason: Any) -> Any:
     return {"choices": [choice]}
 
 
+GOOD_LISTS = st.lists(st.integers(0, 49), min_size=1, max_size=3)
 COMPLETIONS = (
-    st.builds(
+    GOOD_LISTS.map(lambda ids: _completion(ids, [-float(i) for i in ids], "stop"))
+    | st.builds(
         _completion,
         LISTS | odd_values(0),
         st.lists(st.floats(-9, 0) | odd_values(0), max_size=4) | odd_values(0),

@@ -21,16 +21,29 @@ TASK_KEYS = st.sampled_from(
 )  # fmt: skip
 
 
+TASKS = st.sampled_from(
+    [
+        ("TwentyQuestions", {"solution": "apple", "seed": 0}),
+        ("Bandit", {"seed": 3}),
+        ("Mastermind", {"seed": 3}),
+        ("ClassicalReasoning", {"question": "1+1?", "answers": ["2"], "kind": "number"}),
+    ]
+)
+
+
 @st.composite
 def rows(draw: Any) -> Any:
     """A row that is right, but for what is not."""
     if draw(st.integers(0, 19)) == 0:
         return draw(odd_values())
-    task = draw(st.dictionaries(TASK_KEYS, odd_values(), max_size=4))
+    name, good = draw(TASKS)
+    task = good | draw(st.dictionaries(TASK_KEYS, odd_values(), max_size=2))
     if draw(st.integers(0, 29)) == 0:
         task["seed"] = nested(20_000)
-    row = {"env_class_path": draw(PATHS), "env_config": {}, "task_data": task}
-    if draw(st.integers(0, 3)) == 0:
+    row = {"env_class_path": name, "env_config": {}, "task_data": task}
+    if draw(st.integers(0, 4)) == 0:
+        row["env_class_path"] = draw(PATHS)
+    if draw(st.integers(0, 9)) == 0:
         row[draw(st.sampled_from(list(row)))] = draw(odd_values())
     if draw(st.integers(0, 9)) == 0:
         del row[draw(st.sampled_from(list(row)))]

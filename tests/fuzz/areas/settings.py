@@ -35,8 +35,9 @@ def check(given: dict) -> bool:
     return True
 
 
-AREA = Area(
-    "settings",
-    st.deferred(lambda: st.dictionaries(st.sampled_from(_fields()), odd_values(1), max_size=3)),
-    check,
-)
+def _settings() -> st.SearchStrategy[dict]:
+    values = st.integers(1, 8) | st.floats(0.001, 1) | st.booleans() | odd_values(1)
+    return st.dictionaries(st.sampled_from(_fields()), values, max_size=2)
+
+
+AREA = Area("settings", st.deferred(_settings), check)
