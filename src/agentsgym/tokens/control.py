@@ -61,6 +61,8 @@ class ControlTokens:
         self._theirs = _pattern(frozenset(special | named))
         self._own = _pattern(frozenset(said))
         self._marked = re.compile(f"{_START}({self._theirs.pattern}){_END}|[{_START}{_END}]")
+        # Some added tokens are looked for after normalization, which may turn letters into one.
+        self._normalize = _normalizer(tokenizer)
         self._newline = self._ids_of("\n")
         after = self._ids_of("\na")
         self._guarded = after != self._newline + self._ids_of("a") and self._follows(after)
@@ -73,6 +75,10 @@ class ControlTokens:
     def mark(self, content: str, own: bool = False) -> str:
         """`content` with the control tokens marked that it spells; `own` for the assistant's."""
         pattern = self._own if own else self._theirs
+        if self._normalize is not None:
+            normal = self._normalize(content)
+            if len(pattern.findall(normal)) > len(pattern.findall(content)):
+                content = normal
         return pattern.sub(f"{_START}\\g<0>{_END}", content)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -163,6 +169,17 @@ def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]
         if text and not text.isspace():
             marked = number in added and bool(added[number].special)
             yield text, (number, marked or number in special)
+
+
+def _normalizer(tokenizer: Tokenizer) -> Callable[[str], str] | None:
+    """The tokenizer's normalizer where added tokens are looked for in what it gives."""
+    added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = getattr(backend, "normalizer", None)
+    if normalizer is None or not any(token.normalized for token in added.values()):
+        return None
+    normalize: Callable[[str], str] = normalizer.normalize_str
+    return normalize
 
 
 def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
