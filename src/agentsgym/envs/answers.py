@@ -6,8 +6,7 @@ would end a whole evaluation or training.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentsgym.envs.session import SessionError
 from agentsgym.types.plain import clean_text, plain, short_repr
@@ -16,8 +15,7 @@ LARGEST_REWARD = 1e30
 """Bound of a reward's size, so that no sum, square or float32 of rewards overflows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to an action. `info` is plain data, `token_rewards` one number per token."""
 
     state: Any
@@ -35,7 +33,7 @@ def read_answer(answer: Any) -> Answer:
             f"_step_episode must return (next_state, reward, done, info), got {short_repr(answer)}"
         )
     state, reward, done, info = answer
-    if not isinstance(info, Mapping):
+    if type(info) is not dict and not isinstance(info, Mapping):
         raise SessionError(f"info must be a dict, got {short_repr(info)}")
     rewards = info.get("token_rewards")
     return Answer(
@@ -50,6 +48,8 @@ def read_answer(answer: Any) -> Answer:
 
 def number(value: Any, name: str) -> float:
     """A reward or metric as a float. Raises SessionError where it is not finite or too large."""
+    if type(value) is float and abs(value) <= LARGEST_REWARD:
+        return value
     if not isinstance(value, str | bytes):
         try:
             result = float(value)
@@ -72,8 +72,9 @@ def text(value: Any, source: str) -> str:
 
 def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info as plain data; keys that have a meaning are of the type that they must have."""
-    result: dict[str, Any] = plain(info)
-    if "metrics" in info:
+    told = "metrics" in info
+    result: dict[str, Any] = plain({**info, "metrics": None} if told else info)
+    if told:
         result["metrics"] = _metrics(info["metrics"])
     if info.get("win") is not None:
         result["win"] = bool(info["win"])
@@ -84,13 +85,15 @@ def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(metrics: Any) -> dict[str, float]:
-    if not isinstance(metrics, Mapping):
+    if type(metrics) is not dict and not isinstance(metrics, Mapping):
         raise SessionError(f"info['metrics'] must map names to numbers, got {short_repr(metrics)}")
     return {clean_text(str(name)): _metric(name, value) for name, value in metrics.items()}
 
 
 def _metric(name: Any, value: Any) -> float:
     """The value, or NaN where it is not finite or too large to be summed; no mean counts it."""
+    if type(value) is float and abs(value) <= LARGEST_REWARD:
+        return value
     try:
         result = float(value)
     except OverflowError:

@@ -93,7 +93,7 @@ class _Copy:
             self._around.discard(id(value))
 
     def _of_other(self, value: Any, depth: int) -> Any:
-        if isinstance(value, dict | Mapping):
+        if type(value) is dict or isinstance(value, Mapping):
             return {_key(k): self.of(item, depth) for k, item in self._first(value.items())}
         if isinstance(value, str):
             return clean_text(str.__str__(value))
