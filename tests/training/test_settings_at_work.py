@@ -100,8 +100,7 @@ def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
     def order(**options):
         return list(make_trainer(**options)._get_train_sampler())
 
-    assert order(data_seed=1) != order(data_seed=2)
-    assert order(data_seed=1, seed=3) == order(data_seed=1, seed=4) == order(seed=1)
+    assert order(data_seed=1) == order(seed=1) != order(data_seed=2, seed=1)
 
 
 def visible(text):
@@ -233,8 +232,8 @@ def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
     monkeypatch.setattr(
         "agentsgym.training.trainer.clear_device_cache", lambda: emptied.append(True)
     )
-    make_trainer(torch_empty_cache_steps=2, max_steps=3).train()
-    assert len(emptied) == 2
+    make_trainer(torch_empty_cache_steps=2, max_steps=2).train()
+    assert len(emptied) == 1
 
 
 @pytest.mark.parametrize(
@@ -265,6 +264,8 @@ def test_a_head_in_float32_on_a_bfloat16_model_with_tied_embeddings(
 ):
     config = tiny_llama.config
     config.tie_word_embeddings = True
+    config.initializer_range = 0.3  # so that bfloat16 rounds what it gives by more than float32
+    torch.manual_seed(0)
     model = type(tiny_llama)(config).to(torch.bfloat16)
     trainer = make_trainer(model=model, cast_lm_head_to_fp32=True, max_steps=1)
     dtypes = {parameter.dtype for parameter in model.parameters()}
