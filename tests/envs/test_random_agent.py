@@ -64,3 +64,28 @@ def test_an_environment_that_lists_nothing_has_no_teacher():
 def test_a_foreign_conversation_is_refused(guess):
     with pytest.raises(LookupError, match="needs a seat in a session"):
         RandomAgent(guess).get_action([{"role": "user", "content": "hello"}], None)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_admissible_is_read_from_the_state_wherever_it_is(workers):
+    class Narrowing(CountdownEnv):
+        def admissible_actions(self, state):
+            return [f"action {len(state['played'])}"]
+
+    env = Narrowing(None, {"workers": workers})
+    played = actions_of(env, [{"rewards": [0.0, 0.0, 1.0]}], RandomAgent(env))
+    assert played == [["action 0", "action 1", "action 2"]]
+
+
+def test_nothing_admissible_fails_the_session_unless_its_episode_is_over():
+    class Stuck(CountdownEnv):
+        def admissible_actions(self, state):
+            return [] if len(state["played"]) == state["rewards"][0] else ["go"]
+
+    config = {"episodes_per_trial": 2, "carry": "summary"}
+    env = Stuck(None, config)
+    fine, stuck = env.run_trial(
+        [{"rewards": [2.0, 0.0]}, {"rewards": [1.0, 0.0]}], RandomAgent(env)
+    ).rollouts
+    assert not fine.failed and fine.episodes[0].steps[-1].action == "Nothing to note."
+    assert "nothing is admissible" in stuck.error

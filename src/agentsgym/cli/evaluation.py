@@ -131,7 +131,7 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
         rows = list(bare.get_eval_dataset())
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
-    agent = _agent(run, bare)
+    agent = _agent(run, bare, seed)
     tokenizer = agent.engine.tokenizer if hasattr(agent, "engine") else None
     played = evaluate_agent(
         rows,
@@ -154,11 +154,11 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
     return played.evaluation
 
 
-def _agent(run: "RunConfig", env: Any) -> Any:
+def _agent(run: "RunConfig", env: Any, seed: int) -> Any:
     from agentsgym.runs.agents import scripted_agent
 
     if run.model.startswith(_AGENT):
-        return scripted_agent(env, run.model.removeprefix(_AGENT))
+        return scripted_agent(env, run.model.removeprefix(_AGENT), seed=seed)
     import torch
 
     from agentsgym.agents import DirectOutputAgent
