@@ -239,9 +239,9 @@ def test_a_grader_that_dies_is_replaced():
     assert not grader.ask({"kind": "warm", "modules": ["no_such_module"]})
     assert grader.failures == 0
     grader._child._process.kill()
-    assert not grader.ask({"kind": "warm", "modules": ["json"]})
+    assert not grader.ask({"kind": "warm", "modules": ["csv"]})
     assert grader.failures == 1
-    assert grader.ask({"kind": "warm", "modules": ["json"]})
+    assert grader.ask({"kind": "warm", "modules": ["csv"]})
     grader.close()
 
 

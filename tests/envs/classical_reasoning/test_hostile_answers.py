@@ -245,6 +245,12 @@ import sympy
 from agentsgym.envs.classical_reasoning import grader_process
 from agentsgym.envs.classical_reasoning.confinement import confine
 
+def apart(verdict, seconds):
+    try:
+        return grader_process._apart(verdict, {"seconds": seconds})
+    except grader_process.NoVerdict:
+        return None
+
 def held(attack):
     try:
         attack()
@@ -283,12 +289,12 @@ parent = os.getppid()
 missing = confine()
 outcome = []
 for number, attack in enumerate(ATTACKS):
-    if grader_process._apart(lambda: held(attack), {"seconds": 20}) is not True:
+    if apart(lambda: held(attack), 20) is not True:
         outcome.append(number)
-burnt = grader_process._apart(lambda: 9**9**9**9 > 0, {"seconds": 0.5})
-silent = grader_process._apart(lambda: os._exit(0), {"seconds": 5})
-twice = grader_process._apart(lambda: os.write(3, b"yy"), {"seconds": 5})
-raised = grader_process._apart(lambda: 1 / 0, {"seconds": 5})
+burnt = apart(lambda: 9**9**9**9 > 0, 0.5)
+silent = apart(lambda: os._exit(0), 5)
+twice = apart(lambda: os.write(3, b"yy"), 5)
+raised = apart(lambda: 1 / 0, 5)
 print(missing, outcome, burnt, silent, twice, raised)
 """
 
@@ -302,7 +308,7 @@ def test_code_that_did_run_in_the_fork_could_change_and_reach_nothing(tmp_path):
     missing, _, rest = said.stdout.strip().partition("] ")
     if missing != "[":
         pytest.skip(f"this machine lacks {missing}")
-    assert rest == "[] False False False False", said.stderr
+    assert rest == "[] None None None None", said.stderr
     assert not (tmp_path / "canary").exists()
 
 
@@ -354,6 +360,17 @@ def test_an_honest_reply_counts(tmp_path, monkeypatch):
     honest = 'say(id=json.loads(sys.stdin.readline())["id"], right=True); time.sleep(9)'
     with contextlib.closing(_replying(tmp_path, monkeypatch, honest)) as grader:
         assert grader.ask({"kind": "math", "right": "1", "given": "1"}) is True
+
+
+def test_a_verdict_is_remembered_unless_it_was_late(tmp_path, monkeypatch):
+    once = """
+for reply in ({"right": True}, {"right": False, "late": True}, {"right": True}):
+    say(id=json.loads(sys.stdin.readline())["id"], **reply)
+"""
+    one, other = ({"kind": "math", "right": "1", "given": given} for given in "12")
+    with contextlib.closing(_replying(tmp_path, monkeypatch, once)) as grader:
+        assert [grader.ask(one), grader.ask(one), grader.ask(one)] == [True] * 3
+        assert [grader.ask(other), grader.ask(other), grader.ask(other)] == [False, True, True]
 
 
 def test_what_a_machine_can_not_do_is_said_once(tmp_path, monkeypatch, caplog):

@@ -17,6 +17,7 @@ from agentsgym.envs.python_process import bare_environment, start_python
 START_SECONDS = 120.0
 """How long a new process may take to import what it needs; sympy takes seconds on a busy core."""
 MAX_REPLY_BYTES = 2_000
+KEPT_VERDICTS = 4_096
 _PROGRAM = "agentsgym.envs.classical_reasoning.grader_process"
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class ProcessGrader:
         self._modules = list(modules)
         self._lock = threading.Lock()
         self._child: _Child | None = None
+        self._verdicts: dict[str, bool] = {}
 
     def ask(self, request: Mapping[str, Any]) -> bool:
         """Whether the answer is right.
@@ -47,7 +49,10 @@ class ProcessGrader:
         Raises GraderFailed where no process can be started, ValueError where the request does not
         name the question that it asks about.
         """
+        key = json.dumps(request)
         with self._lock:
+            if key in self._verdicts:
+                return self._verdicts[key]
             if self._child is None:
                 self._child = _start(self._modules)
             reply = self._child.ask({**request, "seconds": self.timeout}, self.timeout + 1.0)
@@ -56,9 +61,17 @@ class ProcessGrader:
                 self._child.kill()
                 self._child = None
                 return False
+            if "error" not in reply and "late" not in reply:
+                self._remember(key, reply["right"])
         if "error" in reply:
             raise ValueError(str(reply["error"]))
         return bool(reply["right"])
+
+    def _remember(self, key: str, right: bool) -> None:
+        """Keep the last verdicts: the rollouts of a group often give the same answer."""
+        self._verdicts[key] = right
+        if len(self._verdicts) > KEPT_VERDICTS:
+            del self._verdicts[next(iter(self._verdicts))]
 
     def close(self) -> None:
         """End the process, if one runs."""

@@ -42,6 +42,10 @@ _EXAMPLES = (
 )  # fmt: skip
 
 
+class NoVerdict(RuntimeError):
+    """A fork died or took too long: the answer is wrong, this time."""
+
+
 class NoSuchEntry(ValueError):
     """The entry that a row names can't be made, or is another question than the row's."""
 
@@ -68,6 +72,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"right": grade(request)}
     except NoSuchEntry as error:
         return {"right": False, "error": str(error)[:300]}
+    except NoVerdict:
+        return {"right": False, "late": True}
     except Exception:  # a scorer may raise anything on an odd answer, which is then wrong
         return {"right": False}
 
@@ -163,7 +169,7 @@ def _data_set(task: str, seed: int, size: int) -> Any:
 
 
 def _apart(verdict: Callable[[], bool], request: Mapping[str, Any]) -> bool:
-    """Find a verdict in a fork. One that dies, hangs or says anything but one byte is wrong."""
+    """Find a verdict in a fork. Raises NoVerdict where it dies, hangs or says anything else."""
     read, write = os.pipe()
     parent, seconds = os.getpid(), float(request["seconds"])
     child = os.fork()
@@ -176,6 +182,8 @@ def _apart(verdict: Callable[[], bool], request: Mapping[str, Any]) -> bool:
         os.close(read)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+    if said not in (b"y", b"n"):
+        raise NoVerdict
     return said == b"y"
 
 
