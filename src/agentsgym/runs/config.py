@@ -76,7 +76,11 @@ class RunConfig(BaseModel):
 
 
 # Fields of GRPOEnvConfig that the run sets itself, and what to set instead.
-_OWN_TRAIN_KEYS = {"seed": "seed", "output_dir": "output_dir"}
+_OWN_TRAIN_KEYS = {
+    "seed": "seed",
+    "output_dir": "output_dir",
+    "resume_from_checkpoint": "--resume RUN_DIR on the command line",
+}
 
 
 def parse_config(data: Mapping[str, Any]) -> RunConfig:
@@ -93,7 +97,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"{part} must be a mapping, got {data[part]!r}")
     for key, instead in _OWN_TRAIN_KEYS.items():
         if key in (data.get("train") or {}):
-            raise ConfigError(f"train.{key} is set by the run; set {instead} instead")
+            raise ConfigError(f"train.{key} is set by the run; use {instead} instead")
     try:
         config = RunConfig.model_validate(data)
     except ValidationError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.agents import scripted_agent
 from agentsgym.runs.checkpoints import model_damage
-from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import make_env
 
@@ -166,6 +166,9 @@ def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
 
     check_keys(given, {"seed", *_names(WarmStartConfig)}, "warm_start.")
     check_keys(given.get("model", {}), _names(TinyConfig), "warm_start.model.")
+    seed = given.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
+        raise ConfigError(f"warm_start.seed must be a whole number from 0, got {seed!r}")
     fields = {name: value for name, value in given.items() if name not in ("seed", "model")}
     try:
         return WarmStartConfig(**fields, model=TinyConfig(**given.get("model", {})))

@@ -6,6 +6,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.envs.extras import ensure
 from agentsgym.report import RunDirectory
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.trust import trusted_imports
@@ -58,9 +59,27 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
         given["max_steps"] = _NO_LIMIT
     try:
-        return GRPOEnvConfig(**given)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"train: {error}") from error
+        settings = GRPOEnvConfig(**given)
+    except Exception as error:  # TRL and transformers raise all kinds of errors for bad values
+        text = " ".join(str(error).split())
+        if not isinstance(error, ValueError | TypeError):
+            text = f"{type(error).__name__}: {text}"
+        raise ConfigError(f"train: {text}") from error
+    _check_engine(settings)
+    return settings
+
+
+def _check_engine(settings: "GRPOEnvConfig") -> None:
+    """Raise ConfigError or MissingExtra where the engine that is asked for cannot be had."""
+    from trl.import_utils import is_vllm_available
+
+    if settings.engine_urls:
+        ensure("aiohttp", "http")
+    if settings.use_vllm and not is_vllm_available():
+        raise ConfigError(
+            "train.use_vllm needs vllm, which is not installed here; name running servers in "
+            "train.engine_urls, or leave both out for the embedded engine"
+        )
 
 
 def versions() -> dict[str, str]:

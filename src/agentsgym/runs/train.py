@@ -128,6 +128,10 @@ class TrainingRun:
         # What is loaded by now stays. Were it not set aside, Python would search it for garbage
         # again and again, a twentieth of a tiny model's run.
         gc.freeze()
+        with closing_engine(trainer):
+            self._play_and_train(trainer, trained)
+
+    def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
         if self._summary.before is None and self._checkpoint is None:
             with self._phase("before", self._episodes()):
                 self._summary.before = self._evaluate(trainer, "before")
@@ -304,3 +308,14 @@ class TrainingRun:
 
     def _episodes(self) -> str:
         return f"{self._config.eval.episodes} episodes on held-out tasks"
+
+
+@contextmanager
+def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
+    """At the end, close the connections of an engine that has any."""
+    try:
+        yield
+    finally:
+        close = getattr(trainer.player.engine, "close", None)
+        if close is not None:
+            close()
