@@ -107,5 +107,5 @@ def test_an_option_that_is_the_codecs_own_is_refused(tokenizer):
 )
 def test_a_template_that_fails_says_so(text, said):
     codec = codec_for(build_tokenizer(text))
-    with pytest.raises(ValueError, match=f"can't render the conversation: .*{said}"):
+    with pytest.raises(ValueError, match=f"cannot render it: .*{said}"):
         codec.open([{"role": "user", "content": "Yes"}])
