@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.types.plain import short_repr
+from agentsgym.types.visible import visible
 
 NEEDS = "needs"
 """Key that marks the `env_config` of rows which only one object can play (`MultistepEnv.needs`)."""
@@ -18,6 +19,9 @@ NONE_HINT = (
 
 class ConfigError(ValueError):
     """A key or value of a configuration that is not allowed; the message names both."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(visible(message))
 
 
 @dataclass(frozen=True, slots=True)

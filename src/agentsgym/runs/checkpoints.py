@@ -4,7 +4,6 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from agentsgym.report import RunDirectory
 from agentsgym.report.files import remove
@@ -27,23 +26,6 @@ def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[in
         remove(aside)
         path.rename(aside)
     return None
-
-
-def is_last(checkpoint: Path, max_steps: int) -> bool:
-    """Whether a checkpoint is that of the last step. `transformers` would make one more step from
-    it. `max_steps` below 1 leaves the number to what the checkpoint's own training had."""
-    state = json.loads((checkpoint / _STATE[0]).read_bytes())
-    limit = max_steps if max_steps > 0 else state["max_steps"]
-    return bool(state["global_step"] >= limit > 0)
-
-
-def restore(trainer: Any, checkpoint: Path) -> None:
-    """Bring a trainer that has read a last checkpoint's weights to where its training ended."""
-    from transformers import TrainerState
-
-    trainer.state = TrainerState.load_from_json(str(checkpoint / _STATE[0]))
-    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
-        trainer._load_best_model()
 
 
 def checkpoint_damage(folder: Path) -> str | None:

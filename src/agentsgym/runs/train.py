@@ -27,7 +27,7 @@ from agentsgym.report import (
 )
 from agentsgym.report.files import replacing, write_text
 from agentsgym.report.summary import Status
-from agentsgym.runs.checkpoints import is_last, last_whole, restore
+from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
@@ -266,12 +266,9 @@ class TrainingRun:
         recorder = Recorder(self._metrics, self._writer, self.progress, used=used, time_share=share)
         trainer.add_callback(recorder)
         trainer.add_callback(GracefulStop(request, self._settings.steps_per_window))
-        if self._checkpoint is not None and is_last(self._checkpoint[1], self._settings.max_steps):
-            restore(trainer, self._checkpoint[1])
-        else:
-            resume_from = str(self._checkpoint[1]) if self._checkpoint else None
-            with ctrl_c_asks(request, self.progress.note):
-                trainer.train(resume_from_checkpoint=resume_from)
+        resume_from = str(self._checkpoint[1]) if self._checkpoint else None
+        with ctrl_c_asks(request, self.progress.note):
+            trainer.train(resume_from_checkpoint=resume_from)
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = self._writer.agent_tokens
         self._summary.stop_reason = self._why_it_stopped(trainer, request)
