@@ -38,7 +38,7 @@ fuzz: .venv/.installed-test
 
 # pip-audit says so of each package for which its source of advisories cannot be reached.
 audit: .venv/.installed-dev
-	$(BIN)/ruff check --select S src
+	$(BIN)/ruff check --extend-select S src
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: .venv/.installed-dev

@@ -23,7 +23,10 @@ def start_python(
     watched, held = os.pipe()
     launcher = python_command("agentsgym.envs.parent_death", str(watched), module, *arguments)
     try:
-        process = subprocess.Popen(launcher, pass_fds=(*pass_fds, watched), **options)
+        # Our own modules and arguments, no shell.
+        process = subprocess.Popen(  # noqa: S603
+            launcher, pass_fds=(*pass_fds, watched), **options
+        )
     except BaseException:
         os.close(held)
         raise

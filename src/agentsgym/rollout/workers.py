@@ -170,7 +170,7 @@ class Worker:
 def _unpacked(reply: bytes) -> tuple[str, Any]:
     """A reply that cannot be read is its session's fault alone: the channel is in order."""
     try:
-        kind, value = pickle.loads(reply)
+        kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
     except Exception:
         return "error", f"the worker's answer cannot be read:\n{traceback.format_exc()}"
     return kind, value

@@ -28,7 +28,7 @@ def parse_override(argument: str) -> tuple[str, Any]:
 def parse_value(key: str, text: str) -> Any:
     """A value as YAML reads it, numbers such as 1e-4 included."""
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"the value of {key} is not YAML: {text!r}") from None
     except RecursionError:
@@ -56,7 +56,7 @@ def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
     Raises ConfigError naming `source`.
     """
     try:
-        data = yaml.load(text, _Loader)
+        data = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:

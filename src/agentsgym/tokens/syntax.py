@@ -18,7 +18,8 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-_ENVIRONMENT = Environment(
+# Templates are only parsed with it; prompts are no HTML.
+_ENVIRONMENT = Environment(  # noqa: S701
     trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
 )
 

@@ -112,7 +112,7 @@ def _tried(template: str, variables: str) -> str | None:
         "characters": _CHARACTERS,
     }
     try:
-        ended = subprocess.run(
+        ended = subprocess.run(  # noqa: S603 - our own script; the template is its input
             [sys.executable, "-P", str(_TRIAL)],
             input=json.dumps(task),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

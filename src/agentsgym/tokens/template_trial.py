@@ -72,8 +72,8 @@ def main() -> int:
                         return TOO_LONG
             except MemoryError:
                 raise
-            except Exception:
-                continue  # it may refuse a conversation
+            except Exception:  # noqa: S112 - a template may refuse a conversation
+                continue
     return 0
 
 
