@@ -114,7 +114,7 @@ def serving(model: Path) -> Any:
 
 def train(home: Path, name: str, *more: str) -> "subprocess.Popen[str]":
     """Start the command line; what it starts is known by its environment."""
-    words = [str(home / name), "--resume"] if more else ["run.yaml", "--output", name]
+    words = ["run.yaml", "--output", name, *more]
     env = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: name}
     return subprocess.Popen(
         [sys.executable, "-m", "agentsgym", "train", *words],
@@ -187,7 +187,7 @@ def told(run: Path) -> dict[str, Any]:
     from agentsgym.report import RunDirectory, read_lines, read_metrics, read_summary
 
     directory = RunDirectory(run)
-    if not directory.summary.is_file():
+    if not directory.summary.is_file() or not directory.model.is_dir():
         return {}
     summary = read_summary(directory.summary)
     metrics = [

@@ -38,6 +38,7 @@ def test_bad_usage_is_status_two_in_one_line():
         ["Nonesuch"],
         ["ClassicalReasoning", "-c", "atempts=2"],
         ["ClassicalReasoning", "-c", "attempts"],
+        ["Bandit", "--seconds", "nan"],
     ):
         result = runner.invoke(app, arguments)
         assert result.exit_code == 2

@@ -215,6 +215,13 @@ def test_yes_and_no_are_booleans(config, name):
         config(**{name: "yes"})
 
 
+def test_values_that_the_hints_of_transformers_leave_out(config):
+    assert config(fsdp="full_shard", activation_checkpointing=False).fsdp is True
+    assert config(chat_template_kwargs='{"a": 1}').chat_template_kwargs == {"a": 1}
+    with pytest.raises(ValueError, match="chat_template_kwargs must be a mapping, got 3"):
+        config(chat_template_kwargs=3)
+
+
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_numbers_outside_their_range_are_refused(config, name):
     range_ = RANGES[name]

@@ -1,6 +1,7 @@
 """`agentsgym check`."""
 
 import json
+import math
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,8 @@ def check(
     """
     import_from_here(env)
     try:
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"--seconds must be a finite number above 0, got {seconds}")
         module = env.rpartition(".")[0]
         report = check_env(
             env, settings(config or []), budget_seconds=seconds, allow_imports=[module]

@@ -195,6 +195,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self.allow_imports = given.imports(self.allow_imports)
         self.allow_paths = given.paths("allow_paths", self.allow_paths)
         self.advantage_options = given.mapping("advantage_options", self.advantage_options)
+        if self.chat_template_kwargs is not None:
+            kwargs = given.mapping("chat_template_kwargs", self.chat_template_kwargs)
+            self.chat_template_kwargs: dict[str, Any] | None = kwargs
         if isinstance(getattr(self, "scale_rewards", None), bool):  # as TRL takes it
             self._set(scale_rewards="group" if self.scale_rewards else "none")
 

@@ -133,5 +133,5 @@ def check_model(what: Damage) -> bool:
 
 
 COMMANDS = st.sampled_from(["credit", "credit", "eval", "resume"])
-RUN_AREA = Area("files of a run", st.tuples(DAMAGES, COMMANDS), check_run, cost=25.0)
-MODEL_AREA = Area("files of a model", DAMAGES, check_model, cost=4.0)
+RUN_AREA = Area("files of a run", st.tuples(DAMAGES, COMMANDS), check_run, cost=6.0)
+MODEL_AREA = Area("files of a model", DAMAGES, check_model, cost=2.0)

@@ -187,4 +187,4 @@ def _stored_and_credited(batch: Any) -> bool:
 
 
 TEXT_AREA = Area("sessions by text", scripts(TEXTS | odd_values(0)), check_text, cost=2.0)
-ENGINE_AREA = Area("sessions by a model", scripts(TEXTS), check_engine, cost=8.0)
+ENGINE_AREA = Area("sessions by a model", scripts(TEXTS), check_engine, cost=3.0)
