@@ -12,7 +12,7 @@ from typing import Any
 
 _PLAIN = {bool, int, float, type(None)}
 # TrainingArguments takes them although its hints do not say so.
-_BEYOND_HINTS = {"fsdp": bool}
+_BEYOND_HINTS = {"fsdp": frozenset({bool})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def check_value(name: str, value: Any, hint: Any, default: Any = None) -> None:
     """Check one field; None is allowed where the hint or the default says so."""
     if isinstance(value, Real) and not math.isfinite(value):
         raise ValueError(f"{name} must be {_allowed(name, hint)}, got {value!r}")
-    kinds = _kinds(hint) | {_BEYOND_HINTS.get(name, hint)}
+    kinds = _kinds(hint) | _BEYOND_HINTS.get(name, frozenset())
     if value is None:
         known = kinds <= _PLAIN | {str} and type(None) not in kinds
         if default is not None and (known or name == "num_generations"):
