@@ -76,7 +76,8 @@ def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
     if "." not in name:
         raise ValueError(f"unknown advantage estimator {name!r}; known: {known}")
     try:
-        found = import_path(name, allow_imports)
+        ours = name.startswith("agentsgym.credit.")
+        found = import_path(name, ours or allow_imports)
     except ImportRefused as error:
         raise ValueError(f"advantage estimator {name!r}: {error}") from error
     if not callable(found):

@@ -62,19 +62,22 @@ def find(name_or_path: str, allow_imports: AllowImports = False) -> type[Multist
     """The class behind a registered name or a dotted path.
 
     A dotted path outside the agentsgym package that is not registered imports nothing unless
-    `allow_imports` is True or holds its module or a package above it. Raises UnknownEnvironment.
+    `allow_imports` is True or holds its module or a package above it; one inside imports nothing
+    unless it is an environment's. Raises UnknownEnvironment.
     """
     if name_or_path in _CLASSES:
         return _CLASSES[name_or_path]
     if name_or_path in _PATHS:
-        return _load(_PATHS[name_or_path])
+        return _load(_PATHS[name_or_path], True)
     alias = _alias(name_or_path)
     if alias is not None:
         return find(alias)
     registered_class = _registered_by_path(name_or_path)
     if registered_class is not None:
         return registered_class
-    if "." not in name_or_path:
+    if _is_shipped(name_or_path):
+        return _load(name_or_path, True)
+    if "." not in name_or_path or name_or_path.startswith("agentsgym."):
         raise UnknownEnvironment(
             f"no environment is registered as {name_or_path!r}; known: {', '.join(registered())}"
         )
@@ -120,7 +123,15 @@ def _registered_by_path(path: str) -> type[MultistepEnv] | None:
     return None
 
 
-def _load(path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
+def _is_shipped(path: str) -> bool:
+    """Whether a dotted path is that of an environment here, in its module or a package above:
+    data must not be able to import whatever else the package holds."""
+    module, _, name = path.rpartition(".")
+    homes = (known.rpartition(".") for known in _PATHS.values())
+    return any(name == known and f"{home}.".startswith(f"{module}.") for home, _, known in homes)
+
+
+def _load(path: str, allow_imports: AllowImports) -> type[MultistepEnv]:
     try:
         found = import_path(path, allow_imports)
     except ImportRefused as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import NEEDS, ConfigError
 from agentsgym.envs.registry import find, make, names_class, registered_name
+from agentsgym.envs.row_limits import check_limits
 from agentsgym.envs.row_paths import check_paths
 from agentsgym.types import AllowImports, AllowPaths, Tokenizer
 from agentsgym.types.plain import short_repr
@@ -161,7 +162,7 @@ class EnvPool:
         env_class = find(path, self._allow_imports)
         name = registered_name(env_class) or env_class.__name__
         check_paths(name, env_class.all_config_keys(), config, self._allow_paths)
-        return make(
+        env = make(
             path,
             self._tokenizer,
             config,
@@ -169,6 +170,8 @@ class EnvPool:
             allow_paths=self._allow_paths,
             template_options=self._template_options,
         )
+        check_limits(name, env.config)
+        return env
 
     def _over_tokenizer(self, env: MultistepEnv) -> MultistepEnv:
         if not isinstance(env, MultistepEnv):

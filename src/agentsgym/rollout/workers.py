@@ -27,6 +27,8 @@ START_SECONDS = 300.0
 """How long a worker may take to start and to take in an environment: imports are slow where many
 start at once."""
 STOP_SECONDS = 1.0
+MOST_PROCESSES = max(64, 4 * (os.cpu_count() or 1))
+"""Of this process. A row may ask for more; what is played does not depend on their number."""
 
 
 class WorkerLost(RuntimeError):
@@ -200,7 +202,7 @@ def started_workers() -> list[Worker]:
 
 def least_busy(count: int) -> Worker:
     """The one of the first `count` workers with the fewest open sessions, for one more."""
-    among = workers(count)
+    among = workers(min(count, MOST_PROCESSES))
     with _LOCK:
         chosen = min(among, key=Worker.open_sessions)
         chosen.begun += 1

@@ -42,7 +42,7 @@ class RunLock:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _FILE
         while True:
-            file = path.open("ab+")
+            file = os.fdopen(_opened(path), "ab+")
             try:
                 if not _lock(file):
                     raise RunInUse(f"{directory} is being written {_holder(file)}; {_ADVICE}")
@@ -63,6 +63,12 @@ class RunLock:
 
 _ADVICE = "wait until it has ended, stop it, or choose another directory"
 _HELD: set[BinaryIO] = set()
+
+
+def _opened(path: Path) -> int:
+    """Open a file that is not a link: what it pointed to would be emptied."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def _close_in_child() -> None:

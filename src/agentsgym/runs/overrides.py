@@ -8,6 +8,7 @@ import yaml
 
 from agentsgym.envs import ConfigError
 
+_MOST_KEYS = 10_000
 # YAML 1.1 reads 1e-4 as text, for it wants a point and a sign; people mean the number.
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
@@ -67,7 +68,14 @@ def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that also knows floats without a point."""
+    """SafeLoader that also knows floats without a point, and bounds what `<<` merges: mappings
+    that merge each other several times grow without end."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Take in what the mapping merges."""
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            raise yaml.YAMLError(f"a mapping has more than {_MOST_KEYS} keys")
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

@@ -29,6 +29,7 @@ from agentsgym.report.files import replacing, write_text
 from agentsgym.report.summary import Status
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
 from agentsgym.runs.progress import Progress, Silent
@@ -64,6 +65,8 @@ def train_run(
     """
     run = TrainingRun(config, progress or Silent())
     directory, note = config.directory, run.progress.note
+    if resume:
+        check_links(directory, config.train.get("allow_paths") or ())
     lock = claim(directory, resume=resume, set_aside=set_aside, note=note)
     try:
         return run.carry_out(resume)

@@ -15,8 +15,8 @@ class ImportRefused(LookupError):
 def import_path(path: str, allow_imports: AllowImports = False) -> Any:
     """The object at a dotted path.
 
-    Paths inside the agentsgym package may always be imported, others only where `allow_imports`
-    is True or holds their module or a package above it. Raises ImportRefused.
+    Only where `allow_imports` is True or holds its module or a package above it. Raises
+    ImportRefused.
     """
     module_name, _, name = path.rpartition(".")
     if not _allowed(module_name, allow_imports):
@@ -31,8 +31,6 @@ def import_path(path: str, allow_imports: AllowImports = False) -> Any:
 
 
 def _allowed(module: str, allow_imports: AllowImports) -> bool:
-    if module == "agentsgym" or module.startswith("agentsgym."):
-        return True
     if isinstance(allow_imports, bool):
         return allow_imports
     return any(module == name or module.startswith(f"{name}.") for name in allow_imports)

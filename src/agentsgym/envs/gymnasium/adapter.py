@@ -21,6 +21,7 @@ EVAL_SHARE = 5
 """One in this many different tasks is held out for evaluation."""
 
 _FRUITLESS_SEEDS = 2000
+_MOST_VALUES = 5_000_000
 
 _MOST_TEMPLATES = 64
 _TEMPLATES: dict[tuple[str, str], Any] = {}
@@ -221,9 +222,10 @@ class GymnasiumEnv(MultistepEnv):
     # -- best play ------------------------------------------------------------------------------
 
     def best_play(self, running: Running) -> BestPlay | None:
-        """Best play in this raw environment's model within the step limit; None without a `P`."""
+        """Best play in this raw environment's model within the step limit; None without a `P`, or
+        where its values are too many to be kept."""
         model = getattr(running.raw, "P", None)
-        if model is None:
+        if model is None or len(model) * self.config["max_steps_per_episode"] > _MOST_VALUES:
             return None
         key = self.model_key(running.raw)
         if key not in self._best_plays:
@@ -235,7 +237,7 @@ class GymnasiumEnv(MultistepEnv):
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of best play, by value iteration; None without a model."""
+        """Expected reward of best play, by value iteration; None where `best_play` has none."""
         running = self.begin(task_data)
         best = self.best_play(running)
         return None if best is None else best.value(int(running.observation))

@@ -16,6 +16,7 @@ from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Agent, Tokenizer
 
 MAX_CODES = 1296
+MOST_PEGS = 10
 NO_GUESS = "That is no code."
 REFLECT = "Note what you know about the code."
 
@@ -47,6 +48,11 @@ def _words(names: list[Any]) -> str | None:
     return f"must be different words, got {names!r}"
 
 
+def _too_long(length: int) -> str | None:
+    """The number of codes is not even computed for others."""
+    return None if length <= MOST_PEGS else f"must be at most {MOST_PEGS}, got {length}"
+
+
 class MastermindEnv(MultistepEnv):
     """Find a code of coloured pegs; each guess is told how many are right, and how many misplaced.
 
@@ -60,7 +66,7 @@ class MastermindEnv(MultistepEnv):
         "max_steps_per_episode": Key(int, 3, "guesses per episode", minimum=1),
         "colours": Key(int, 4, "number of colours", minimum=2),
         "colour_names": Key(list, None, "a word for each colour", check=_words),
-        "length": Key(int, 2, "pegs of a code", minimum=1),
+        "length": Key(int, 2, "pegs of a code", minimum=1, check=_too_long),
         "step_cost": Key(float, 0.0, "what each action costs", minimum=0.0),
         "hints": Key(int, 1, "opening hints in the first prompt", minimum=0),
         "split": Key(

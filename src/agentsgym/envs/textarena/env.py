@@ -12,6 +12,7 @@ from agentsgym.envs.extras import require
 from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
+from agentsgym.envs.textarena.limits import size_problem
 from agentsgym.envs.textarena.moves import moves
 from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.envs.textarena.repairs import playable
@@ -165,6 +166,9 @@ class TextArenaEnv(MultistepEnv):
                 f"{self.name}: env_config['game_options'] has the unknown option {unknown[0]!r}; "
                 f"allowed are {allowed}"
             )
+        problem = size_problem({**spec.kwargs, **options})
+        if problem is not None:
+            raise ConfigError(f"{self.name}: env_config['game_options']: {problem}")
         if self._is_random_countdown():
             options = {"numbers": None, "target": None, **options}
         return options

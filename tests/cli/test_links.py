@@ -1,0 +1,77 @@
+"""A stranger's run directory makes nothing be written or deleted elsewhere, and fills no memory."""
+
+import gzip
+
+import pytest
+import yaml
+
+from agentsgym.envs import ConfigError
+from agentsgym.report import read_rollouts, rollouts
+from agentsgym.report.files import DamagedFile
+from agentsgym.runs.links import check_links
+from agentsgym.runs.lock import RunLock
+from agentsgym.runs.overrides import load_yaml
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = tmp_path / "their-run"
+    directory.mkdir()
+    (directory / "config.yaml").write_text(yaml.safe_dump({"env": "Bandit", "train": {}}))
+    return directory
+
+
+def test_a_lock_that_is_a_link_empties_nothing(tmp_path, run):
+    mine = tmp_path / "mine"
+    mine.write_text("kept")
+    (run / ".lock").symlink_to(mine)
+    with pytest.raises(OSError, match=r"\.lock"):
+        RunLock.acquire(run)
+    assert mine.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["rollouts", "checkpoints", "metrics.jsonl", "model/deep"])
+def test_a_run_with_a_link_to_elsewhere_is_not_resumed(tmp_path, run, invoke, name):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "train-000001.jsonl.gz").write_text("kept")
+    (run / "model").mkdir()
+    (run / name).symlink_to(mine)
+    (run / "config.yaml").write_text(yaml.safe_dump({"env": "Bandit", "train": {"max_steps": 1}}))
+    before = sorted(path.name for path in run.iterdir())
+    result = invoke("train", "--resume", str(run))
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2, said
+    assert "is a link to" in said and "--allow-paths" in said
+    assert sorted(path.name for path in run.iterdir()) == before
+    assert [path.name for path in mine.iterdir()] == ["train-000001.jsonl.gz"]
+
+
+def test_links_within_a_run_and_to_where_the_user_allows_are_followed(tmp_path, run):
+    (run / "latest").symlink_to(run / "config.yaml")
+    check_links(run)
+    (run / "checkpoints").symlink_to(tmp_path / "disk")
+    with pytest.raises(ConfigError, match="checkpoints is a link to"):
+        check_links(run)
+    check_links(run, [str(tmp_path / "disk")])
+    (tmp_path / "linked-run").symlink_to(run)
+    check_links(tmp_path / "linked-run", [str(tmp_path / "disk")])
+
+
+def test_mappings_that_merge_each_other_again_and_again_are_refused():
+    lines = ["a0: &a0 {key: 1}"]
+    for number in range(1, 30):
+        merged = ", ".join([f"*a{number - 1}"] * 3)
+        lines.append(f"a{number}: &a{number}\n  <<: [{merged}]")
+    with pytest.raises(ConfigError, match="more than 10000 keys"):
+        load_yaml("\n".join(lines), "config.yaml")
+    assert load_yaml("a: &a {x: 1}\nb: {<<: *a, y: 1e-4}", "mine")["b"] == {"x": 1, "y": 1e-4}
+
+
+def test_a_line_without_end_is_not_read_into_the_memory(run, monkeypatch):
+    monkeypatch.setattr(rollouts, "MOST_BYTES", 1000)
+    (run / "rollouts").mkdir()
+    with gzip.open(run / "rollouts" / "train-000001.jsonl.gz", "wb") as file:
+        file.write(b"[" * 5000)
+    with pytest.raises(DamagedFile, match="line 1: it is longer than 1000 bytes"):
+        list(read_rollouts(run))

@@ -1,0 +1,134 @@
+"""What one dataset row may ask for, and which classes it may name."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agentsgym import MultistepEnv
+from agentsgym.agents import ScriptedAgent
+from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
+from agentsgym.envs.rows import check_rows
+from agentsgym.rollout import workers as worker_processes
+from agentsgym.rollout.run import run
+
+
+def row(name, config=None, **task):
+    return {"env_class_path": name, "env_config": config or {}, "task_data": task}
+
+
+INSIDE = [
+    "agentsgym.envs.textarena.env.TextArenaEnv",
+    "agentsgym.envs.base.MultistepEnv",
+    "agentsgym.envs.gymnasium.GymnasiumEnv",
+    "agentsgym.rollout.remote.RemoteEnv",
+    "agentsgym.rollout.worker_main.main",
+    "agentsgym.__main__.x",
+    "agentsgym.cli.app.main",
+    "agentsgym.nothing.TwentyQuestionsEnv",
+]
+
+
+@pytest.mark.parametrize("path", INSIDE)
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_path_inside_the_package_that_is_no_environment_is_told_in_one_sentence(path, allowed):
+    with pytest.raises(UnknownEnvironment, match="no environment is registered as 'agentsgym"):
+        EnvPool(allow_imports=allowed).get(row(path))
+
+
+def test_rows_import_no_module_of_the_package_but_environments():
+    script = (
+        "import sys\n"
+        "from agentsgym.envs import EnvPool, UnknownEnvironment\n"
+        f"for path in {INSIDE!r}:\n"
+        "    try:\n"
+        "        EnvPool().get({'env_class_path': path, 'env_config': {}, 'task_data': {}})\n"
+        "    except UnknownEnvironment:\n"
+        "        pass\n"
+        "odd = {'agentsgym.__main__', 'agentsgym.cli.app', 'agentsgym.rollout.worker_main'}\n"
+        "sys.exit(' '.join(odd & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv",
+        "agentsgym.envs.twenty_questions.TwentyQuestionsEnv",
+        "agentsgym.TwentyQuestionsEnv",
+        "agentsgym.envs.TwentyQuestions",
+    ],
+)
+def test_an_environment_is_found_in_its_module_and_the_packages_above(path):
+    assert EnvPool().get(row(path)).class_path == "TwentyQuestions"
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("Bandit", {"episodes_per_trial": 10**9}, "100000 actions in a trial, not 8000000000"),
+        ("Bandit", {"max_steps_per_episode": 10**9}, "100000 actions"),
+        ("ClassicalReasoning", {"attempts": 10**9}, "100000 actions"),
+        ("Bandit", {"workers": 100_000}, r"'workers'\] of a row must be at most 256"),
+        ("Bandit", {"workers": 2, "worker_timeout": 1e9}, "'worker_timeout'"),
+        ("ClassicalReasoning", {"grader_timeout": 1e9}, "'grader_timeout'"),
+    ],
+)
+def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name, config, said):
+    with pytest.raises(ConfigError, match=said):
+        run([row(name, config, seed=1)], ScriptedAgent(["red"]))
+    assert make(name, None, config).config  # the user's own may be as large as they like
+
+
+def test_an_object_that_was_handed_over_plays_rows_beyond_the_limits():
+    env = make("Bandit", None, {"episodes_per_trial": 10**9})
+    assert EnvPool(envs=[env]).get(row("Bandit", {"episodes_per_trial": 10**9})) is env
+
+
+def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
+    monkeypatch.setattr(worker_processes, "_WORKERS", [])
+    monkeypatch.setattr(worker_processes, "MOST_PROCESSES", 3)
+    taken = [worker_processes.least_busy(1000) for _ in range(9)]
+    assert len({id(worker) for worker in taken}) == 3
+    assert {worker.begun for worker in taken} == {3}
+
+
+def test_a_code_of_a_billion_pegs_is_not_even_counted():
+    with pytest.raises(ConfigError, match=r"'length'.*at most 10"):
+        make("Mastermind", None, {"length": 10**9})
+
+
+@pytest.mark.parametrize(
+    ("game", "options", "said"),
+    [
+        ("ThreeCardMonte", {"steps": 10**9}, "'steps' must be a whole number of at most 1000"),
+        ("TowerOfHanoi", {"num_disks": 10**9}, "'num_disks'"),
+        ("LightsOut", {"size": 5000}, "'size'"),
+        ("Mastermind", {"code_length": 10**9, "duplicate_numbers": True}, "'code_length'"),
+        ("Minesweeper", {"num_mines": 64}, "'num_mines' must be at most 55"),
+        ("Sokoban", {"dim_room": [40, 40]}, "'dim_room' must be two whole numbers"),
+        ("Bandit", {"buttons": ["a"] * 1000}, "'buttons' must have at most 100 entries"),
+        ("Secretary", {"N": "x"}, "'N' must be a whole number"),
+    ],
+)
+def test_sizes_that_would_fill_the_memory_or_never_end_are_refused(game, options, said):
+    pytest.importorskip("textarena")
+    problems = check_rows([row(f"TextArena/{game}", {"game_options": options}, seed=1)], EnvPool())
+    assert len(problems) == 1 and said in problems[0]
+
+
+@pytest.mark.parametrize("variant", ["", "small", "medium", "hard"])
+def test_the_games_own_sizes_are_allowed(variant):
+    pytest.importorskip("textarena")
+    make("TextArena/Minesweeper", None, {"variant": variant})
+    make("TextArena/TowerOfHanoi", None, {"variant": "extreme"})
+
+
+def test_best_play_over_an_endless_horizon_is_not_known_instead_of_filling_the_memory():
+    pytest.importorskip("gymnasium")
+    config = {"size": 64, "max_steps_per_episode": 50_000}
+    env = EnvPool().get(row("Gymnasium/FrozenLake", config, seed=1))
+    assert isinstance(env, MultistepEnv)
+    assert env.reference_score({"seed": 1}) is None
