@@ -1,6 +1,7 @@
 """Directories that a user only entered or was handed run nothing."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.envs.user_code import import_from_here
 from agentsgym.runs import load_run, parse_config
-from agentsgym.runs.trust import Allowed, distrusted, permitted, resume_command
+from agentsgym.runs.trust import Allowed, check_sending, distrusted, permitted, resume_command
 
 SHADOWS = ("datasets", "json", "numpy", "typer", "yaml", "textarena", "agentsgym", "site")
 LEAVES_A_MARK = "import pathlib\npathlib.Path('ran-{name}').touch()\n"
@@ -151,3 +152,29 @@ def test_the_command_that_resumes_a_run_allows_what_it_needs(tmp_path):
     assert resume_command(permitted(config, Allowed(("mine",)))) == (
         "agentsgym train --resume o --allow-imports mine --allow-paths '/my games'"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"push_to_hub": True}, "train.push_to_hub=true"),
+        ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
+        ({"log_completions_hub_repo": "theirs/all"}, "train.log_completions_hub_repo=theirs/all"),
+    ],
+)
+def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(
+    strange, invoke, run, settings, told
+):
+    directory = run(train={"max_steps": 1, **settings})
+    before = sorted(path.name for path in directory.iterdir())
+    result = invoke("train", "--resume", str(directory))
+    assert result.exit_code == 2 and told in "".join(result.output.split("\n"))
+    assert sorted(path.name for path in directory.iterdir()) == before
+    config = load_run(directory)
+    check_sending(config, {told.partition("=")[0]})
+    assert told in shlex.split(resume_command(config))
+
+
+def test_a_run_that_reports_to_nobody_goes_on_as_it_is(run):
+    for value in ("none", ["none"], [], None):
+        check_sending(load_run(run(train={"report_to": value, "push_to_hub": False})), ())

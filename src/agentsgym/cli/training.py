@@ -103,15 +103,17 @@ def _run_to_resume(
 ) -> "RunConfig":
     """The configuration that a run directory holds, as far as the user trusts what it names."""
     from agentsgym.runs import load_run
-    from agentsgym.runs.trust import distrusted, named_code
+    from agentsgym.runs.trust import check_sending, distrusted, named_code
 
     allowed = allowed.and_named_in(overrides)
     own = _own_config(sources)
+    given = {*overrides, *(f"train.{key}" for key in (own.train if own else ()))}
     if own is not None:
         import_from_here(*named_code(own))
         allowed = allowed.and_trusted_in(own)
     import_from_here(*allowed.names)
     stored = load_run(_run_dir(sources, output, own), overrides)
+    check_sending(stored, given)
     return distrusted(stored, allowed, overrides)
 
 

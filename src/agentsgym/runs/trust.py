@@ -4,6 +4,7 @@ A configuration that the user writes is trusted, for it is theirs. One that a ru
 is data, since the directory may be anybody's: what it names must be allowed in so many words.
 """
 
+import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Allowed:
         return Allowed(self.imports, tuple(dict.fromkeys([*self.paths, *paths])))
 
 
+_SENDING = ("push_to_hub", "report_to", "log_completions_hub_repo", "logging_dir")
 _CODE_KEYS = ("env", "train.advantage_estimator")
 
 
@@ -118,6 +120,27 @@ def distrusted(
     return _with(config, allowed)
 
 
+def check_sending(config: RunConfig, given: Collection[str]) -> None:
+    """Raise ConfigError where the configuration of a run directory would send something elsewhere
+    or write outside of it; `given` are the keys that the user set."""
+    for key, value in _sending(config).items():
+        if key not in given:
+            raise ConfigError(
+                f"the run in {config.directory} sets {key}, which hands on what it makes. If you "
+                f"mean it, give it again: {key}={value}"
+            )
+
+
+def _sending(config: RunConfig) -> dict[str, str]:
+    """Keys and values, as they are given on a command line."""
+    set_here = {key: config.train.get(key) for key in _SENDING}
+    return {
+        f"train.{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in set_here.items()
+        if value and value not in ("none", ["none"])
+    }
+
+
 def _with(config: RunConfig, allowed: Allowed) -> RunConfig:
     """What the configuration itself names is trusted from now on, and need not be listed."""
     imports: bool | list[str] = True
@@ -137,7 +160,8 @@ def resume_command(config: RunConfig) -> str:
     flags = [("--allow-imports", module) for module in modules]
     flags += [("--allow-paths", path) for path in paths]
     words = ["agentsgym", "train", "--resume", str(config.directory)]
-    return shlex.join([*words, *(word for flag in flags for word in flag)])
+    given = [f"{key}={value}" for key, value in _sending(config).items()]
+    return shlex.join([*words, *given, *(word for flag in flags for word in flag)])
 
 
 def _named_paths(config: RunConfig) -> list[str]:
