@@ -11,6 +11,7 @@ import pytest
 
 import agentsgym as package
 from agentsgym.envs import ConfigError
+from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.runs.policy import load_pretrained
 from agentsgym.types import install
 from agentsgym.types.visible import visible
@@ -78,6 +79,28 @@ def test_a_damaged_model_directory_is_one_sentence(model, damage, words):
     with pytest.raises(ConfigError, match=rf"damaged' cannot be loaded: .*{words}") as caught:
         load_pretrained(model)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def _configured(model, **settings):
+    file = model / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    return model
+
+
+@pytest.mark.parametrize("name", ["evil/kernel", "kernels-community/flash-attn2", "evil/x@main:y"])
+def test_a_model_that_names_attention_of_the_hub_is_refused(model, name):
+    with pytest.raises(ConfigError, match=rf"names the attention '{name}', which is code"):
+        load_pretrained(_configured(model, attn_implementation=name))
+
+
+def test_an_engine_runs_no_code_of_a_model_even_where_somebody_says_yes(model, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    mark = model / "ran"
+    (model / "theirs.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    code = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        EmbeddedEngine.from_pretrained(str(_configured(model, model_type="own", auto_map=code)))
+    assert not mark.exists()
 
 
 def test_a_model_without_tokenizer_is_one_sentence(model):

@@ -86,12 +86,15 @@ class EmbeddedEngine:
     def from_pretrained(cls, path: str, *, dtype: str = "auto", **options: Any) -> "EmbeddedEngine":
         """An engine over the model and tokenizer in a directory or of a hub name.
 
-        `dtype` is transformers' (for instance "bfloat16"); `options` go to the constructor.
+        `dtype` is transformers' (for instance "bfloat16"); `options` go to the constructor. Nothing
+        but safetensors is read, and no code that comes with a model.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-        return cls(model, AutoTokenizer.from_pretrained(path), **options)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+        return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), **options)
 
     @property
     def device(self) -> torch.device:

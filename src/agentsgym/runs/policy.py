@@ -56,12 +56,14 @@ def load_pretrained(path: str | Path) -> Policy:
     """A model directory or hub name, in single precision. Nothing but safetensors is read, and no
     code that comes with a model. Raises ConfigError where it cannot be loaded whole."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(path)
     if folder.is_dir() and not (folder / "adapter_config.json").is_file():
         _check_folder(folder)
     try:
+        if not (folder / "adapter_config.json").is_file():
+            _refuse_kernels(AutoConfig.from_pretrained(path, trust_remote_code=False))
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         tokenizer.encode("text", add_special_tokens=False)
         model, loading = AutoModelForCausalLM.from_pretrained(
@@ -76,6 +78,19 @@ def load_pretrained(path: str | Path) -> Policy:
         raise _cannot_load(path, _reason(error)) from error
     _check_loaded(path, model, tokenizer, loading)
     return Policy(model, tokenizer)
+
+
+def _refuse_kernels(config: Any) -> None:
+    """Raise ValueError where a model's configuration names attention that would be downloaded: it
+    is code."""
+    parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", ())]
+    for part in (config, *parts):
+        named = str(getattr(part, "_attn_implementation", None) or "")
+        if "/" in named:
+            raise ValueError(
+                f"its config.json names the attention {named!r}, which is code of the hub; "
+                "take attn_implementation out of it"
+            )
 
 
 def _cannot_load(path: str | Path, reason: str) -> ConfigError:

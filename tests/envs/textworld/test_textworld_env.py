@@ -8,7 +8,7 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.textworld import WalkthroughAgent
+from agentsgym.envs.textworld import GenerationFailed, WalkthroughAgent, games
 from agentsgym.envs.textworld.engine import tidy
 from agentsgym.envs.textworld.games import distinct_seeds, ensure_games, fingerprint
 from agentsgym.envs.textworld.recipe import SIZES, recipe
@@ -186,3 +186,10 @@ def test_the_generator_takes_nothing_from_the_working_directory(tmp_path, monkey
     (knowledge / "evil.twl").write_text("this is no logic")
     monkeypatch.chdir(tmp_path)
     assert ensure_games(tmp_path / "cache", recipe("simple", {}), [1])[0].is_file()
+
+
+def test_a_game_that_takes_for_ever_to_make_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(games, "_SECONDS", 0.01)
+    monkeypatch.setattr(games, "_SECONDS_EACH", 0.0)
+    with pytest.raises(GenerationFailed, match=r"more than 0\.01 seconds; choose smaller games"):
+        ensure_games(tmp_path, recipe("simple", {}), [1])

@@ -4,8 +4,10 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -16,6 +18,8 @@ from agentsgym.envs.textworld.recipe import Recipe
 EVAL_SHARE = 3
 """One seed in this many is for evaluation."""
 _MAX_ROUNDS = 4
+_SECONDS, _SECONDS_EACH = 60.0, 30.0
+"""How long the generator may take to start, and for a game: large ones would take for ever."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,16 +60,28 @@ def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]
 
 
 def _run(missing: Sequence[tuple[list[str], str]]) -> None:
-    with tempfile.TemporaryDirectory() as empty:
+    seconds = _SECONDS + _SECONDS_EACH * len(missing)
+    with tempfile.TemporaryDirectory() as empty, _in_time(seconds):
         # the generator takes its knowledge from a folder `textworld_data` where it is run
         done = run_python(
             "agentsgym.envs.textworld.make",
             input=json.dumps(missing),
             env={**python_environment(), "PYTHONHASHSEED": "0"},
             cwd=empty,
+            timeout=seconds,
         )
     if done.returncode != 0:
         raise GenerationFailed(f"tw-make failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+@contextmanager
+def _in_time(seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except subprocess.TimeoutExpired:
+        raise GenerationFailed(
+            f"tw-make took more than {seconds:g} seconds; choose smaller games"
+        ) from None
 
 
 def details(game_file: Path) -> Any:
