@@ -6,11 +6,9 @@ import sys
 import pytest
 
 from agentsgym import MultistepEnv
-from agentsgym.agents import ScriptedAgent
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
 from agentsgym.envs.rows import check_rows
 from agentsgym.rollout import workers as worker_processes
-from agentsgym.rollout.run import run
 
 
 def row(name, config=None, **task):
@@ -78,7 +76,7 @@ def test_an_environment_is_found_in_its_module_and_the_packages_above(path):
 )
 def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name, config, said):
     with pytest.raises(ConfigError, match=said):
-        run([row(name, config, seed=1)], ScriptedAgent(["red"]))
+        EnvPool().get(row(name, config, seed=1))
     assert make(name, None, config).config  # the user's own may be as large as they like
 
 
