@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["COLUMNS"] = "200"  # the console takes its width when it is first imported
 
 import pytest
 from transformers import PreTrainedTokenizerFast

@@ -214,6 +214,9 @@ class Interrupted:
         if self._answered:
             time.sleep(0.5)  # the first session is in the worker by now
             raise KeyboardInterrupt
+        if len(self._asked) < 2:  # the other session still begins in the worker
+            time.sleep(0.01)
+            return []
         ids = tuple(self.tokenizer.encode("hang"))
         first, self._answered = self._asked.pop(0), True
         return [GenerationResult(first.session_id, ids, (-1.0,) * len(ids), "hang")]
@@ -372,3 +375,16 @@ def test_workers_end_with_their_process(tmp_path):
     )
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
+
+
+def test_a_worker_finds_modules_that_its_process_found_later(tmp_path, monkeypatch):
+    agent = ScriptedAgent(["no", "no"])
+    assert not CountdownEnv(None, {"workers": 1}).run_trial([{}], agent).rollouts[0].failed
+    (tmp_path / "came_later.py").write_text(
+        "from helpers import CountdownEnv\nclass LaterEnv(CountdownEnv):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from came_later import LaterEnv
+
+    [rollout] = LaterEnv(None, {"workers": 1}).run_trial([{}], agent).rollouts
+    assert rollout.error is None

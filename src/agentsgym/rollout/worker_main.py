@@ -74,8 +74,9 @@ class Server:
             return "error", traceback.format_exc()
         return reply
 
-    def on_install(self, env_id: int, payload: bytes) -> Reply:
-        """Take in an environment."""
+    def on_install(self, env_id: int, payload: bytes, path: list[str]) -> Reply:
+        """Take in an environment, whose modules may lie anywhere on its own process's `path`."""
+        sys.path += [entry for entry in path if entry not in sys.path]
         self._envs[env_id] = unpack(payload)
         return "ok", None
 

@@ -15,6 +15,7 @@ import os
 import pickle
 import socket
 import subprocess
+import sys
 import threading
 import traceback
 from collections import deque
@@ -106,7 +107,9 @@ class Worker:
 
     def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
         try:
-            return self._exchange(("install", env_id, payload), START_SECONDS)
+            # What this process can import may have grown since the worker was started.
+            path = [entry for entry in sys.path if entry]
+            return self._exchange(("install", env_id, payload, path), START_SECONDS)
         except WorkerLost as error:
             raise WorkerLost(f"a worker process could not be started: {error}") from None
 
