@@ -184,7 +184,7 @@ def _agent(run: "RunConfig", env: Any, seed: int) -> Any:
 
 
 def _plain(result: "Evaluation") -> dict[str, Any]:
-    from agentsgym.report.encoding import plain
+    from agentsgym.types.plain import plain
 
     found: dict[str, Any] = plain(dataclasses.asdict(result))
     return found

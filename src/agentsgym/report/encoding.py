@@ -2,8 +2,8 @@
 
 Everything that training needs comes back equal: ids, masks, logprobs, rewards, spans. Of an
 environment's free-form `info`, `env_config` and `task_data` comes back what JSON can say: tuples
-become lists, keys strings, NumPy scalars plain numbers, other objects their repr, and numbers
-that are not finite null. No value that an environment made keeps a rollout from being written.
+become lists, keys strings, NumPy scalars plain numbers, other objects their repr, numbers
+that are not finite null, and half a surrogate pair U+FFFD. No value that an environment made keeps a rollout from being written.
 """
 
 import json
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
+from agentsgym.types.plain import plain
 from agentsgym.types.secrets import mask_known, mask_secrets, masked
 
 
@@ -166,40 +167,6 @@ def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-# Deeper than this nothing that a person wrote goes, and JSON's readers give up soon after.
-_DEEPEST = 100
-# Python refuses to write longer integers in decimal digits.
-_LONGEST_INT = 4000 * 3
-
-
-def plain(value: Any, _above: tuple[int, ...] = ()) -> Any:
-    """`value` with nothing in it that strict JSON cannot say."""
-    try:
-        return _plain(value, _above)
-    except Exception as error:  # an object of an environment may raise whatever it likes
-        return f"<{type(value).__name__}: {type(error).__name__}>"
-
-
-def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    if isinstance(value, str | bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return value if value.bit_length() <= _LONGEST_INT else hex(value)
-    if isinstance(value, float):
-        return finite(value)
-    if id(value) in above:
-        return "<contains itself>"
-    if len(above) >= _DEEPEST:
-        return f"<{type(value).__name__}: nested too deeply>"
-    above = (*above, id(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, above) for key, item in value.items()}
-    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-        return [plain(item, above) for item in value]
-    item = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
-    return plain(item(), above) if callable(item) else repr(value)
 
 
 def finite(value: float) -> float | None:

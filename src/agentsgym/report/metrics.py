@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentsgym.report.encoding import plain
 from agentsgym.report.files import naming, write_text
+from agentsgym.types.plain import plain
 
 
 class MetricsFile:

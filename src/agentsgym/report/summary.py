@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.report.encoding import finite, plain
+from agentsgym.report.encoding import finite
 from agentsgym.report.files import DamagedFile, write_text
+from agentsgym.types.plain import plain
 from agentsgym.types.secrets import masked
 
 Status = Literal["running", "interrupted", "failed", "finished"]
