@@ -2,8 +2,9 @@
 
 Everything that training needs comes back equal: ids, masks, logprobs, rewards, spans. Of an
 environment's free-form `info`, `env_config` and `task_data` comes back what JSON can say: tuples
-become lists, keys strings, NumPy scalars plain numbers, other objects their repr, numbers
-that are not finite null, and half a surrogate pair U+FFFD. No value that an environment made keeps a rollout from being written.
+become lists, keys strings, NumPy scalars plain numbers, other objects their repr, numbers that are
+not finite null, and half a surrogate pair U+FFFD. No value that an environment made keeps a rollout
+from being written.
 """
 
 import json
