@@ -35,7 +35,14 @@ from fuzz.parts import chat_tokenizer, tiny_model
 
 KINDS = ("error", "busy", "cut", "stall", "garbage")
 WEIGHTS = (8, 8, 8, 1, 2)
-EXPECTED = ("told to fail", "the request was cancelled", "token_ids", "gave no answer within")
+# The last: a worker that was killed again while it was started.
+EXPECTED = (
+    "told to fail",
+    "the request was cancelled",
+    "token_ids",
+    "gave no answer within",
+    "a worker process could not be started: the worker process died",
+)
 ROLLOUTS = 4
 TASKS = 4
 PATIENT = Retries(attempts=20, first_delay=0.02, longest_delay=0.5)
