@@ -209,21 +209,36 @@ def test_a_damaged_shard_is_one_sentence(invoke, tmp_path):
     assert len(result.stderr.splitlines()) == 1
 
 
+def without_the_train_extra(folder, *arguments):
+    """Run a command where no path holds the packages of the extra."""
+    code = (
+        "import sys\n"
+        "from importlib.machinery import PathFinder\n"
+        "find, gone = PathFinder.find_spec, ('torch', 'trl', 'accelerate', 'peft')\n"
+        "PathFinder.find_spec = classmethod(\n"
+        "    lambda _, name, *more: None if name.split('.')[0] in gone else find(name, *more)\n"
+        ")\n"
+        f"sys.argv = ['agentsgym', *{arguments!r}]\n"
+        "from agentsgym.cli import main\n"
+        "main()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_scripted_player_is_evaluated_without_the_train_extra(tmp_path):
+    arguments = ["eval", "agent:optimal", "--env", "TwentyQuestions", "--episodes", "4"]
+    result = without_the_train_extra(tmp_path, *arguments)
+    assert result.returncode == 0 and "win rate" in result.stdout, result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["train", "quickstart"], ["eval", "builtin:quickstart", "--env", "TwentyQuestions"]],
 )
 def test_a_missing_train_extra_is_named_with_its_command(tmp_path, arguments):
-    code = (
-        "import sys\n"
-        "sys.modules.update(dict.fromkeys(('torch', 'trl', 'accelerate')))\n"
-        f"sys.argv = ['agentsgym', *{arguments!r}]\n"
-        "from agentsgym.cli import main\n"
-        "main()\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    result = without_the_train_extra(tmp_path, *arguments)
     assert result.returncode == 2, result.stderr
     last = result.stderr.splitlines()[-1]
     assert last.startswith("error: the extra 'train' is not installed; install it with: pip ")
