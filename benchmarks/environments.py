@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentsgym import ScriptedAgent, make
+from agentsgym.checks.players import RandomPlayer, Replay
+from agentsgym.checks.playing import play_alone
 from agentsgym.envs.textarena.play import KEPT
-from agentsgym.testing.players import RandomPlayer, Replay
-from agentsgym.testing.playing import play_alone
 
 ROUNDS = 5
 TASKS = 40

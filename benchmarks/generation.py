@@ -20,7 +20,7 @@ from common import NEW_TOKENS, Played
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.types import RolloutBatch, SamplingParams
 

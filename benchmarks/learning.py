@@ -43,10 +43,10 @@ from agentsgym.envs.mastermind.agents import read_conversation
 from agentsgym.envs.mastermind.wording import say_code
 from agentsgym.evaluation import assess, places
 from agentsgym.evaluation.metrics import record, summarise
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.tiny import TinyConfig
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
+from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
+from agentsgym.training.warm_start.tiny import TinyConfig
 from agentsgym.types import Rollout, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,6 @@
 """An environment of one's own, trained with the same trainer: find a digit by higher and lower.
 
-    python examples/own_environment.py [STEPS]     # 60 optimiser steps take about a minute
+python examples/own_environment.py [STEPS]     # 60 optimiser steps take about a minute
 """
 
 import random
@@ -10,7 +10,7 @@ import tempfile
 import torch
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, Key, MultistepEnv, register, task_dataset
-from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
 
 
 # --- the environment ---

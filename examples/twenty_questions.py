@@ -13,7 +13,7 @@ import tempfile
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams, make
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
+from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
 
 
 def main() -> None:

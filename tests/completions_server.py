@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from agentsgym.generation.loop import LoopThread
+from agentsgym.generation.http.event_loop import LoopThread
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 
 Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None
@@ -240,7 +240,7 @@ def main() -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from agentsgym.generation.embedded import EmbeddedEngine
+    from agentsgym.generation.embedded.engine import EmbeddedEngine
 
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])

@@ -6,6 +6,8 @@ Names are loaded on first use, so `import agentsgym` imports neither torch nor T
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from agentsgym import moved
+
 if TYPE_CHECKING:
     from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
     from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
@@ -35,6 +37,7 @@ _HOMES = {
 _ROOMS = frozenset(
     {
         "agents",
+        "checks",
         "credit",
         "envs",
         "evaluation",
@@ -42,7 +45,6 @@ _ROOMS = frozenset(
         "report",
         "rollout",
         "runs",
-        "testing",
         "tokens",
         "training",
         "types",
@@ -71,8 +73,11 @@ __all__ = [
 ]
 
 
+moved.install()
+
+
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _ROOMS or name in moved.MOVED:
         return importlib.import_module(f"agentsgym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'agentsgym' has no attribute {name!r}")

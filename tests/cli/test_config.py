@@ -152,7 +152,7 @@ def test_one_text_is_a_list_of_one_never_its_letters():
 
 
 def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
-    from agentsgym.cli.evaluation import _evaluate
+    from agentsgym.cli.evaluate import _evaluate
 
     seen = []
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from agentsgym import ScriptedAgent
 from agentsgym.cli.app import app
-from agentsgym.report import RolloutWriter
+from agentsgym.runs.files import RolloutWriter
 from helpers import CountdownEnv
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsgym.report import RunDirectory, read_metrics, read_summary
 from agentsgym.runs import load_config, load_run, train_run
+from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.runs.lock import RunLock
 
 RUN = Path("runs/toy")

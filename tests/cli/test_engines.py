@@ -3,9 +3,9 @@
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.report import RunDirectory, read_metrics, read_summary
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs import load_config, train_run
+from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from completions_server import CompletionsServer
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import agentsgym as package
 from agentsgym.envs import ConfigError
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.policy import load_pretrained
 from agentsgym.types import install
 from agentsgym.types.visible import visible
@@ -186,7 +186,7 @@ def test_terminal_escapes_are_shown_and_not_run():
 
 def test_no_command_prints_foreign_escapes(invoke, tmp_path, plain_tokenizer):
     from agentsgym import ScriptedAgent
-    from agentsgym.report import RolloutWriter
+    from agentsgym.runs.files import RolloutWriter
     from helpers import CountdownEnv
 
     agent = ScriptedAgent([f":warning: {ESCAPES}", "b"])

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.report import read_rollouts, rollouts
-from agentsgym.report.files import DamagedFile
+from agentsgym.runs.files import read_rollouts, rollouts
+from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import RunLock
 from agentsgym.runs.overrides import load_yaml

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from testing.snippets import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-your-own-environment.md"

@@ -6,8 +6,8 @@ import pytest
 
 import agentsgym
 from agentsgym.envs import ConfigError
+from agentsgym.envs.builtin import SHIPPED
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.envs.shipped import SHIPPED
 from agentsgym.runs.agents import scripted_agent
 from helpers import CountdownEnv
 

@@ -7,8 +7,8 @@ import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.report import RolloutWriter, RunDirectory, Summary, read_rollouts
 from agentsgym.runs import load_run, parse_config
+from agentsgym.runs.files import RolloutWriter, RunDirectory, Summary, read_rollouts
 from agentsgym.types import secrets
 from helpers import CountdownEnv
 

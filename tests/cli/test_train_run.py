@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from agentsgym.envs import ConfigError
-from agentsgym.report import RunDirectory, read_lines, read_metrics, read_rollouts, read_summary
 from agentsgym.runs import Silent, load_config, load_run, train_run
+from agentsgym.runs.files import RunDirectory, read_lines, read_metrics, read_rollouts, read_summary
 
 TIMES = {"seconds", "tokens_per_second", "time/rollouts", "time/update", "eval_runtime"}
 
@@ -226,7 +226,7 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
 
 
 def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
-    from agentsgym.report import RolloutWriter
+    from agentsgym.runs.files import RolloutWriter
 
     written = RolloutWriter.__call__
 

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from agentsgym.credit.episodic import grpo, rloo
-from agentsgym.credit.gigpo import gigpo
-from agentsgym.credit.step_return import step_return
-from agentsgym.credit.trial import trial
+from agentsgym.credit.estimators.episodic import grpo, rloo
+from agentsgym.credit.estimators.gigpo import gigpo
+from agentsgym.credit.estimators.step_return import step_return
+from agentsgym.credit.estimators.trial import trial
 from credit.enumerable import (
     GROUP,
     compare,

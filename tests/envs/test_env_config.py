@@ -6,9 +6,9 @@ import pytest
 
 import agentsgym
 from agentsgym.envs import ConfigError, find
+from agentsgym.envs.builtin import SHIPPED
 from agentsgym.envs.config import Key
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.envs.shipped import SHIPPED
 
 ODD = [math.nan, math.inf, -math.inf, -1, "x", None, [], {}, True, 10**400, [[]], {"x": math.nan}]
 

@@ -3,8 +3,8 @@
 import pytest
 
 import agentsgym
+from agentsgym.agents.random import RandomAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.random_agent import RandomAgent
 from agentsgym.runs.agents import scripted_agent
 from helpers import CountdownEnv
 

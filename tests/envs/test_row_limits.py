@@ -7,8 +7,8 @@ import pytest
 
 from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
-from agentsgym.envs.rows import check_rows
-from agentsgym.rollout import workers as worker_processes
+from agentsgym.envs.dataset import check_rows
+from agentsgym.rollout.workers import pool as worker_processes
 
 
 def row(name, config=None, **task):
@@ -19,8 +19,8 @@ INSIDE = [
     "agentsgym.envs.textarena.env.TextArenaEnv",
     "agentsgym.envs.base.MultistepEnv",
     "agentsgym.envs.gymnasium.GymnasiumEnv",
-    "agentsgym.rollout.remote.RemoteEnv",
-    "agentsgym.rollout.worker_main.main",
+    "agentsgym.rollout.workers.env.RemoteEnv",
+    "agentsgym.rollout.workers.main.main",
     "agentsgym.__main__.x",
     "agentsgym.cli.app.main",
     "agentsgym.nothing.TwentyQuestionsEnv",
@@ -43,7 +43,7 @@ def test_rows_import_no_module_of_the_package_but_environments():
         "        EnvPool().get({'env_class_path': path, 'env_config': {}, 'task_data': {}})\n"
         "    except UnknownEnvironment:\n"
         "        pass\n"
-        "odd = {'agentsgym.__main__', 'agentsgym.cli.app', 'agentsgym.rollout.worker_main'}\n"
+        "odd = {'agentsgym.__main__', 'agentsgym.cli.app', 'agentsgym.rollout.workers.main'}\n"
         "sys.exit(' '.join(odd & set(sys.modules)) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import pytest
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, ScriptedAgent, task_dataset
 from agentsgym.envs import Key, register
 from agentsgym.evaluation import assess, default_cluster, evaluate, places, select
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 
 
 class QuizEnv(MultistepEnv):

@@ -9,7 +9,7 @@ from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.envs import register
 from agentsgym.evaluation import assess, evaluate
 from agentsgym.evaluation.metrics import record, summarise
-from agentsgym.report.summary import Figures
+from agentsgym.runs.files.summary import Figures
 from agentsgym.types import Episode, Rollout, Step
 
 

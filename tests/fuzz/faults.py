@@ -25,10 +25,10 @@ import psutil
 
 from agentsgym import register
 from agentsgym.envs import task_dataset
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import VLLMEngine
-from agentsgym.rollout.workers import started_workers, stop_workers
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.rollout.workers.pool import started_workers, stop_workers
 from completions_server import CompletionsServer
 from fuzz.fragile import FragileEnv, fate
 from fuzz.parts import chat_tokenizer, tiny_model

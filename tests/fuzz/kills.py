@@ -184,7 +184,7 @@ def told(run: Path) -> dict[str, Any]:
     """All that a run says but for times: metrics, rollouts, summary, weights."""
     from safetensors.numpy import load_file
 
-    from agentsgym.report import RunDirectory, read_lines, read_metrics, read_summary
+    from agentsgym.runs.files import RunDirectory, read_lines, read_metrics, read_summary
 
     directory = RunDirectory(run)
     if not directory.summary.is_file() or not directory.model.is_dir():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 
 VOCABULARY = 96

@@ -8,15 +8,15 @@ import pytest
 from agentsgym import register
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer, normalise
-from agentsgym.generation.chat import chat_agent
-from agentsgym.generation.chat_client import (
+from agentsgym.generation.chat.client import (
     ChatClient,
     EndpointError,
     MissingKey,
     completions_url,
 )
-from agentsgym.generation.http import Retries
-from agentsgym.generation.usage import Prices
+from agentsgym.generation.chat.engine import chat_agent
+from agentsgym.generation.chat.usage import Prices
+from agentsgym.generation.http.client import Retries
 from agentsgym.rollout import run
 from chat_server import ChatServer
 from helpers import CountdownEnv

@@ -9,8 +9,8 @@ import pytest
 import torch
 from generation_helpers import END, VOCABULARY, assert_exact, build_model, plain_logprobs, play
 
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.noise import uniforms
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.embedded.rng import uniforms
 from agentsgym.types import Engine, GenerationRequest, GenerationResult, SamplingParams
 
 

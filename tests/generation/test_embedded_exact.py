@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from generation_helpers import assert_exact, build_model, play
 
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 
 KINDS = ["llama", "qwen2", "qwen3", "gemma"]
 

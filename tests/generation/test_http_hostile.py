@@ -8,13 +8,13 @@ import zlib
 import pytest
 from aiohttp import web
 
-from agentsgym.generation.chat import chat_agent
-from agentsgym.generation.chat_client import ChatClient, EndpointError
-from agentsgym.generation.http import Refused, Retries
-from agentsgym.generation.http_body import MAX_BODY_BYTES
-from agentsgym.generation.logprob_mode import top_logprobs
-from agentsgym.generation.loop import LoopThread
-from agentsgym.generation.vllm_weights import served_models
+from agentsgym.generation.chat.client import ChatClient, EndpointError
+from agentsgym.generation.chat.engine import chat_agent
+from agentsgym.generation.http.body import MAX_BODY_BYTES
+from agentsgym.generation.http.client import Refused, Retries
+from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.vllm.logprob_mode import top_logprobs
+from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
 from agentsgym.types import secrets
 from helpers import CountdownEnv

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsgym.generation.cache import SlotMemory
-from agentsgym.generation.lengths import keys_read, parts
+from agentsgym.generation.embedded.bucketing import keys_read, parts
+from agentsgym.generation.embedded.kv_cache import SlotMemory
 
 lengths_lists = st.lists(st.integers(1, 2000), min_size=1, max_size=70)
 

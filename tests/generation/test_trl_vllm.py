@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentsgym.generation.trl_vllm import TRLVLLMEngine
+from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 
 

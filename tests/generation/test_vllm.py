@@ -8,11 +8,11 @@ import pytest
 from generation_helpers import assert_exact
 
 from agentsgym.generation import EmbeddedEngine, EngineUnavailable, VLLMEngine
-from agentsgym.generation.completions import MalformedAnswer, read_completion, request_seed
-from agentsgym.generation.http import Retries
-from agentsgym.generation.logprob_mode import mode_of
-from agentsgym.generation.servers import ServerPool
-from agentsgym.generation.vllm_weights import Weights, WeightSyncError
+from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm.logprob_mode import mode_of
+from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion, request_seed
+from agentsgym.generation.vllm.servers import ServerPool
+from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from completions_server import CompletionsServer
 

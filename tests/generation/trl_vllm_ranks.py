@@ -15,7 +15,7 @@ from generation_helpers import build_tokenizer
 from trl.generation.vllm_generation import VLLMGeneration
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
-from agentsgym.generation.trl_vllm import TRLVLLMEngine
+from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.rollout import run
 from agentsgym.training.ranks import Ranks
 from helpers import CountdownEnv

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.report import MetricsFile, RolloutWriter, Summary, read_metrics, read_rollouts
-from agentsgym.report.encoding import plain
-from agentsgym.report.files import DamagedFile, replacing, write_text
-from agentsgym.report.rollouts import read_shard
-from agentsgym.report.summary import read_summary
+from agentsgym.runs.files import MetricsFile, RolloutWriter, Summary, read_metrics, read_rollouts
+from agentsgym.runs.files.atomic import DamagedFile, replacing, write_text
+from agentsgym.runs.files.encoding import plain
+from agentsgym.runs.files.rollouts import read_shard
+from agentsgym.runs.files.summary import read_summary
 from helpers import CountdownEnv
 
 SUMMARY = Summary(name="x", seed=0, env="E", env_config={}, model="tiny")
@@ -71,8 +71,8 @@ def test_nothing_is_lost_where_a_process_may_not_write(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from agentsgym.report import MetricsFile, read_summary\n"
-        "from agentsgym.report.files import write_text\n"
+        "from agentsgym.runs.files import MetricsFile, read_summary\n"
+        "from agentsgym.runs.files.atomic import write_text\n"
         "at = Path(sys.argv[1])\n"
         "summary = read_summary(at / 'summary.json')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"

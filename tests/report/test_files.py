@@ -6,7 +6,8 @@ import math
 import pytest
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.report import (
+from agentsgym.runs.curve import points, smooth
+from agentsgym.runs.files import (
     Figures,
     MetricsFile,
     RunDirectory,
@@ -15,7 +16,6 @@ from agentsgym.report import (
     read_metrics,
     read_summary,
 )
-from agentsgym.report.curve import points, smooth
 
 
 def evaluation(rate: float, *, reward: float | None = None) -> Evaluation:
@@ -147,7 +147,7 @@ def test_the_last_complete_checkpoint_is_found(tmp_path):
 
 
 def test_a_curve_is_drawn_where_an_interval_ends_beyond_its_value_by_rounding(tmp_path):
-    from agentsgym.report.curve import _draw_evaluation
+    from agentsgym.runs.curve import _draw_evaluation
 
     class Axes:
         def errorbar(self, x, y, yerr, **options):

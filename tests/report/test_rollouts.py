@@ -10,9 +10,9 @@ import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.credit import advantages
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.report import RolloutWriter, drop_rollouts_from, read_lines, read_rollouts
-from agentsgym.report.encoding import plain
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.runs.files import RolloutWriter, drop_rollouts_from, read_lines, read_rollouts
+from agentsgym.runs.files.encoding import plain
 from agentsgym.types import RolloutBatch
 from helpers import CountdownEnv, DigitEnv
 

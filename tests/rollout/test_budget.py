@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, register
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 

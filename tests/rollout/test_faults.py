@@ -12,9 +12,9 @@ import time
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, register
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import VLLMEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import run
 from completions_server import CompletionsServer
 from helpers import CountdownEnv

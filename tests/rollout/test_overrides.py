@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from helpers import CountdownEnv
 

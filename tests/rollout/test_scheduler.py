@@ -6,7 +6,7 @@ import time
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
 from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarise
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.report.rollouts import RolloutWriter, read_rollouts
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
-from agentsgym.rollout.worker_main import Held
+from agentsgym.rollout.workers.main import Held
+from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from helpers import CHATML, CountdownEnv, build_tokenizer
 
 PLAIN = build_tokenizer(None)
@@ -389,7 +389,7 @@ def test_all_keys_agree_whatever_failed_and_when(place, call, carry, final, toke
 
 def test_cut_off_actions_of_a_rollout_that_failed_can_be_left_out():
     """What `train_truncated_actions=False` asks about each action, failed rollouts included."""
-    from agentsgym.training.assigner import _untruncated
+    from agentsgym.training.advantages import _untruncated
 
     tasks = [{"rewards": [0.0, 1.0], "fault": "three values"}]
     (rollout,) = FaultyEnv(PLAIN).run_trial(tasks, ScriptedAgent(["a"])).rollouts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
 from helpers import CountdownEnv, DigitEnv
 
 TASK = {"rewards": [0.5, 1.0]}

@@ -15,10 +15,10 @@ from moody import MoodyEnv, Unreadable
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.rollout import worker_main
-from agentsgym.rollout.remote import RemoteState
-from agentsgym.rollout.workers import stop_workers, workers
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout.workers import main as worker_main
+from agentsgym.rollout.workers.env import RemoteState
+from agentsgym.rollout.workers.pool import stop_workers, workers
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv
 
@@ -257,7 +257,7 @@ def test_starting_does_not_count_against_the_timeout():
 
 def test_a_start_that_takes_too_long_is_named(monkeypatch):
     stop_workers()
-    monkeypatch.setattr("agentsgym.rollout.workers.START_SECONDS", 0.05)
+    monkeypatch.setattr("agentsgym.rollout.workers.pool.START_SECONDS", 0.05)
     batch = MoodyEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
     assert (
         "could not be started: the worker process gave no answer within 0.05"
@@ -358,7 +358,7 @@ def test_a_script_without_a_guard_defines_and_plays(tmp_path):
 def test_workers_end_with_their_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from agentsgym.rollout.workers import workers\n"
+        "from agentsgym.rollout.workers.pool import workers\n"
         "from helpers import DigitEnv\n"
         "from agentsgym import ScriptedAgent\n"
         "DigitEnv(None, {'workers': 1}).run_trial([{}], ScriptedAgent(['7']))\n"

@@ -6,7 +6,7 @@ import pytest
 
 from agentsgym.tokens import TemplateCodec
 from agentsgym.tokens.locality import is_local, reads_first_message
-from agentsgym.training.tiny import CHAT_TEMPLATE
+from agentsgym.training.warm_start.tiny import CHAT_TEMPLATE
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
 SMOLLM2 = (

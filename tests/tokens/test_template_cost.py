@@ -6,7 +6,7 @@ import pytest
 
 from agentsgym.tokens import codec_for, template_cost
 from agentsgym.tokens.template_cost import TemplateRefused, check_cost
-from agentsgym.training.tiny import CHAT_TEMPLATE
+from agentsgym.training.warm_start.tiny import CHAT_TEMPLATE
 from chat_tokenizers import ALL, template
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from agentsgym.training.samples import make_rollouts
+from agentsgym.training.loss.samples import make_rollouts
 from agentsgym.types import Rollout, Row, StepSpan
 from training import reference
 

@@ -44,7 +44,7 @@ def test_another_choice_is_refused(tmp_path):
 
 
 def test_an_evaluation_renders_as_training_did(monkeypatch):
-    from agentsgym.cli import evaluation
+    from agentsgym.cli import evaluate
     from agentsgym.runs import parse_config
 
     seen = []
@@ -55,10 +55,10 @@ def test_an_evaluation_renders_as_training_did(monkeypatch):
 
     tokenizer = tokenizer_for(template("qwen3"))
     agent = SimpleNamespace(engine=SimpleNamespace(tokenizer=tokenizer))
-    monkeypatch.setattr(evaluation, "_agent", lambda *_: agent)
+    monkeypatch.setattr(evaluate, "_agent", lambda *_: agent)
     monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
     train = {"chat_template": "training"}
-    evaluation._evaluate(parse_config({"env": "TwentyQuestions", "train": train}), 0)
+    evaluate._evaluate(parse_config({"env": "TwentyQuestions", "train": train}), 0)
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
 
 

@@ -168,8 +168,8 @@ def test_the_loss_decides_nothing(make_trainer, metric):
 
 def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
     """Servers know weights by their version, which loading does not change."""
-    from agentsgym.generation.vllm import VLLMEngine
-    from agentsgym.training.sync import DiskSync
+    from agentsgym.generation.vllm.engine import VLLMEngine
+    from agentsgym.training.rollouts.weight_sync import DiskSync
 
     class Engine:
         base_model = "base"

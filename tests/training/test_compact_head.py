@@ -4,8 +4,8 @@ import pytest
 import torch
 from trl.trainer import utils as trl_utils
 
-from agentsgym.training.compact_head import compact_head
-from agentsgym.training.tiny import TinyConfig, build_model
+from agentsgym.training.loss.compact_head import compact_head
+from agentsgym.training.warm_start.tiny import TinyConfig, build_model
 from helpers import CHATML, build_tokenizer
 
 

@@ -12,8 +12,8 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from agentsgym.training import GRPOEnvTrainer
 from agentsgym.training.completions import completion_lines, conversation
-from agentsgym.training.samples import TrainRollout, TrainRow
-from agentsgym.training.weights import assign_weights, count
+from agentsgym.training.loss.samples import TrainRollout, TrainRow
+from agentsgym.training.loss.weights import assign_weights, count
 from agentsgym.types import Episode, Rollout
 from helpers import DigitEnv
 from training.cells import random_rollouts

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentsgym.tokens import codec_for
-from agentsgym.training.tiny import TinyConfig, build_model, build_tokenizer
+from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
 
 LINES = [
     "Is it electric?",

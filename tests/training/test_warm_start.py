@@ -10,9 +10,9 @@ from test_tiny import SMALL, weights_hash
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass, guess_probabilities
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
-from agentsgym.training.consistency import consistent_mass, guess_probabilities
-from agentsgym.training.imitation import (
+from agentsgym.training.warm_start.imitation import (
     Example,
     batches,
     examples_of,
@@ -20,8 +20,8 @@ from agentsgym.training.imitation import (
     normalise,
     pad,
 )
-from agentsgym.training.tiny import build_model, build_tokenizer
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
+from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
+from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
 from helpers import CountdownEnv
 
 QUICKSTART = {

@@ -6,8 +6,8 @@ import torch
 from agentsgym import register
 from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.http import Retries
-from agentsgym.training.sync import save
+from agentsgym.generation.http.client import Retries
+from agentsgym.training.rollouts.weight_sync import save
 from agentsgym.types import GenerationRequest, SamplingParams
 from helpers import DigitEnv
 
@@ -204,7 +204,7 @@ def test_generation_ahead_is_one_version_behind(engine, model_dir, chat_tokenize
 
 def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
     """Reloaded where the server can; else an error that says so."""
-    from agentsgym.generation.vllm_weights import Weights, WeightSyncError
+    from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
     model = load_model(model_dir)
     with torch.no_grad():

@@ -2,13 +2,13 @@
 
 import typer
 
+from agentsgym.cli.check import check
 from agentsgym.cli.credit import credit
-from agentsgym.cli.evaluation import evaluate
+from agentsgym.cli.evaluate import evaluate
 from agentsgym.cli.guard import Commands
 from agentsgym.cli.listing import envs, presets
 from agentsgym.cli.play import play
-from agentsgym.cli.training import train
-from agentsgym.testing.command import check
+from agentsgym.cli.train import train
 
 app = typer.Typer(
     name="agentsgym",

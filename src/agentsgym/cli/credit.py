@@ -52,8 +52,8 @@ def credit(
 
 def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     """The rollouts of one group of one generation."""
-    from agentsgym.report import RunDirectory
-    from agentsgym.report.rollouts import read_shard
+    from agentsgym.runs.files import RunDirectory
+    from agentsgym.runs.files.rollouts import read_shard
 
     shards = {at: path for phase, at, path in RunDirectory(run).shards() if phase == "train"}
     if not shards:

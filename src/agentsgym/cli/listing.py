@@ -31,7 +31,7 @@ def envs() -> None:
 
 def _missing_extra(name: str) -> str | None:
     """How to install what a shipped environment lacks; None where it lacks nothing."""
-    from agentsgym.envs.shipped import SHIPPED
+    from agentsgym.envs.builtin import SHIPPED
     from agentsgym.types.install import install_command
 
     shipped = SHIPPED.get(name)

@@ -9,14 +9,14 @@ from agentsgym.cli.console import shown
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Evaluation
-    from agentsgym.report import Figures, Summary
+    from agentsgym.runs.files import Figures, Summary
 
 Interval = tuple[float | None, float | None] | None
 
 
 def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
     """One evaluation, a figure per line."""
-    from agentsgym.report import Figures
+    from agentsgym.runs.files import Figures
 
     own = result.environments
     table = Table(title=shown(f"{agent} on {env}"), title_justify="left", show_header=bool(own))

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.credit.episodic import grpo, rloo
-from agentsgym.credit.gigpo import gigpo
+from agentsgym.credit.estimators.episodic import grpo, rloo
+from agentsgym.credit.estimators.gigpo import gigpo
+from agentsgym.credit.estimators.step_return import step_return
+from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.options import check_numbers
-from agentsgym.credit.step_return import step_return
 from agentsgym.credit.table import Floats, StepTable, table_of
-from agentsgym.credit.trial import trial
 from agentsgym.types import (
     AllowImports,
     ImportRefused,

@@ -2,6 +2,7 @@
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, check_rows, task_dataset
 from agentsgym.envs.registry import (
     UnknownEnvironment,
     find,
@@ -9,7 +10,6 @@ from agentsgym.envs.registry import (
     register,
     registered,
 )
-from agentsgym.envs.rows import EnvPool, TaskRow, check_row, check_rows, task_dataset
 from agentsgym.types import AllowImports
 
 __all__ = [

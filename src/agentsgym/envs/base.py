@@ -3,17 +3,17 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
-from agentsgym.envs.episode import play_episode
-from agentsgym.envs.placement import place
 from agentsgym.envs.row_paths import remember_paths
-from agentsgym.envs.seat import Seat, take_seat
-from agentsgym.envs.session import Session
-from agentsgym.tokens import Codec, Transcript, codec_for
-from agentsgym.types import Agent, AllowPaths, Episode, RolloutBatch, Tokenizer, copy_message
+from agentsgym.tokens import Codec, codec_for
+from agentsgym.types import Agent, AllowPaths, RolloutBatch, Tokenizer
 from agentsgym.types.plain import short_repr
+
+if TYPE_CHECKING:
+    from agentsgym.rollout.seat import Seat
+    from agentsgym.rollout.session import Session
 
 
 class MultistepEnv:
@@ -240,37 +240,11 @@ class MultistepEnv:
         for every agent, so an environment that has one plays one episode at a time, also over an
         engine.
         """
-        from agentsgym.rollout import drive
+        from agentsgym.rollout.complete_episode import run_complete_episode
 
-        session = self._open_sessions.get(session_id) or Session(
-            session_id, {}, Transcript(self.codec)
-        )
-        first_row = len(session.transcript.rows)
-        episode = drive(play_episode(self, session), take_seat(agent, self, session), session)
-        return self._episode_dict(session, episode, first_row)
+        return run_complete_episode(self, session_id, agent)
 
-    def _seat(self, session: Session) -> Seat:
+    def _seat(self, session: "Session") -> "Seat":
+        from agentsgym.rollout.seat import Seat
+
         return Seat(self, session, holder=self)
-
-    def _episode_dict(self, session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
-        goes_on = session.episode > 0 and self.config["carry"] == "full"
-        rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
-        ids = list(rows[-1].token_ids) if rows else []
-        spans = [s for s in rows[-1].spans if s.episode == episode.index] if rows else []
-        rewards = place(
-            len(ids),
-            spans,
-            [episode.steps[span.step] for span in spans],
-            placement=self.config["reward_placement"],
-            final_reward=self.config["final_reward"],
-            episode_reward=episode.reward,
-        )
-        return {
-            "full_token_ids": ids,
-            "full_attention_mask": [1] * len(ids),
-            "agent_token_mask": list(rows[-1].mask) if rows else [],
-            "per_token_rewards": rewards,
-            "final_reward": episode.reward,
-            "final_completion_messages": [copy_message(m) for m in episode.messages],
-            "episode": episode,
-        }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.shipped import SHIPPED
+from agentsgym.envs.builtin import SHIPPED
 from agentsgym.types import (
     AllowImports,
     AllowPaths,

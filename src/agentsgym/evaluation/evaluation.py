@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.envs.rows import pool_of
+from agentsgym.envs.dataset import pool_of
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
 from agentsgym.evaluation.metrics import mean, record, step_means, told_wins
 from agentsgym.evaluation.tasks import Cluster, default_cluster, places

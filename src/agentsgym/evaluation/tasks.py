@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.envs.rows import check_row
-from agentsgym.envs.trial import session_seed
+from agentsgym.envs.dataset import check_row
 from agentsgym.rollout import Place
+from agentsgym.rollout.trial import session_seed
 from agentsgym.types.plain import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]

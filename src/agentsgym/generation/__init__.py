@@ -8,18 +8,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentsgym.generation.embedded import EmbeddedEngine
-    from agentsgym.generation.fleet import EngineUnavailable
-    from agentsgym.generation.support import UnsupportedModelError
-    from agentsgym.generation.vllm import VLLMEngine
+    from agentsgym.generation.embedded.compatibility import UnsupportedModelError
+    from agentsgym.generation.embedded.engine import EmbeddedEngine
+    from agentsgym.generation.vllm.engine import VLLMEngine
+    from agentsgym.generation.vllm.pool import EngineUnavailable
 
 __all__ = ["EmbeddedEngine", "EngineUnavailable", "UnsupportedModelError", "VLLMEngine"]
 
 _HOMES = {
-    "EmbeddedEngine": "embedded",
-    "EngineUnavailable": "fleet",
-    "UnsupportedModelError": "support",
-    "VLLMEngine": "vllm",
+    "EmbeddedEngine": "embedded.engine",
+    "EngineUnavailable": "vllm.pool",
+    "UnsupportedModelError": "embedded.compatibility",
+    "VLLMEngine": "vllm.engine",
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.envs.session import Session
+from agentsgym.rollout.session import Session
 from agentsgym.types import (
     Action,
     ActionRequest,

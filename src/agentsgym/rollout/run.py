@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.episode import reflect
-from agentsgym.envs.rows import EnvPool, TaskRow, check_row, plays, pool_of
-from agentsgym.envs.seat import take_seat
-from agentsgym.envs.session import FAULTS
-from agentsgym.envs.trial import Trial, TrialSpec, session_seed
+from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
 from agentsgym.rollout.drive import drive, is_engine_agent, tokenizer_of
+from agentsgym.rollout.episode import reflect
 from agentsgym.rollout.failures import last_line
-from agentsgym.rollout.remote import hosted
 from agentsgym.rollout.scheduler import Job, Scheduler
+from agentsgym.rollout.seat import take_seat
+from agentsgym.rollout.session import FAULTS
+from agentsgym.rollout.trial import Trial, TrialSpec, session_seed
+from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     Agent,
     AllowImports,

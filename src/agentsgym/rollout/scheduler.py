@@ -12,9 +12,9 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
-from agentsgym.envs.trial import Trial
 from agentsgym.rollout.drive import GenerationError, to_action, to_generation
 from agentsgym.rollout.threads import Threads
+from agentsgym.rollout.trial import Trial
 from agentsgym.types import Action, ActionRequest, EngineAgent, GenerationResult, Rollout
 
 BLOCKING_THREADS = 32

@@ -1,7 +1,7 @@
 """Agents without a model that an environment brings along: its best player, its teacher."""
 
+from agentsgym.agents.random import RandomAgent
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.random_agent import RandomAgent
 from agentsgym.types import Agent
 
 _METHODS = {

@@ -5,8 +5,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agentsgym.report import RunDirectory
-from agentsgym.report.files import remove
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.atomic import remove
 
 # Without these a resumed run would silently begin its optimiser and schedule anew.
 _STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")

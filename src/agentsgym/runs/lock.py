@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agentsgym.envs import ConfigError
-from agentsgym.report import RunDirectory
+from agentsgym.runs.files import RunDirectory
 
 _FILE = ".lock"
 # What a file system without locks answers; there a run goes on without one.

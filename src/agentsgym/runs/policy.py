@@ -18,7 +18,7 @@ from agentsgym.runs.settings import make_env
 
 if TYPE_CHECKING:
     from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-    from agentsgym.training.warm_start import WarmStartConfig
+    from agentsgym.training.warm_start.loop import WarmStartConfig
 
 _FIGURES = "figures.json"
 _TOKENIZER_FILES = (
@@ -153,7 +153,7 @@ def _load_builtin(name: str) -> Policy:
 
 
 def _warm_start(config: RunConfig, progress: Progress) -> Policy:
-    from agentsgym.training.warm_start import warm_start
+    from agentsgym.training.warm_start.loop import warm_start
 
     env = make_env(config)
     settings = warm_start_settings(config.warm_start)
@@ -176,8 +176,8 @@ def _warm_start(config: RunConfig, progress: Progress) -> Policy:
 def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
     """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` holds those of
     `TinyConfig`), and `seed`. Raises ConfigError naming an unknown key or a bad value."""
-    from agentsgym.training.tiny import TinyConfig
-    from agentsgym.training.warm_start import WarmStartConfig
+    from agentsgym.training.warm_start.loop import WarmStartConfig
+    from agentsgym.training.warm_start.tiny import TinyConfig
 
     check_keys(given, {"seed", *_names(WarmStartConfig)}, "warm_start.")
     check_keys(given.get("model", {}), _names(TinyConfig), "warm_start.model.")
@@ -201,7 +201,7 @@ def understanding(policy: Policy, env: MultistepEnv) -> dict[str, float]:
     other environments."""
     if env.name != "TwentyQuestions":
         return {}
-    from agentsgym.training.consistency import consistent_mass
+    from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
 
     found = consistent_mass(policy.model, policy.tokenizer, cast("TwentyQuestionsEnv", env))
     return {"consistent_mass": found["mean"], "chance_mass": found["chance"]}

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from agentsgym.envs import EnvPool
 from agentsgym.evaluation import assess
-from agentsgym.report import Figures, RunDirectory, Summary, read_rollouts, read_summary
-from agentsgym.report.files import DamagedFile
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.files import Figures, RunDirectory, Summary, read_rollouts, read_summary
+from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.settings import versions
 from agentsgym.runs.trust import trusted_imports
 

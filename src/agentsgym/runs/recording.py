@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from agentsgym.report import MetricsFile, RolloutWriter
+from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress, StepReport
 
 # What the Hugging Face trainer says once at the end; the summary has it.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure
-from agentsgym.report import RunDirectory
 from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:

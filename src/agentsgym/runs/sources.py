@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.report import RunDirectory
 from agentsgym.runs.config import RunConfig, parse_config
+from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.overrides import load_yaml, merge
 
 

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import default_cluster, evaluate, select
-from agentsgym.report import (
+from agentsgym.runs.checkpoints import last_whole
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.curve import draw_curve
+from agentsgym.runs.files import (
     Figures,
     MetricsFile,
     RolloutWriter,
     RunDirectory,
     Summary,
-    draw_curve,
     drop_rollouts_from,
     read_metrics,
 )
-from agentsgym.report.files import replacing, write_text
-from agentsgym.report.summary import Status
-from agentsgym.runs.checkpoints import last_whole
-from agentsgym.runs.config import RunConfig
+from agentsgym.runs.files.atomic import replacing, write_text
+from agentsgym.runs.files.summary import Status
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding

@@ -8,7 +8,7 @@ from trl import GRPOTrainer
 
 from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.reference import load_reference, save_reference
-from agentsgym.training.sync import Sync
+from agentsgym.training.rollouts.weight_sync import Sync
 
 
 class CheckpointingTrainer(GRPOTrainer):  # type: ignore[misc]

@@ -10,9 +10,9 @@ from agentsgym.credit import check_estimator
 from agentsgym.training import given
 from agentsgym.training.best import choose_metric, choose_mode
 from agentsgym.training.chat_templates import CHOICES
+from agentsgym.training.loss.weights import NORMALISERS
 from agentsgym.training.trl_settings import refuse_settings
 from agentsgym.training.values import check_fields
-from agentsgym.training.weights import NORMALISERS
 
 SCOPES = ("token", "step", "rollout")
 _EVAL_ROLLOUTS = 1

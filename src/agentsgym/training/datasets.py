@@ -8,7 +8,7 @@ import torch.utils.data
 
 from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.stream import TaskStream
+from agentsgym.training.rollouts.task_stream import TaskStream
 
 # Evaluation sets are held in memory; one that has no end must not fill it.
 _MOST_STREAMED = 10_000

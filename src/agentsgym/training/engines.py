@@ -4,9 +4,9 @@ from typing import Any
 
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.trl_vllm import TRLVLLMEngine
-from agentsgym.generation.vllm import VLLMEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Engine
 

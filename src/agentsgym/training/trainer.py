@@ -20,7 +20,7 @@ from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, MultistepEnv, check_rows
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.rollout import Place
-from agentsgym.training.assigner import Assignment
+from agentsgym.training.advantages import Assignment
 from agentsgym.training.best import check_metric, with_metric
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import CheckpointingTrainer
@@ -34,22 +34,22 @@ from agentsgym.training.datasets import (
     stream_tasks,
 )
 from agentsgym.training.engines import own_engine
-from agentsgym.training.failures import Failures
 from agentsgym.training.gradients import Gradients
+from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.loss.objective import ChunkLoss, Sums, chunk_loss, settings_of
+from agentsgym.training.loss.samples import TrainRollout, TrainRow
+from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics import mean_of_sums
-from agentsgym.training.objective import ChunkLoss, Sums, chunk_loss, settings_of
-from agentsgym.training.player import Player
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.reference import check_reference, reference_adapter
-from agentsgym.training.sampler import TaskSampler
-from agentsgym.training.samples import TrainRollout, TrainRow
-from agentsgym.training.scoring import Scorer
-from agentsgym.training.signal import SignalWatch
-from agentsgym.training.staleness import age
-from agentsgym.training.stream import TaskStream
-from agentsgym.training.sync import DiskSync, sync_for
+from agentsgym.training.rollouts.collector import Player
+from agentsgym.training.rollouts.failures import Failures
+from agentsgym.training.rollouts.sampler import TaskSampler
+from agentsgym.training.rollouts.staleness import age
+from agentsgym.training.rollouts.task_stream import TaskStream
+from agentsgym.training.rollouts.weight_sync import DiskSync, sync_for
+from agentsgym.training.rollouts.zero_variance import SignalWatch
 from agentsgym.training.trl_settings import refuse_arguments
-from agentsgym.training.weights import assign_weights, count, total
 from agentsgym.types import Engine, Rollout
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ pytest.importorskip("textarena", reason="needs the extra textarena")
 import textarena as ta
 
 from agentsgym import ScriptedAgent
+from agentsgym.checks.players import RandomPlayer, Replay
+from agentsgym.checks.playing import play_alone, play_interleaved
 from agentsgym.envs import ConfigError, EnvPool, make
-from agentsgym.envs.shipped import TEXTARENA_GAMES
+from agentsgym.envs.builtin import TEXTARENA_GAMES
 from agentsgym.envs.textarena import GAMES, game_class
-from agentsgym.testing.players import RandomPlayer, Replay
-from agentsgym.testing.playing import play_alone, play_interleaved
 
 QUICK = [name for name in TEXTARENA_GAMES if name not in ("RushHour", "Sokoban", "Set")]
 

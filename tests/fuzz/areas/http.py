@@ -9,11 +9,11 @@ from typing import Any
 from aiohttp import web
 from hypothesis import strategies as st
 
-from agentsgym.generation.chat_client import ChatClient, EndpointError
-from agentsgym.generation.completions import MalformedAnswer, read_completion
-from agentsgym.generation.http import Retries
-from agentsgym.generation.logprob_mode import mode_of, top_logprobs
-from agentsgym.generation.loop import LoopThread
+from agentsgym.generation.chat.client import ChatClient, EndpointError
+from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.vllm.logprob_mode import mode_of, top_logprobs
+from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
 

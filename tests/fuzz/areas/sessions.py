@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, credit
 from agentsgym.evaluation import evaluate
-from agentsgym.report import RolloutWriter, read_lines
 from agentsgym.rollout import run
+from agentsgym.runs.files import RolloutWriter, read_lines
 from fuzz.areas.rows import consistent
 from fuzz.oracle import Area
 from fuzz.parts import chat_tokenizer, tiny_engine

@@ -21,9 +21,9 @@ from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task, generated_from
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_paths import shared_directories
-from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:

@@ -3,11 +3,13 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs.alfworld.env import ALFWorldEnv
-from agentsgym.envs.seat import Seat
 from agentsgym.types import Agent, Message
+
+if TYPE_CHECKING:
+    from agentsgym.rollout.seat import Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class ExpertAgent:
         self._detours = detours
         self._rng = random.Random(seed)
 
-    def seated(self, seat: Seat) -> Agent:
+    def seated(self, seat: "Seat") -> Agent:
         """The player of one game."""
         return _Seated(seat, self._detours, self._rng)
 

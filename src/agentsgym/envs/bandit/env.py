@@ -14,8 +14,8 @@ from agentsgym.envs.bandit.horizon import FiniteHorizon
 from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.rounds import earlier_state, round_line
-from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Agent, Tokenizer
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")

@@ -18,7 +18,7 @@ from agentsgym.envs.classical_reasoning.questions import (
 )
 from agentsgym.envs.classical_reasoning.splits import split_questions
 from agentsgym.envs.config import ConfigError, Key
-from agentsgym.envs.rows import task_dataset
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.types import Tokenizer
 
 INSTRUCTIONS = "Think first if you like, then give only your final answer as \\boxed{answer}."

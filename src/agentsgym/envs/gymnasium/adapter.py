@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.gymnasium.words import action_word
-from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Tokenizer
 from agentsgym.types.plain import short_repr
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.mastermind.codes import Code, CodeSpace, Feedback, feedback
 from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
 from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
 from agentsgym.envs.rounds import earlier_state, round_line
-from agentsgym.envs.rows import task_dataset
 from agentsgym.types import Agent, Tokenizer
 
 MAX_CODES = 1296

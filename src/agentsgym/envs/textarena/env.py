@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
-from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
 from agentsgym.envs.textarena.limits import size_problem

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_paths import shared_directories
-from agentsgym.envs.rows import task_dataset
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path

@@ -1,10 +1,12 @@
 """The generator's walkthrough as an agent: it plays any TextWorld task to the win."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs.seat import Seat
 from agentsgym.envs.textworld.env import TextWorldEnv
 from agentsgym.types import Agent, Message
+
+if TYPE_CHECKING:
+    from agentsgym.rollout.seat import Seat
 
 
 class WalkthroughAgent:
@@ -13,7 +15,7 @@ class WalkthroughAgent:
     It goes by the number of commands said: it cannot take over another's game.
     """
 
-    def seated(self, seat: Seat) -> Agent:
+    def seated(self, seat: "Seat") -> Agent:
         """The player of one game."""
         return _Seated(seat)
 
@@ -23,7 +25,7 @@ class WalkthroughAgent:
 
 
 class _Seated:
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: "Seat") -> None:
         if not isinstance(seat.env, TextWorldEnv):
             raise TypeError(f"a WalkthroughAgent plays TextWorld, not {seat.env.name}")
         self._seat = seat

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
-from agentsgym.envs.rows import task_dataset
+from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table

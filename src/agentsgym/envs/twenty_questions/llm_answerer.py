@@ -13,7 +13,7 @@ from agentsgym.envs.twenty_questions.answerer import Answer, History, read_answe
 from agentsgym.types import Message
 
 Complete = Callable[[Sequence[Message]], str]
-"""Answers a conversation with text, say `agentsgym.generation.chat_client.ChatClient.complete`."""
+"""Answers a conversation with text, say `agentsgym.generation.chat.client.ChatClient.complete`."""
 
 _ATTEMPTS = 2  # questions put to the model before an answer that is none of the three is given up
 _SYSTEM = (

@@ -1,0 +1,6 @@
+"""Checking an environment: `check_env` plays it without a model and says what is wrong."""
+
+from agentsgym.checks.check import check_env
+from agentsgym.checks.report import CheckFailed, Finding, Report
+
+__all__ = ["CheckFailed", "Finding", "Report", "check_env"]

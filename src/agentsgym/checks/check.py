@@ -1,0 +1,111 @@
+"""check_env: all checks on one environment."""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentsgym.checks.context import Context, tasks_of
+from agentsgym.checks.report import Finding, Report
+from agentsgym.checks.rules import CHECKS
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.registry import make
+from agentsgym.types import AllowImports, Tokenizer
+
+Subject = str | type[MultistepEnv] | MultistepEnv
+Maker = Callable[[Tokenizer | None], MultistepEnv]
+
+
+def check_env(
+    subject: Subject,
+    env_config: Mapping[str, Any] | None = None,
+    *,
+    tasks: Sequence[Mapping[str, Any]] = (),
+    only: Sequence[str] = (),
+    budget_seconds: float = 60.0,
+    seed: int = 0,
+    allow_imports: AllowImports = False,
+) -> Report:
+    """Play an environment without a model and report what is right and wrong with it.
+
+    Args:
+        subject: a registered name, a dotted path, an environment class, or an environment object
+            (checked through new objects of its class with its configuration).
+        env_config: its configuration; not together with an object.
+        tasks: more `task_data` to play, for an environment that defines no datasets.
+        only: names of the checks to run (default: all of `CHECKS`).
+        budget_seconds: about how long to play; slow environments are checked on fewer tasks, but
+            on two at least.
+        seed: of the random players.
+        allow_imports: which dotted paths may be imported, as in `make`.
+
+    Raises UnknownEnvironment, ConfigError or MissingExtra where the environment cannot be made,
+    and ValueError where there is no task to play or `only` names no check. What goes wrong while
+    it is played is a failed check, never an exception.
+    """
+    unknown = sorted(set(only) - set(CHECKS))
+    if unknown:
+        raise ValueError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    began = time.perf_counter()
+    env = _made(subject, env_config, allow_imports)
+    context = Context(
+        make=_in_this_process(env),
+        env=env,
+        train=_dataset(env.get_train_dataset),
+        held_out=_dataset(env.get_eval_dataset),
+        given=[dict(task) for task in tasks],
+        budget=budget_seconds,
+        seed=seed,
+        importable=_importable(env),
+    )
+    context.measure()
+    findings = tuple(_run(name, context) for name in CHECKS if not only or name in only)
+    return Report(env.name, env.env_config, findings, time.perf_counter() - began)
+
+
+def _run(name: str, context: Context) -> Finding:
+    try:
+        return CHECKS[name](context)
+    except Exception as error:  # the environment's own code may raise anything
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        return Finding(name, False, text)
+
+
+def _made(
+    subject: Subject, env_config: Mapping[str, Any] | None, allow_imports: AllowImports
+) -> MultistepEnv:
+    if isinstance(subject, str):
+        return make(subject, None, env_config, allow_imports=allow_imports)
+    if isinstance(subject, type):
+        return subject(None, env_config)
+    if env_config is not None:
+        raise ValueError("an environment object has its configuration already")
+    return subject
+
+
+def _in_this_process(env: MultistepEnv) -> Maker:
+    """Makes new objects of the environment that play in this process, where they are watched."""
+    config = dict(env.env_config)
+    if env.config["workers"]:
+        config["workers"] = 0
+    return lambda tokenizer: type(env)(tokenizer, config)
+
+
+def _dataset(build: Callable[[], Any]) -> list[Mapping[str, Any]] | None:
+    try:
+        return tasks_of(build())
+    except NotImplementedError:
+        return None
+
+
+def _importable(env: MultistepEnv) -> bool:
+    """Whether a new process can import the environment's class."""
+    env_class = type(env)
+    if env_class.__module__ == "__main__" or "<locals>" in env_class.__qualname__:
+        return False
+    module = sys.modules.get(env_class.__module__)
+    if getattr(module, "__spec__", None) is None:  # made by hand, not found on the path
+        return False
+    return getattr(module, env_class.__qualname__, None) is env_class

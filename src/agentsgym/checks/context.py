@@ -1,0 +1,88 @@
+"""What every check needs: fresh environments, tasks, and how many of them there is time for."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.checks.players import RandomPlayer
+from agentsgym.checks.playing import Task, play_alone
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.types import Tokenizer
+
+MOST_TASKS = 16
+_SHARE = 16
+"""A check may take this fraction of the whole budget."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One environment under check.
+
+    `make` returns a new object of it each time. `train` and `held_out` are its tasks (None: it
+    defines none); `given` are tasks that the caller brought. `budget` is in seconds.
+    """
+
+    make: Callable[[Tokenizer | None], MultistepEnv]
+    env: MultistepEnv
+    train: list[Task] | None
+    held_out: list[Task] | None
+    given: list[Task]
+    budget: float
+    seed: int = 0
+    importable: bool = False
+    """Whether another process can make the environment by its name."""
+
+    episode_seconds: float = 0.0
+    steps_per_second: float = 0.0
+    yardstick: Any = None
+    """Kept by `constants.yardstick`."""
+
+    @property
+    def share(self) -> float:
+        """Seconds that one check may take."""
+        return self.budget / _SHARE
+
+    @property
+    def pool(self) -> list[Task]:
+        """All tasks there are to play, training ones first."""
+        return [*self.given, *(self.train or []), *(self.held_out or [])]
+
+    def measure(self) -> None:
+        """Play a few trials and learn how long one takes."""
+        player = RandomPlayer(self.seed)
+        env = self.make(None)
+        began = time.perf_counter()
+        records = play_alone(env, self.pool[:1], player)
+        if time.perf_counter() - began < self.budget / 100:
+            records += play_alone(env, self.pool[1:4], player, first=1)
+        taken = max(time.perf_counter() - began, 1e-6)
+        self.episode_seconds = taken / len(records)
+        self.steps_per_second = sum(record.steps for record in records) / taken
+
+    def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
+        """Tasks that can be played `plays` times each in this check's share of the budget.
+
+        Spread over training and evaluation tasks; fewer where there are no more.
+        """
+        affordable = int(self.share / max(plays * self.episode_seconds, 1e-9))
+        count = max(least, min(most, affordable))
+        return _spread(self.pool, count)
+
+    def __post_init__(self) -> None:
+        if not self.pool:
+            raise ValueError(
+                f"{self.env.name} defines no tasks: give check_env some (tasks=[...]) or write "
+                "get_train_dataset and get_eval_dataset"
+            )
+
+
+def _spread(pool: Sequence[Task], count: int) -> list[Task]:
+    if len(pool) <= count:
+        return list(pool)
+    return [pool[k * len(pool) // count] for k in range(count)]
+
+
+def tasks_of(dataset: Any) -> list[Mapping[str, Any]]:
+    """The `task_data` of a dataset's rows."""
+    return [dict(task) for task in dataset["task_data"]]

@@ -1,0 +1,26 @@
+"""Replays trials in a process of its own: reads a JSON request, prints the records' digests.
+
+Run as `python -m agentsgym.checks.replay`; the request holds the `path` of the
+environment's class, `sys_path`, `env_config`, `tasks` and `actions` (one list per trial).
+"""
+
+import json
+import sys
+
+from agentsgym.checks.players import Replay
+from agentsgym.checks.playing import play_alone
+from agentsgym.envs.registry import make
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.load(sys.stdin)
+    sys.path[:] = request["sys_path"]
+    config = {**request["env_config"], "workers": 0}
+    env = make(request["path"], None, config, allow_imports=True)
+    records = play_alone(env, request["tasks"], Replay(request["actions"]))
+    sys.stdout.write(json.dumps([record.digest for record in records]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

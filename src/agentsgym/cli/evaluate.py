@@ -1,0 +1,190 @@
+"""`agentsgym eval`: how good a model or a scripted agent is."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentsgym.cli.console import (
+    BAD_USAGE,
+    FAILURE,
+    fail,
+    out,
+    quiet_libraries,
+)
+from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.cli.play import ConfigOption, SettingsArgument
+from agentsgym.envs.user_code import import_from_here
+
+if TYPE_CHECKING:
+    from agentsgym.evaluation import Evaluation
+    from agentsgym.runs import RunConfig
+    from agentsgym.runs.trust import Allowed
+
+_AGENT = "agent:"
+
+
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model directory or hub name, a run directory, builtin:NAME, or agent:optimal, "
+            "agent:teacher, agent:random.",
+        ),
+    ],
+    settings: SettingsArgument = None,
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", help="Environment (a run directory knows its own).")
+    ] = None,
+    config: ConfigOption = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
+    ] = None,
+    max_action_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Token cap of one action [64].")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the tasks and the sampling noise.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    allow_imports: AllowImportsOption = None,
+    allow_paths: AllowPathsOption = None,
+) -> None:
+    """Evaluate a model or a scripted agent on an environment's held-out tasks.
+
+    Equal seeds play equal tasks with equal noise, so two models can be compared. Intervals are
+    95 %, from a bootstrap over tasks with the same solution.
+
+    Examples:
+
+        agentsgym eval runs/quickstart
+
+        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --episodes 64
+
+        agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
+    """
+    from agentsgym.runs.overrides import parse_overrides
+
+    given = parse_overrides([*(settings or []), *(config or [])])
+    run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
+    run.eval.episodes = run.eval.episodes if episodes is None else episodes
+    run.eval.temperature = run.eval.temperature if temperature is None else temperature
+    if max_action_tokens is not None:
+        run.train["max_action_tokens"] = max_action_tokens
+    run.threads = threads or run.threads
+    result = _evaluate(run, seed)
+    if as_json:
+        typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
+    else:
+        from agentsgym.cli.tables import evaluation_table
+
+        out.print(evaluation_table(model, run.env, result))
+    if result.failures == result.episodes:
+        raise fail("every rollout failed", FAILURE)
+
+
+def _run_config(
+    model: str, env: str | None, given: dict[str, Any], allowed: "Allowed"
+) -> "RunConfig":
+    """What to evaluate where; a run directory brings its configuration."""
+    from agentsgym.runs import load_run, parse_config
+    from agentsgym.runs.files import RunDirectory
+    from agentsgym.runs.trust import distrusted, permitted
+
+    import_from_here(env or "", *allowed.names)
+    directory = RunDirectory(Path(model))
+    overrides = {f"env_config.{key}": value for key, value in given.items()}
+    if not model.startswith(_AGENT) and directory.is_run():
+        overrides |= {"env": env} if env else {}
+        stored = load_run(directory.root, overrides)
+        run = distrusted(stored, allowed.and_named_in(overrides), overrides)
+        return run.model_copy(update={"model": str(_model_in(directory))})
+    if env is None:
+        raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
+    data = {"env": env, "model": model, "env_config": given, "name": "eval"}
+    return permitted(parse_config(data), allowed)
+
+
+def _model_in(directory: Any) -> Path:
+    if directory.model.is_dir():
+        return Path(directory.model)
+    checkpoint = directory.last_checkpoint()
+    if checkpoint is None:
+        raise fail(f"{directory.root} holds neither a model nor a checkpoint yet", BAD_USAGE)
+    return Path(checkpoint[1])
+
+
+def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
+    quiet_libraries()
+    from agentsgym.envs import ConfigError, EnvPool
+    from agentsgym.evaluation import evaluate as evaluate_agent
+    from agentsgym.runs.settings import make_env
+    from agentsgym.runs.trust import trusted_imports
+    from agentsgym.training.chat_templates import template_options
+    from agentsgym.training.given import mapping
+
+    bare = make_env(run)
+    try:
+        rows = list(bare.get_eval_dataset())
+    except NotImplementedError as error:
+        raise ConfigError(str(error)) from None
+    agent = _agent(run, bare, seed)
+    tokenizer = agent.engine.tokenizer if hasattr(agent, "engine") else None
+    played = evaluate_agent(
+        rows,
+        agent,
+        episodes=run.eval.episodes,
+        rollouts_per_task=run.eval.rollouts_per_task,
+        seed=seed,
+        envs=EnvPool(
+            tokenizer,
+            trusted_imports(run),
+            allow_paths=run.train.get("allow_paths") or (),
+            template_options=template_options(
+                tokenizer,
+                run.train.get("chat_template", "own"),
+                mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+            ),
+        ),
+        max_rollout_tokens=run.train.get("max_rollout_tokens"),
+    )
+    return played.evaluation
+
+
+def _agent(run: "RunConfig", env: Any, seed: int) -> Any:
+    from agentsgym.runs.agents import scripted_agent
+
+    if run.model.startswith(_AGENT):
+        return scripted_agent(env, run.model.removeprefix(_AGENT), seed=seed)
+    import torch
+
+    from agentsgym.agents import DirectOutputAgent
+    from agentsgym.generation.embedded.engine import EmbeddedEngine
+    from agentsgym.runs.policy import load_policy
+    from agentsgym.runs.progress import Silent
+    from agentsgym.training.given import limits
+    from agentsgym.types import SamplingParams
+
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    policy = load_policy(run, Silent())
+    device = "cuda" if torch.cuda.is_available() else None
+    engine = EmbeddedEngine(
+        policy.model,
+        policy.tokenizer,
+        capacity=run.train.get("engine_capacity", 64),
+        device=device,
+    )
+    cap, stops = limits(run.train)
+    sampling = SamplingParams(cap, run.eval.temperature, stop=tuple(stops))
+    return DirectOutputAgent(engine, sampling)
+
+
+def _plain(result: "Evaluation") -> dict[str, Any]:
+    from agentsgym.types.plain import plain
+
+    found: dict[str, Any] = plain(dataclasses.asdict(result))
+    return found

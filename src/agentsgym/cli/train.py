@@ -1,0 +1,168 @@
+"""`agentsgym train`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentsgym.cli.console import (
+    BAD_USAGE,
+    INTERRUPTED,
+    fail,
+    out,
+    quiet_libraries,
+    shown,
+)
+from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.envs.user_code import import_from_here
+
+if TYPE_CHECKING:
+    from agentsgym.runs import RunConfig
+    from agentsgym.runs.files import Summary
+    from agentsgym.runs.trust import Allowed
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET|FILE.yaml] [key=value]...",
+            help="What to run, and dotted settings that differ from it.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with an interrupted run: --resume RUN_DIR, or PRESET --resume."
+        ),
+    ] = False,
+    from_scratch: Annotated[
+        bool,
+        typer.Option("--from-scratch", help="Build and warm-start the model from nothing."),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run directory; runs/NAME by default.")
+    ] = None,
+    allow_imports: AllowImportsOption = None,
+    allow_paths: AllowPathsOption = None,
+) -> None:
+    """Train an agent with GRPO and evaluate it before and after.
+
+    The run directory gets the configuration, metrics.jsonl, every rollout, checkpoints, the
+    model, summary.json and learning-curve.png. Ctrl-C stops at the next step with a checkpoint.
+
+    Examples:
+
+        agentsgym train quickstart
+
+        agentsgym train quickstart seed=1 train.learning_rate=1e-4 env_config.hints=3
+
+        agentsgym train my-run.yaml --output runs/second
+
+        agentsgym train --resume runs/quickstart
+
+    `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, to start a
+    FILE.yaml of your own from.
+    """
+    allowed = allowed_by(allow_imports, allow_paths)
+    config = _config(arguments or [], resume, from_scratch, output, allowed)
+    summary = _run(config, resume)
+    _show(summary, config)
+    if summary.status == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
+def _config(
+    arguments: list[str],
+    resume: bool,
+    from_scratch: bool,
+    output: Path | None,
+    allowed: "Allowed",
+) -> "RunConfig":
+    from agentsgym.runs import load_config, parse_overrides, presets
+    from agentsgym.runs.trust import named_code, permitted
+
+    sources = [argument for argument in arguments[:1] if "=" not in argument]
+    overrides: dict[str, Any] = parse_overrides(arguments[len(sources) :])
+    if from_scratch:
+        overrides["model"] = "tiny"
+    if output is not None:
+        overrides["output_dir"] = str(output)
+    if not resume:
+        if not sources:
+            known = ", ".join(presets())
+            raise fail(f"name a preset ({known}) or a YAML file", BAD_USAGE)
+        config = permitted(load_config(sources[0], overrides), allowed)
+        import_from_here(*named_code(config))
+        return config
+    return _run_to_resume(sources, output, overrides, allowed)
+
+
+def _run_to_resume(
+    sources: list[str], output: Path | None, overrides: dict[str, Any], allowed: "Allowed"
+) -> "RunConfig":
+    """The configuration that a run directory holds, as far as the user trusts what it names."""
+    from agentsgym.runs import load_run
+    from agentsgym.runs.trust import check_sending, distrusted, named_code
+
+    allowed = allowed.and_named_in(overrides)
+    own = _own_config(sources)
+    given = {*overrides, *(f"train.{key}" for key in (own.train if own else ()))}
+    if own is not None:
+        import_from_here(*named_code(own))
+        allowed = allowed.and_trusted_in(own)
+    import_from_here(*allowed.names)
+    stored = load_run(_run_dir(sources, output, own), overrides)
+    check_sending(stored, given)
+    return distrusted(stored, allowed, overrides)
+
+
+def _own_config(sources: list[str]) -> "RunConfig | None":
+    """The preset or file that the user names; None for a run directory."""
+    from agentsgym.runs import load_config, presets
+
+    for source in sources:
+        if not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
+            return load_config(source)
+    return None
+
+
+def _run_dir(sources: list[str], output: Path | None, own: "RunConfig | None") -> Path:
+    """Where the run to resume lies: --output, a run directory, or that of a preset or file."""
+    if output is not None:
+        return output
+    if not sources:
+        raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
+    return own.directory if own else Path(sources[0])
+
+
+def _run(config: "RunConfig", resume: bool) -> "Summary":
+    from agentsgym.cli.progress import Bars
+
+    quiet_libraries()
+    from agentsgym.runs import train_run
+
+    with Bars() as bars:
+        return train_run(config, resume=resume, set_aside=True, progress=bars)
+
+
+def _show(summary: "Summary", config: "RunConfig") -> None:
+    from agentsgym.cli.tables import duration, summary_table
+    from agentsgym.runs.trust import resume_command
+
+    out.print()
+    if summary.before or summary.after:
+        out.print(summary_table(summary))
+    times = ", ".join(f"{name} {duration(value)}" for name, value in summary.phases.items())
+    out.print(f"{duration(summary.seconds)} in all: {times}.")
+    if summary.status == "interrupted":
+        out.print(
+            f"Interrupted after step {summary.steps}. Go on with "
+            f"[bold]{shown(resume_command(config))}[/]"
+        )
+        return
+    out.print(f"Training ended after {summary.steps} steps: {shown(str(summary.stop_reason))}.")
+    out.print(
+        f"Everything is in [bold]{shown(str(config.directory))}[/]: summary.json, "
+        "learning-curve.png, metrics.jsonl, rollouts/, checkpoints/, model/."
+    )

@@ -1,0 +1,200 @@
+"""OpenAI-compatible chat completions: text in, text out."""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from agentsgym.generation.chat.usage import Meter, Prices, Usage
+from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Retries, Unreachable
+from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.types import FinishReason, Message, SamplingParams
+from agentsgym.types.secrets import mask_secrets, remember_secret
+
+_LONGEST_WAIT = 60.0  # seconds of an endpoint's Retry-After that we obey
+
+
+class MissingKey(RuntimeError):
+    """The environment variable that should hold an endpoint's key is not set."""
+
+
+class EndpointError(RuntimeError):
+    """An endpoint gave no usable answer; the message says which, how often it was asked and what
+    came last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A chat completion's text and why it ended."""
+
+    text: str
+    finish_reason: FinishReason
+
+
+class ChatClient:
+    """Asks one model of one endpoint; may be used from many threads at once.
+
+    Args:
+        url: the endpoint's base, with or without `/v1` and `/chat/completions`.
+        model: the model's name there.
+        key_env: name of the environment variable that holds the key; None sends none.
+        concurrency: requests in flight at once.
+        request_timeout: seconds that one request may take.
+        retries: how often and how far apart a request is tried.
+        prices: per million tokens, for the cost.
+        extra: more fields of the request's body, for instance `{"reasoning_effort": "low"}`; a
+            field that is None is left out (some models refuse `temperature`).
+
+    Raises MissingKey where the variable is not set or empty.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key_env: str | None = "OPENAI_API_KEY",
+        concurrency: int = 16,
+        request_timeout: float = 120.0,
+        retries: Retries | None = None,
+        prices: Prices | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        self.url = completions_url(url)
+        self.model = model
+        self.concurrency = concurrency
+        self._timeout = request_timeout
+        self._retries = retries or Retries()
+        self._meter = Meter(prices or Prices())
+        self._extra = dict(extra or {})
+        self._http = JsonClient(_key_header(key_env), connections=concurrency)
+        self._places = asyncio.Semaphore(concurrency)
+        self._loop = LoopThread("agentsgym-chat")
+        self._loop.at_end(self._http.close)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests, tokens and cost so far."""
+        return self._meter.total
+
+    @property
+    def loop(self) -> LoopThread:
+        """The loop in which `reply` runs."""
+        return self._loop
+
+    def complete(
+        self, messages: Sequence[Message], sampling: SamplingParams | None = None, seed: int = 0
+    ) -> str:
+        """The model's answer to a conversation. Blocks. Raises EndpointError."""
+        work = self.reply(messages, sampling or SamplingParams(), seed)
+        return self._loop.run(work).text
+
+    async def reply(
+        self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0
+    ) -> Reply:
+        """As `complete`, inside the client's loop."""
+        body = self._body(messages, sampling, seed)
+        started = time.monotonic()
+        attempts = 1
+        delays = self._retries.delays()
+        while True:
+            try:
+                async with self._places:
+                    answer = await self._http.post(self.url, body, self._timeout)
+                return self._read(answer)
+            except Unreachable as error:
+                delay = next(delays, None)
+                if delay is None:
+                    raise self._gave_up(error, attempts, time.monotonic() - started) from None
+                delay = max(delay, min(error.wait or 0.0, _LONGEST_WAIT))
+            except Refused as error:
+                raise EndpointError(f"{error}{_hint(error)}") from None
+            attempts += 1
+            self._meter.tried_again()
+            await asyncio.sleep(delay)
+
+    def close(self) -> None:
+        """End the connections; harmless if done twice."""
+        self._loop.close()
+
+    def _body(
+        self, messages: Sequence[Message], sampling: SamplingParams, seed: int
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "seed": seed & 0x7FFFFFFF,
+        }
+        if sampling.top_p < 1:
+            body["top_p"] = sampling.top_p
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        return {name: value for name, value in (body | self._extra).items() if value is not None}
+
+    def _read(self, answer: Any) -> Reply:
+        try:
+            choice = answer["choices"][0]
+            text = _text(choice["message"]["content"])
+        except (KeyError, IndexError, TypeError):
+            # A proxy's page instead of an answer; it may be gone next time.
+            raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
+        usage = answer.get("usage")
+        self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+        reason = choice.get("finish_reason")
+        return Reply(mask_secrets(text), "length" if reason == "length" else "stop")
+
+    def _gave_up(self, error: HttpError, attempts: int, seconds: float) -> EndpointError:
+        tries = "1 try" if attempts == 1 else f"{attempts} tries"
+        return EndpointError(
+            f"{error.url} gave no answer in {tries} over {seconds:.1f} s; the last: {error.reason}"
+        )
+
+
+def _text(content: Any) -> str:
+    """A message's text: a string, nothing, or OpenAI's list of text parts. Raises TypeError."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "".join(_text(part["text"]) for part in content)
+    raise TypeError("the content is neither text nor a list of text parts")
+
+
+def _count(usage: Any, name: str) -> int:
+    """A number of tokens that an endpoint tells; 0 where it tells none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def completions_url(url: str) -> str:
+    """The address of chat completions under an endpoint's base; its query stays."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path = f"{path or '/v1'}/chat/completions"
+    return urlunsplit(parts._replace(path=path))
+
+
+def _key_header(key_env: str | None) -> dict[str, str]:
+    if key_env is None:
+        return {}
+    key = os.environ.get(key_env, "").strip()
+    if not key:
+        raise MissingKey(
+            f"the endpoint's key is missing: set the environment variable {key_env}, or pass "
+            "key_env=None for an endpoint that needs no key"
+        )
+    remember_secret(key)
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _hint(error: Refused) -> str:
+    if error.status in (401, 403):
+        return " (is the key right?)"
+    return " (are URL and model right?)" if error.status == 404 else ""

@@ -1,0 +1,128 @@
+"""What each row of the cache holds and what is being sampled into it, as arrays over rows.
+
+One invariant carries the engine: a row knows `known` tokens and has read `cached` of them. A
+forward pass reads the difference, whatever it is: a new prompt, an observation, the token sampled
+a moment ago, or everything again after a reset. A row whose difference was read to its end gets
+one more token sampled.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agentsgym.generation.embedded.rng import as_seed
+from agentsgym.types import SamplingParams
+
+Ints = npt.NDArray[np.int64]
+
+_COLUMNS: dict[str, tuple[Any, Any]] = {
+    "cached": (np.int64, 0),  # tokens whose keys and values the memory holds
+    "known": (np.int64, 0),  # tokens of the context and those sampled after it
+    "context": (np.int64, 0),  # tokens of the open request's context
+    "limit": (np.int64, 0),  # `known` may grow up to here
+    "active": (np.bool_, False),  # whether a request is being sampled here
+    "order": (np.int64, 0),  # when the row was last admitted; the smallest is least recently used
+    "source": (np.int64, -1),  # row to copy the start of the prompt from, -1: none
+    "shared": (np.int64, 0),  # how many tokens to copy from there
+    "seed": (np.uint64, 0),
+    "sampled_before": (np.int64, 0),
+    "temperature": (np.float64, 1.0),
+    "top_p": (np.float64, 1.0),
+    "top_k": (np.int64, 0),
+    "has_stop": (np.bool_, False),
+}
+
+
+@dataclass(slots=True, init=False)
+class RowTable:
+    """Parallel arrays [rows]; `tokens` and `logprobs` are [rows, length]."""
+
+    tokens: Ints
+    logprobs: npt.NDArray[np.float64]
+    sessions: list[str | None]
+    cached: Ints
+    known: Ints
+    context: Ints
+    limit: Ints
+    active: npt.NDArray[np.bool_]
+    order: Ints
+    source: Ints
+    shared: Ints
+    seed: npt.NDArray[np.uint64]
+    sampled_before: Ints
+    temperature: npt.NDArray[np.float64]
+    top_p: npt.NDArray[np.float64]
+    top_k: Ints
+    has_stop: npt.NDArray[np.bool_]
+
+    def __init__(self) -> None:
+        self.tokens = np.zeros((0, 0), dtype=np.int64)
+        self.logprobs = np.zeros((0, 0), dtype=np.float64)
+        self.sessions = []
+        for name, (dtype, fill) in _COLUMNS.items():
+            setattr(self, name, np.full(0, fill, dtype=dtype))
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    @property
+    def length(self) -> int:
+        """Tokens that a row can hold."""
+        return int(self.tokens.shape[1])
+
+    def resize(self, rows: int, length: int, order: Ints | None = None) -> None:
+        """Change the shape; new row i continues old row `order[i]` (None: the same row)."""
+        kept = np.arange(min(rows, len(self))) if order is None else order
+        for name, (dtype, fill) in _COLUMNS.items():
+            column = np.full(rows, fill, dtype=dtype)
+            column[: len(kept)] = getattr(self, name)[kept]
+            setattr(self, name, column)
+        if order is not None:
+            self.source[:] = -1  # names old rows; who waited for a copy reads by itself
+        width = min(length, self.length)
+        for name in ("tokens", "logprobs"):
+            old = getattr(self, name)
+            new = np.zeros((rows, length), dtype=old.dtype)
+            new[: len(kept), :width] = old[kept, :width]
+            setattr(self, name, new)
+        sessions = [self.sessions[row] for row in kept]
+        self.sessions = sessions + [None] * (rows - len(sessions))
+
+    def open(
+        self, row: int, context: Ints, sampling: SamplingParams, seed: int, sampled_before: int
+    ) -> int:
+        """Start sampling after `context` in `row`; returns how many of its tokens are cached."""
+        reused = min(shared_prefix(self.tokens[row, : self.cached[row]], context), len(context) - 1)
+        self.tokens[row, reused : len(context)] = context[reused:]
+        self.cached[row] = reused
+        self.known[row] = self.context[row] = len(context)
+        self.active[row] = True
+        self.source[row] = -1
+        self.seed[row] = as_seed(seed)
+        self.sampled_before[row] = sampled_before
+        self.temperature[row] = sampling.temperature
+        self.top_p[row] = sampling.top_p
+        self.top_k[row] = sampling.top_k
+        self.has_stop[row] = bool(sampling.stop)
+        return reused
+
+    def free(self, row: int) -> None:
+        """Forget the row's session and what it cached."""
+        self.sessions[row] = None
+        self.active[row] = False
+        self.cached[row] = self.known[row] = self.order[row] = 0
+        self.source[row] = -1
+
+    def sampled(self, row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Ids and log-probabilities sampled for the open request so far."""
+        span = slice(int(self.context[row]), int(self.known[row]))
+        return tuple(self.tokens[row, span].tolist()), tuple(self.logprobs[row, span].tolist())
+
+
+def shared_prefix(left: Ints, right: Ints) -> int:
+    """Length of the longest common prefix."""
+    count = min(len(left), len(right))
+    differing = np.flatnonzero(left[:count] != right[:count])
+    return int(differing[0]) if len(differing) else count

@@ -1,0 +1,265 @@
+"""Which session's cache lies where: rows of the batch, parked copies, or nowhere any more.
+
+A session that is being sampled has a row of the slot memory. Between its turns it keeps the row
+until another session needs one; then its tokens' keys and values are moved out, exactly as long
+as they are, and moved back at its next turn. Where `max_cache_tokens` leaves no room for that,
+the least recently used are dropped and read again.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentsgym.generation.embedded.batch import Ints, RowTable, shared_prefix
+from agentsgym.generation.embedded.bucketing import keys_read
+from agentsgym.generation.embedded.kv_cache import SlotMemory
+from agentsgym.generation.embedded.prefix_sharing import PromptLeaders
+from agentsgym.generation.embedded.stats import Tally
+from agentsgym.types import GenerationRequest
+
+_ROUND_LENGTH = 32
+_MOVING = 1.5  # to move a key costs about as much as to read one and a half
+_LEAST_SHARED = 8  # a shorter common prompt is read faster than copied
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A cache outside the batch: its tokens [n] and content [2 x layers, kv_heads, n, head_dim]."""
+
+    tokens: Ints
+    content: Tensor
+
+
+class Slots:
+    """Rows for at most `capacity` sessions at once, and the parked caches of others."""
+
+    def __init__(
+        self, layers: int, capacity: int, max_cache_tokens: int | None, tally: Tally
+    ) -> None:
+        self.capacity = capacity
+        self.max_cache_tokens = max_cache_tokens
+        self.memory = SlotMemory(layers)
+        self.table = RowTable()
+        self._tally = tally
+        self._row: dict[str, int] = {}
+        self._parked: OrderedDict[str, Parked] = OrderedDict()
+        self._lost: dict[str, int] = {}
+        self._leaders = PromptLeaders()
+        self._clock = 0
+        self._wasted = 0
+
+    @property
+    def sessions(self) -> int:
+        """Number of sessions that have a cache."""
+        return len(self._row) + len(self._parked)
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens that memory is held for: the rows' full lengths and what is parked."""
+        return self.memory.rows * self.memory.length + self._parked_tokens()
+
+    def row_of(self, session_id: str) -> int | None:
+        """The session's row, or None while it has none."""
+        return self._row.get(session_id)
+
+    def acquire(self, session_id: str, limit: int, waiting: int) -> int | None:
+        """A row of at least `limit` tokens with what is still cached of the session; None if full.
+
+        `waiting` requests in all want a row, which tells by how much to grow.
+        """
+        if self.table.active.sum() >= self.capacity:
+            return None
+        if session_id in self._row:
+            self._touch(self._row[session_id])
+        if limit > self.memory.length and not self._reshape(limit):
+            return None
+        if session_id not in self._row:
+            row = self._vacant_row(waiting)
+            if row is None and self._reshape(limit):
+                row = self._vacant_row(waiting)
+            if row is None:
+                return None
+            self.table.sessions[row] = session_id
+            self._row[session_id] = row
+            self._unpark(session_id, row)
+        return self._row[session_id]
+
+    def begin(self, row: int, request: GenerationRequest, context: Ints, limit: int) -> None:
+        """Start sampling `request` in `row`, up to `limit` tokens in all."""
+        table = self.table
+        reused = table.open(row, context, request.sampling, request.seed, request.sampled_before)
+        table.limit[row] = limit
+        self._touch(row)
+        self._tally.reused_tokens += reused
+        lost = self._lost.pop(request.session_id, 0)
+        self._tally.reread_tokens += max(0, min(lost, len(context)) - reused)
+        # A session far into its own game has nothing to gain from another's.
+        if len(context) - reused >= max(_LEAST_SHARED, reused):
+            self._share_prompt(row, request, context, reused)
+
+    def tidy(self) -> None:
+        """Bring the rows into the order of their lengths, once that pays; for every pass.
+
+        It pays when rows have read as many keys in vain (see `lengths`) as moving all costs.
+        """
+        active = np.flatnonzero(self.table.active)
+        lengths = self.table.known[active]
+        self._wasted += keys_read(lengths) - keys_read(np.sort(lengths))
+        moved = len(self.table) * self.memory.length
+        if self._wasted <= _MOVING * moved or (self.table.source >= 0).any():
+            return
+        self._wasted = 0
+        order = np.lexsort((self.table.known, ~self.table.active))
+        self.table.resize(len(self.table), self.table.length, order)
+        self.memory.permute(torch.from_numpy(order))
+        self._index_rows()
+
+    def forget(self, session_id: str, *, poisoned: bool = False) -> None:
+        """Free the session's row or parked cache; unknown sessions are ignored.
+
+        `poisoned` says that the row may hold NaN, which masks do not stop: 0 x NaN is NaN.
+        """
+        row = self._row.pop(session_id, None)
+        if row is not None:
+            self.table.free(row)
+            if poisoned:
+                self.memory.wipe(row)
+        self._leaders.forget(session_id)
+        self._parked.pop(session_id, None)
+        self._lost.pop(session_id, None)
+
+    def clear(self) -> None:
+        """Drop all keys and values. Rows being sampled keep their tokens and read them again."""
+        for session_id, row in self._row.items():
+            cached = int(self.table.cached[row])
+            if self.table.active[row]:
+                self._tally.reread_tokens += cached
+            else:
+                self._lost[session_id] = cached
+        for session_id, parked in self._parked.items():
+            self._lost[session_id] = len(parked.tokens)
+        self._parked.clear()
+        self.table.cached[:] = 0
+        self.table.source[:] = -1
+        self.memory.clear()
+
+    def _touch(self, row: int) -> None:
+        self._clock += 1
+        self.table.order[row] = self._clock
+
+    def _rows_allowed(self, length: int) -> int:
+        """How many rows of `length` tokens there may be."""
+        if self.max_cache_tokens is None or length == 0:
+            return self.capacity
+        return min(self.capacity, self.max_cache_tokens // length)
+
+    def _reshape(self, limit: int) -> bool:
+        """Give all rows room for `limit` tokens, and one row to spare; False if memory is short.
+
+        Unbounded memory grows by doubling, so that copying amortises. Bounded memory is cut to
+        what the active rows need, since longer rows are fewer rows.
+        """
+        active = self.table.active
+        if self.max_cache_tokens is None:
+            self._resize(len(self.table), _rounded(max(limit, 2 * self.memory.length)))
+            return True
+        longest = max(limit, int(self.table.limit[active].max(initial=0)))
+        length = min(_rounded(longest), self.max_cache_tokens)
+        rows = self._rows_allowed(length)
+        if rows <= active.sum():
+            return False
+        self._fit(min(rows, len(self.table)), length)
+        self._evict_beyond_memory()
+        return True
+
+    def _fit(self, rows: int, length: int) -> None:
+        """Keep the active, then the most recently used rows that fit the shape; park the others."""
+        table = self.table
+        order = np.lexsort((-table.order, ~table.active))
+        fitting = order[table.active[order] | (table.cached[order] <= length)]
+        for row in np.setdiff1d(order, fitting[:rows]):
+            self._park(int(row))
+        self._resize(rows, length, fitting[:rows].copy())
+
+    def _resize(self, rows: int, length: int, order: Ints | None = None) -> None:
+        self.table.resize(rows, length, order)
+        self.memory.resize(rows, length, None if order is None else torch.from_numpy(order))
+        self._index_rows()
+
+    def _index_rows(self) -> None:
+        self._row = {name: row for row, name in enumerate(self.table.sessions) if name is not None}
+
+    def _vacant_row(self, waiting: int) -> int | None:
+        """A free row, a new one, or the one whose idle session was used longest ago."""
+        table = self.table
+        if None in table.sessions:
+            return table.sessions.index(None)
+        rows, allowed = len(table), self._rows_allowed(self.memory.length)
+        if rows < allowed:
+            wanted = max(2 * rows, int(table.active.sum()) + waiting)
+            self._resize(min(allowed, wanted), self.memory.length)
+            self._evict_beyond_memory()
+            return rows
+        idle = np.flatnonzero(~table.active)
+        if not len(idle):
+            return None
+        row = int(idle[table.order[idle].argmin()])
+        self._park(row)
+        self._evict_beyond_memory()
+        return row
+
+    def _park(self, row: int) -> None:
+        """Move a row's cache out of the batch and free the row."""
+        session_id, cached = self.table.sessions[row], int(self.table.cached[row])
+        if session_id is None:
+            return
+        if cached:
+            tokens = self.table.tokens[row, :cached].copy()
+            self._parked[session_id] = Parked(tokens, self.memory.extract(row, cached))
+            self._tally.parked += 1
+        del self._row[session_id]
+        self.table.free(row)
+
+    def _unpark(self, session_id: str, row: int) -> None:
+        parked = self._parked.pop(session_id, None)
+        if parked is None:
+            return
+        count = len(parked.tokens)
+        self.memory.insert(row, parked.content)
+        self.table.tokens[row, :count] = parked.tokens
+        self.table.cached[row] = count
+
+    def _parked_tokens(self) -> int:
+        return sum(len(parked.tokens) for parked in self._parked.values())
+
+    def _evict_beyond_memory(self) -> None:
+        """Drop parked caches, least recently used first, until all fits `max_cache_tokens`."""
+        if self.max_cache_tokens is None:
+            return
+        while self._parked and self.cache_tokens > self.max_cache_tokens:
+            session_id, parked = self._parked.popitem(last=False)
+            self._lost[session_id] = len(parked.tokens)
+            self._tally.evictions += 1
+
+    def _share_prompt(
+        self, row: int, request: GenerationRequest, context: Ints, reused: int
+    ) -> None:
+        """Let the row copy what a resident session with the same prompt reads or has read."""
+        table = self.table
+        for leader in self._leaders.candidates(request, context):
+            source = self._row.get(leader)
+            if source is None or table.source[source] >= 0:
+                continue
+            held = table.known[source] if table.active[source] else table.cached[source]
+            shared = min(shared_prefix(table.tokens[source, :held], context), len(context) - 1)
+            if shared - reused >= _LEAST_SHARED:
+                table.source[row], table.shared[row] = source, shared
+                return
+        self._leaders.lead(request, context)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _ROUND_LENGTH) * _ROUND_LENGTH

@@ -1,0 +1,140 @@
+"""One forward pass: which rows read how many tokens, and the model call that reads them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from agentsgym.generation.embedded.attention import AttentionGroup
+from agentsgym.generation.embedded.batch import Ints, RowTable
+from agentsgym.generation.embedded.bucketing import parts
+from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """Rows [n] of one pass, in the order in which their tokens are packed.
+
+    Row i has `starts[i]` tokens cached and reads the next `chunks[i]`; `finished[i]` says whether
+    it has then read all it knows. Rows of the same `buckets[i]` are adjacent and attend together.
+    `copies` [m, 3] are (source row, target row, tokens): what a row takes over from another one's
+    prompt before it reads.
+    """
+
+    rows: Ints
+    starts: Ints
+    chunks: Ints
+    buckets: Ints
+    finished: npt.NDArray[np.bool_]
+    copies: Ints
+
+
+def plan_pass(table: RowTable, budget: int) -> PassPlan:
+    """What the active rows read next.
+
+    At most `budget` tokens of prompts and observations are read, the longest-waiting rows first;
+    rows that have one token to read (as all that are decoding) always take part. A row that
+    awaits a copy takes part once its source has read, or reads in this pass, what it copies.
+    """
+    rows = np.flatnonzero(table.active)
+    starts = table.cached[rows]
+    needs = table.known[rows] - starts
+    awaiting = table.source[rows] >= 0
+    copies: list[tuple[int, int, int]] = []
+    chunks = _within_budget(np.where(awaiting, 0, needs), table.order[rows], budget)
+    if awaiting.any():
+        reached = table.cached.copy()
+        reached[rows] += chunks
+        for i in np.flatnonzero(awaiting):
+            row = int(rows[i])
+            source, shared = int(table.source[row]), int(table.shared[row])
+            possible = _can_copy(table, source, row, shared)
+            if possible and reached[source] < shared:
+                continue
+            if possible:
+                copies.append((source, row, shared))
+                starts[i], needs[i] = shared, table.known[row] - shared
+            chunks[i] = min(needs[i], max(1, budget - int(chunks[chunks > 1].sum())))
+    return _packed(rows, starts, needs, chunks, copies)
+
+
+def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
+    """How many of its `needs` each row may read; single tokens are free."""
+    if needs.max(initial=0) <= 1:
+        return needs
+    chunks = needs.copy()
+    queue = np.flatnonzero(needs > 1)
+    queue = queue[np.argsort(order[queue], kind="stable")]
+    before = np.cumsum(needs[queue]) - needs[queue]
+    chunks[queue] = np.clip(budget - before, 0, needs[queue])
+    return chunks
+
+
+def _can_copy(table: RowTable, source: int, row: int, shared: int) -> bool:
+    """Whether `source` still holds, or is about to read, the tokens that `row` wants of it."""
+    held = table.known[source] if table.active[source] else table.cached[source]
+    if held < shared or table.source[source] >= 0:
+        return False
+    return bool((table.tokens[source, :shared] == table.tokens[row, :shared]).all())
+
+
+def _packed(
+    rows: Ints, starts: Ints, needs: Ints, chunks: Ints, copies: list[tuple[int, int, int]]
+) -> PassPlan:
+    """Drop rows that read nothing and bring rows of similar chunks together.
+
+    Buckets are powers of two, so that padding within one at most doubles its attention.
+    """
+    buckets = np.ceil(np.log2(np.maximum(chunks, 1))).astype(np.int64)
+    order = np.argsort(buckets, kind="stable")
+    order = order[chunks[order] > 0]
+    finished = (chunks == needs)[order]
+    shared = np.array(copies, dtype=np.int64).reshape(-1, 3)
+    return PassPlan(rows[order], starts[order], chunks[order], buckets[order], finished, shared)
+
+
+def run_pass(
+    model: Any, memory: SlotMemory, table: RowTable, plan: PassPlan, device: torch.device
+) -> Tensor:
+    """Read the plan's tokens; float32 logits [finished rows, vocab] at each finished row's end."""
+    rows = np.repeat(plan.rows, plan.chunks)
+    ends = np.cumsum(plan.chunks)
+    positions = np.arange(len(rows)) + np.repeat(plan.starts - (ends - plan.chunks), plan.chunks)
+    packed = np.stack((table.tokens[rows, positions], positions, rows))
+    ids, places, targets = torch.from_numpy(packed).to(device).unbind()
+    cache = SlotCache(memory, targets, places)
+    if len(plan.copies):
+        sources, takers = torch.from_numpy(plan.copies[:, :2].T.copy()).to(device).unbind()
+        cache.copy(sources, takers, int(plan.copies[:, 2].max()))
+    last = (ends - 1)[plan.finished]
+    keep: int | Tensor = 0  # all
+    if len(last) < len(rows):
+        keep = torch.from_numpy(last if len(last) else ends[-1:] - 1).to(device)
+    output = model(
+        input_ids=ids[None],
+        position_ids=places[None],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=keep,
+        slot_groups=list(_groups(plan, memory.length, device)),
+    )
+    logits: Tensor = output.logits[0, : len(last)].float()
+    table.cached[plan.rows] = plan.starts + plan.chunks
+    table.source[plan.rows] = -1
+    return logits
+
+
+def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[AttentionGroup]:
+    first = 0
+    edges = np.flatnonzero(np.diff(plan.buckets)) + 1
+    for bucket in np.split(np.arange(len(plan.rows)), edges):
+        for part in parts((plan.starts + plan.chunks)[bucket]):
+            rows, starts, chunks = (
+                column[bucket][part] for column in (plan.rows, plan.starts, plan.chunks)
+            )
+            yield AttentionGroup(rows, starts, chunks, first, length, device)
+            first += int(chunks.sum())

@@ -1,0 +1,55 @@
+"""Counting what an engine does."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentsgym.types import EngineStats
+
+if TYPE_CHECKING:
+    from agentsgym.generation.embedded.batch import RowTable
+    from agentsgym.generation.embedded.forward import PassPlan
+
+
+@dataclass(slots=True)
+class Tally:
+    """Running totals.
+
+    `read_tokens` are the tokens that forward passes read in contexts, that is all but those that
+    were just sampled. Beyond `EngineStats`' own fields, `extra` holds: `reused_tokens` (context
+    tokens found in the session's own cache), `shared_prefix_tokens` (copied from another session
+    with the same prompt), `evictions` (caches dropped for want of memory), `reread_tokens` (read
+    again because their cache was evicted or reset), `parked` (caches moved out of the batch to let
+    another session in).
+    """
+
+    forward_passes: int = 0
+    sampled_tokens: int = 0
+    read_tokens: int = 0
+    filled: float = 0.0
+    reused_tokens: int = 0
+    shared_prefix_tokens: int = 0
+    evictions: int = 0
+    reread_tokens: int = 0
+    parked: int = 0
+
+    def count_pass(self, table: "RowTable", plan: "PassPlan", possible: int) -> None:
+        """A pass of `plan`, when `possible` sequences could have taken part."""
+        self.forward_passes += 1
+        self.filled += len(plan.rows) / possible
+        in_context = table.context[plan.rows] - plan.starts
+        self.read_tokens += int(in_context.clip(0, plan.chunks).sum())
+        if len(plan.copies):
+            saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
+            self.shared_prefix_tokens += int(saved.sum())
+
+    def stats(self) -> EngineStats:
+        """The totals as the protocol's record."""
+        passes = self.forward_passes
+        names = ("reused_tokens", "shared_prefix_tokens", "evictions", "reread_tokens", "parked")
+        return EngineStats(
+            forward_passes=passes,
+            sampled_tokens=self.sampled_tokens,
+            read_tokens=self.read_tokens,
+            occupancy=self.filled / passes if passes else 1.0,
+            extra={name: float(getattr(self, name)) for name in names},
+        )

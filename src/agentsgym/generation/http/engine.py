@@ -1,0 +1,115 @@
+"""What all remote engines share: requests as coroutines, results through a mailbox.
+
+The invariant: every request submitted gives exactly one result, unless its session is released;
+whatever goes wrong is in the result. A late answer to a cancelled or released request is dropped.
+"""
+
+import itertools
+import queue
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    number: int
+    future: Future[None]
+
+
+class RemoteEngine:
+    """An `agentsgym.types.Engine` (but for its tokenizer) whose requests are coroutines.
+
+    Subclasses implement `_answer`. All of them run at once; `capacity` is only what a scheduler
+    should keep open. To be used from one thread at a time.
+    """
+
+    def __init__(self, name: str, capacity: int, loop: LoopThread | None = None) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self._loop = loop or LoopThread(name)
+        self._numbers = itertools.count()
+        self._open: dict[str, _Ticket] = {}
+        self._ready: list[GenerationResult] = []
+        self._mailbox: queue.SimpleQueue[tuple[int, GenerationResult]] = queue.SimpleQueue()
+
+    async def _answer(self, request: GenerationRequest) -> GenerationResult:
+        raise NotImplementedError
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Send requests. Raises ValueError, and sends none, if a session has one open already."""
+        names = [request.session_id for request in requests]
+        for index, name in enumerate(names):
+            if name in self._open or name in names[:index]:
+                raise ValueError(f"session {name!r} already has a request open")
+        for request in requests:
+            number = next(self._numbers)
+            # The context is a live view of the caller's; what is sent must not change.
+            fixed = replace(
+                request, token_ids=tuple(request.token_ids), messages=tuple(request.messages)
+            )
+            future = self._loop.start(self._deliver(number, fixed))
+            self._open[request.session_id] = _Ticket(number, future)
+
+    def poll(self) -> list[GenerationResult]:
+        """The results that are ready, at least one while any request is open."""
+        while self._open and not self._ready:
+            self._receive(*self._mailbox.get())
+        while not self._mailbox.empty():
+            self._receive(*self._mailbox.get())
+        results, self._ready = self._ready, []
+        return results
+
+    def cancel(self, session_ids: Sequence[str]) -> None:
+        """End open requests; each comes back as "cancelled", without tokens."""
+        for session_id in session_ids:
+            if self._drop(session_id):
+                self._ready.append(GenerationResult(session_id, finish_reason="cancelled"))
+
+    def release(self, session_ids: Sequence[str]) -> None:
+        """Forget sessions, results not yet polled included."""
+        gone = set(session_ids)
+        self._ready = [result for result in self._ready if result.session_id not in gone]
+        for session_id in gone:
+            self._drop(session_id)
+
+    def close(self) -> None:
+        """Cancel everything and end the connections; the engine is of no use afterwards."""
+        self.release(list(self._open))
+        self._loop.close()
+
+    @property
+    def stats(self) -> EngineStats:
+        """What was done so far."""
+        return EngineStats()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something of the subclass's in the loop and wait for it."""
+        return self._loop.run(work)
+
+    async def _deliver(self, number: int, request: GenerationRequest) -> None:
+        try:
+            result = await self._answer(request)
+        except Exception as error:  # a bug must end one session, not leave the poller waiting
+            text = f"session {request.session_id!r}: {type(error).__name__}: {error}"
+            result = GenerationResult(request.session_id, finish_reason="error", error=text)
+        self._mailbox.put((number, result))
+
+    def _receive(self, number: int, result: GenerationResult) -> None:
+        ticket = self._open.get(result.session_id)
+        if ticket is not None and ticket.number == number:
+            del self._open[result.session_id]
+            self._ready.append(result)
+
+    def _drop(self, session_id: str) -> bool:
+        ticket = self._open.pop(session_id, None)
+        if ticket is not None:
+            ticket.future.cancel()
+        return ticket is not None

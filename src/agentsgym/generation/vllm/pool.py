@@ -1,0 +1,160 @@
+"""Keeping several vLLM servers fit for use: the right model, the right mode, the current weights.
+
+The invariant: a server that `prepare` returned for holds the weights that `weights` names. One that
+failed since is asked again what it is, and given what it lacks, before it is used.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from agentsgym.generation.http.client import JsonClient, Refused, Unreachable
+from agentsgym.generation.vllm.chunked_prefill import MEND, dies_of_chunks
+from agentsgym.generation.vllm.logprob_mode import TEMPERATURES, mode_of, probe_body, top_logprobs
+from agentsgym.generation.vllm.servers import Server, ServerPool
+from agentsgym.generation.vllm.weights import (
+    Weights,
+    load_weights,
+    served_models,
+    unload_adapter,
+)
+
+logger = logging.getLogger(__name__)
+
+_PAUSE = 0.5  # seconds between two attempts to bring a dead server back
+_CHECK_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
+
+
+class EngineUnavailable(RuntimeError):
+    """No server answers, or one that does cannot be used; the message says which and why."""
+
+
+class Fleet:
+    """vLLM servers that serve the same model; all coroutines belong in one event loop.
+
+    `model` is the base model's served name (None: the first server's first). `probe_ids` are
+    token ids after which a server is asked what it means by log-probabilities.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        client: JsonClient,
+        *,
+        model: str | None,
+        probe_ids: Sequence[int],
+    ) -> None:
+        self.pool = ServerPool(urls)
+        self.client = client
+        self.base = model
+        self.weights: Weights | None = None
+        self.max_model_len: int | None = None
+        self._probe_ids = probe_ids
+        self._locks = {server.url: asyncio.Lock() for server in self.pool.servers}
+        self._tried = dict.fromkeys(self._locks, -_PAUSE)
+
+    def server_for(self, session_id: str) -> Server:
+        """The session's server; where all are dead, the one that was left alone longest."""
+        found = self.pool.server_for(session_id)
+        return found or min(self.pool.servers, key=lambda server: self._tried[server.url])
+
+    async def prepare(self, server: Server) -> Weights:
+        """Make sure that a server answers, suits us and holds the current weights; returns those.
+
+        Raises Unreachable, Refused, WeightSyncError or EngineUnavailable.
+        """
+        if not self._is_ready(server):
+            async with self._locks[server.url]:
+                if not self._is_ready(server):
+                    await self._try_equip(server)
+        assert server.weights is not None
+        return server.weights
+
+    async def prepare_all(self) -> None:
+        """Prepare all servers at once. Those that do not answer count as dead.
+
+        Raises the first error that is not mere absence; EngineUnavailable where none answers.
+        """
+        self._tried = dict.fromkeys(self._locks, -_PAUSE)
+        outcomes = await asyncio.gather(
+            *(self.prepare(server) for server in self.pool.servers), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                logger.warning("vLLM server left out: %s", outcome)
+            elif isinstance(outcome, Refused):
+                raise EngineUnavailable(str(outcome)) from outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if not self.pool.alive:
+            reasons = "; ".join(str(outcome) for outcome in outcomes)
+            raise EngineUnavailable(f"no vLLM server answers: {reasons}")
+
+    def _is_ready(self, server: Server) -> bool:
+        return server.checked and server.weights == self.weights
+
+    async def _try_equip(self, server: Server) -> None:
+        left = _PAUSE - (time.monotonic() - self._tried[server.url])
+        if not server.alive and left > 0:
+            raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
+        self._tried[server.url] = time.monotonic()
+        try:
+            await self._equip(server)
+        except Exception:
+            server.alive = False
+            raise
+
+    async def _equip(self, server: Server) -> None:
+        if not server.checked:
+            await self._check(server)
+        weights, old = self.weights, server.weights
+        assert weights is not None
+        await load_weights(self.client, server.url, weights)
+        server.weights, server.checked = weights, True
+        server.alive, server.strikes = True, 0
+        if old is not None and old.model != weights.model and old.kind == "adapter":
+            await unload_adapter(self.client, server.url, old)
+
+    async def _check(self, server: Server) -> None:
+        """Look at the server's model and at what its log-probabilities mean."""
+        models = await served_models(self.client, server.url)
+        self.base = self.base or next(iter(models), None)
+        if self.base is None or self.base not in models:
+            known = ", ".join(models) or "none"
+            raise EngineUnavailable(f"{server.url} serves no model {self.base!r}, but {known}")
+        length = models[self.base].get("max_model_len")
+        if length is not None:
+            self.max_model_len = min(length, self.max_model_len or length)
+        _, dies = await asyncio.gather(
+            self._check_logprobs(server, self.base), dies_of_chunks(self.client, server.url)
+        )
+        if dies:
+            logger.warning(
+                "%s runs on a CPU and may cut long prefills, of which vLLM dies where requests "
+                "carry seeds, as ours do: %s",
+                server.url,
+                MEND,
+            )
+        server.weights = None
+        self.weights = self.weights or Weights(0, "base", self.base)
+
+    async def _check_logprobs(self, server: Server, model: str) -> None:
+        for token_id in self._probe_ids:
+            cold, warm = [
+                top_logprobs(await self._probe(server, probe_body(model, token_id, temperature)))
+                for temperature in TEMPERATURES
+            ]
+            mode = mode_of(cold, warm)
+            if mode == "processed":
+                return
+            if mode != "flat":
+                raise EngineUnavailable(
+                    f"{server.url} returns {mode} values as log-probabilities; training needs "
+                    "those at the sampling temperature: start vLLM with --logprobs-mode "
+                    "processed_logprobs"
+                )
+
+    async def _probe(self, server: Server, body: dict[str, Any]) -> Any:
+        return await self.client.post(f"{server.url}/v1/completions", body, _CHECK_SECONDS)

@@ -1,0 +1,84 @@
+"""Which server a session talks to: balanced, sticky, and without those that died."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentsgym.generation.vllm.weights import Weights
+
+# A server counts as dead after two incidents in a row without an answer, or eight with one that
+# means "not now".
+_DEAD_AT = 8
+_NO_ANSWER = 4
+_NOT_NOW = 1
+
+
+@dataclass(slots=True)
+class Server:
+    """A server at `url` (without a trailing slash).
+
+    `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
+    those that it holds, None where unknown. `strikes` counts what went wrong since its last good
+    answer, the last of it at `failed_at` (monotonic seconds).
+    """
+
+    url: str
+    alive: bool = True
+    checked: bool = False
+    weights: Weights | None = None
+    strikes: int = 0
+    failed_at: float = -math.inf
+
+    def failed(self, sent_at: float, *, answered: bool) -> None:
+        """A request that was sent at `sent_at` (monotonic seconds) failed; `answered` says whether
+        the server said so itself. If not, it may have been started again, so what it holds is
+        unknown. Requests that were open at the last failure belong to the same incident."""
+        self.checked = self.checked and answered
+        if sent_at <= self.failed_at:
+            return
+        self.failed_at = time.monotonic()
+        self.strikes += _NOT_NOW if answered else _NO_ANSWER
+        if self.strikes >= _DEAD_AT:
+            self.checked = self.alive = False
+
+    def answered(self) -> None:
+        """A request got a good answer."""
+        self.strikes = 0
+
+
+class ServerPool:
+    """The servers of an engine. A session stays with its server, whose prefix cache holds its
+    history, as long as that is alive; new ones go where the fewest sessions are."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        if not urls:
+            raise ValueError("at least one server's URL is needed")
+        self.servers = [Server(url.rstrip("/")) for url in dict.fromkeys(urls)]
+        self._home: dict[str, Server] = {}
+        self.moved = 0
+        """How many times a session had to leave a dead server."""
+
+    @property
+    def alive(self) -> list[Server]:
+        """Servers that may be asked."""
+        return [server for server in self.servers if server.alive]
+
+    def server_for(self, session_id: str) -> Server | None:
+        """The session's server; None where all are dead."""
+        home = self._home.get(session_id)
+        if home is not None and home.alive:
+            return home
+        if not self.alive:
+            return None
+        self.moved += home is not None
+        best = min(self.alive, key=self._sessions_on)
+        self._home[session_id] = best
+        return best
+
+    def forget(self, session_id: str) -> None:
+        """The session is over."""
+        self._home.pop(session_id, None)
+
+    def _sessions_on(self, server: Server) -> int:
+        return sum(home is server for home in self._home.values())

@@ -1,0 +1,105 @@
+"""Which weights vLLM servers hold, and how others get there: from disk, without NCCL."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentsgym.generation.http.client import HttpError, JsonClient, Refused
+
+LOAD_SECONDS = 600.0
+
+
+class WeightSyncError(RuntimeError):
+    """A server cannot take new weights; the message says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights of a `version`: the ones the server was started with ("base"), a LoRA "adapter", or
+    a full "checkpoint", the latter two in the directory `path` as the server sees it. `model` is
+    the name under which they are served."""
+
+    version: int
+    kind: Literal["base", "adapter", "checkpoint"]
+    model: str
+    path: str = ""
+
+
+async def load_weights(client: JsonClient, url: str, weights: Weights) -> None:
+    """Make the server at `url` serve `weights`.
+
+    Raises WeightSyncError where the server lacks the way, Unreachable where it does not answer.
+    """
+    if weights.kind == "adapter":
+        await _load_adapter(client, url, weights)
+    elif weights.kind == "checkpoint":
+        await _load_checkpoint(client, url, weights)
+
+
+async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
+    if weights.model in await served_models(client, url):
+        return
+    body = {"lora_name": weights.model, "lora_path": weights.path}
+    try:
+        await client.post(f"{url}/v1/load_lora_adapter", body, LOAD_SECONDS)
+    except Refused as error:
+        raise WeightSyncError(_no_adapters(url, error)) from None
+
+
+async def unload_adapter(client: JsonClient, url: str, weights: Weights) -> None:
+    """Let the server forget an adapter. One that does not know it, or is gone, is left alone."""
+    try:
+        await client.post(
+            f"{url}/v1/unload_lora_adapter", {"lora_name": weights.model}, LOAD_SECONDS
+        )
+    except HttpError:
+        return
+
+
+async def _load_checkpoint(client: JsonClient, url: str, weights: Weights) -> None:
+    body = {"method": "reload_weights", "kwargs": {"weights_path": weights.path}}
+    try:
+        await client.post(f"{url}/collective_rpc", body, LOAD_SECONDS)
+        await client.post(f"{url}/reset_prefix_cache", {}, LOAD_SECONDS)
+    except HttpError as error:
+        if error.status is None:
+            raise
+        raise WeightSyncError(_no_checkpoints(url, error)) from None
+
+
+async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:
+    """What `/v1/models` lists, by name. Raises Unreachable or Refused."""
+    answer = await client.get(f"{url}/v1/models", timeout)
+    entries = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(entries, list) or not all(_is_model(entry) for entry in entries):
+        raise Refused(url, f"/v1/models is no list of models: {str(answer)[:200]}")
+    return {entry["id"]: entry for entry in entries}
+
+
+def _is_model(entry: Any) -> bool:
+    """Whether an entry of /v1/models has a name, and a length that is one where it has any."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
+        return False
+    length = entry.get("max_model_len")
+    return length is None or (type(length) is int and length > 0)
+
+
+def _no_adapters(url: str, error: HttpError) -> str:
+    flags = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
+    if error.status == 404 and error.reason.endswith("Not Found"):
+        return f"{url} does not load LoRA adapters at run time: start vLLM with {flags}"
+    return (
+        f"{url} did not load the LoRA adapter ({error.reason}); was vLLM started with {flags} and "
+        "a high enough --max-lora-rank, and can it read the directory?"
+    )
+
+
+def _no_checkpoints(url: str, error: HttpError) -> str:
+    if error.status in (404, 405):
+        return (
+            f"{url} does not reload full weights from disk: start vLLM with "
+            "VLLM_SERVER_DEV_MODE=1, or train a LoRA adapter (peft_config)"
+        )
+    return (
+        f"{url} failed to reload full weights from disk ({error.reason}); see the server's log, "
+        "or train a LoRA adapter (peft_config)"
+    )

@@ -1,0 +1,139 @@
+"""Modules of 0.1 under their old names: an import finds the new one, with a DeprecationWarning.
+
+The entries of this table go with version 0.3.
+"""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "cli.bars": "cli.progress",
+    "cli.evaluation": "cli.evaluate",
+    "cli.training": "cli.train",
+    "credit.episodic": "credit.estimators.episodic",
+    "credit.gigpo": "credit.estimators.gigpo",
+    "credit.step_return": "credit.estimators.step_return",
+    "credit.trial": "credit.estimators.trial",
+    "envs.answers": "rollout.answers",
+    "envs.episode": "rollout.episode",
+    "envs.episode_record": "rollout.episode_record",
+    "envs.faults": "rollout.faults",
+    "envs.placement": "rollout.reward_placement",
+    "envs.random_agent": "agents.random",
+    "envs.rows": "envs.dataset",
+    "envs.seat": "rollout.seat",
+    "envs.session": "rollout.session",
+    "envs.shipped": "envs.builtin",
+    "envs.trial": "rollout.trial",
+    "generation.attention": "generation.embedded.attention",
+    "generation.cache": "generation.embedded.kv_cache",
+    "generation.chat_client": "generation.chat.client",
+    "generation.completions": "generation.vllm.protocol",
+    "generation.fleet": "generation.vllm.pool",
+    "generation.http_body": "generation.http.body",
+    "generation.lengths": "generation.embedded.bucketing",
+    "generation.logprob_mode": "generation.vllm.logprob_mode",
+    "generation.loop": "generation.http.event_loop",
+    "generation.noise": "generation.embedded.rng",
+    "generation.passes": "generation.embedded.forward",
+    "generation.probe": "generation.embedded.probe",
+    "generation.prompts": "generation.embedded.prefix_sharing",
+    "generation.remote": "generation.http.engine",
+    "generation.rows": "generation.embedded.batch",
+    "generation.sampling": "generation.embedded.sampling",
+    "generation.servers": "generation.vllm.servers",
+    "generation.slots": "generation.embedded.cache_manager",
+    "generation.stops": "generation.stop_criteria",
+    "generation.support": "generation.embedded.compatibility",
+    "generation.tally": "generation.embedded.stats",
+    "generation.trl_vllm": "generation.vllm.trl",
+    "generation.usage": "generation.chat.usage",
+    "generation.vllm_chunking": "generation.vllm.chunked_prefill",
+    "generation.vllm_weights": "generation.vllm.weights",
+    "report.curve": "runs.curve",
+    "report.directory": "runs.files.directory",
+    "report.encoding": "runs.files.encoding",
+    "report.files": "runs.files.atomic",
+    "report.metrics": "runs.files.metrics",
+    "report.rollouts": "runs.files.rollouts",
+    "report.stored": "runs.files.stored",
+    "report.summary": "runs.files.summary",
+    "rollout.channel": "rollout.workers.channel",
+    "rollout.remote": "rollout.workers.env",
+    "rollout.worker_main": "rollout.workers.main",
+    "testing": "checks",
+    "testing.check": "checks.check",
+    "testing.checks": "checks.rules",
+    "testing.checks.degenerate": "checks.rules.degenerate",
+    "testing.checks.determinism": "checks.rules.determinism",
+    "testing.checks.ending": "checks.rules.ending",
+    "testing.checks.hostile": "checks.rules.hostile",
+    "testing.checks.masks": "checks.rules.masks",
+    "testing.checks.randomness": "checks.rules.randomness",
+    "testing.checks.rewards": "checks.rules.rewards",
+    "testing.checks.speed": "checks.rules.speed",
+    "testing.checks.tasks": "checks.rules.tasks",
+    "testing.command": "cli.check",
+    "testing.constants": "checks.constants",
+    "testing.context": "checks.context",
+    "testing.players": "checks.players",
+    "testing.playing": "checks.playing",
+    "testing.records": "checks.records",
+    "testing.replay": "checks.replay",
+    "testing.report": "checks.report",
+    "testing.tokenizers": "checks.tokenizers",
+    "training.ahead": "training.rollouts.prefetch",
+    "training.assigner": "training.advantages",
+    "training.chunks": "training.loss.chunks",
+    "training.compact_head": "training.loss.compact_head",
+    "training.consistency": "envs.twenty_questions.guess_consistency",
+    "training.failures": "training.rollouts.failures",
+    "training.imitation": "training.warm_start.imitation",
+    "training.objective": "training.loss.objective",
+    "training.player": "training.rollouts.collector",
+    "training.ratios": "training.loss.ratios",
+    "training.sampler": "training.rollouts.sampler",
+    "training.samples": "training.loss.samples",
+    "training.scoring": "training.loss.logprobs",
+    "training.signal": "training.rollouts.zero_variance",
+    "training.staleness": "training.rollouts.staleness",
+    "training.stream": "training.rollouts.task_stream",
+    "training.sync": "training.rollouts.weight_sync",
+    "training.tiny": "training.warm_start.tiny",
+    "training.weights": "training.loss.weights",
+}
+"""Old and new names, below `agentsgym`."""
+
+
+class _MovedFinder(MetaPathFinder, Loader):
+    """Asked first: a file may be found under its old name as well, in a package that moved."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != "agentsgym" or name not in MOVED:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        new = f"agentsgym.{MOVED[old.partition('.')[2]]}"
+        warnings.warn(
+            f"{old} is now {new}; the old name will go with agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        # The import system takes what stands here once a module has been run.
+        sys.modules[old] = importlib.import_module(new)
+
+
+def install() -> None:
+    """Let the old names be imported."""
+    if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _MovedFinder())

@@ -1,0 +1,115 @@
+"""What an environment answers, checked and made plain before it enters a record.
+
+A fault that is found here ends its own session; found later, in a metric, a sum or a file, it
+would end a whole evaluation or training.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentsgym.rollout.session import SessionError
+from agentsgym.types.plain import clean_text, plain, short_repr
+
+LARGEST_REWARD = 1e30
+"""Bound of a reward's size, so that no sum, square or float32 of rewards overflows."""
+
+
+class Answer(NamedTuple):
+    """The answer to an action. `info` is plain data, `token_rewards` one number per token."""
+
+    state: Any
+    reward: float
+    done: bool
+    malformed: bool
+    info: Mapping[str, Any]
+    token_rewards: tuple[float, ...] | None
+
+
+def read_answer(answer: Any) -> Answer:
+    """What `_step_episode` returned. Raises SessionError naming what is wrong with it."""
+    if not isinstance(answer, tuple | list) or len(answer) != 4:
+        raise SessionError(
+            f"_step_episode must return (next_state, reward, done, info), got {short_repr(answer)}"
+        )
+    state, reward, done, info = answer
+    if type(info) is not dict and not isinstance(info, Mapping):
+        raise SessionError(f"info must be a dict, got {short_repr(info)}")
+    rewards = info.get("token_rewards")
+    return Answer(
+        state=state,
+        reward=number(reward, "reward"),
+        done=bool(done),
+        malformed=bool(info.get("malformed", False)),
+        info=_plain_info(info),
+        token_rewards=None if rewards is None else _token_rewards(rewards),
+    )
+
+
+def number(value: Any, name: str) -> float:
+    """A reward or metric as a float. Raises SessionError where it is not finite or too large."""
+    if type(value) is float and abs(value) <= LARGEST_REWARD:
+        return value
+    if not isinstance(value, str | bytes):
+        try:
+            result = float(value)
+        except (TypeError, ValueError, OverflowError):
+            result = math.nan
+        if abs(result) <= LARGEST_REWARD:
+            return result
+    raise SessionError(
+        f"{name} must be a finite number of at most {LARGEST_REWARD:g} in size, got "
+        f"{short_repr(value)}"
+    )
+
+
+def text(value: Any, source: str) -> str:
+    """What the hook `source` returned for the agent to read. Raises SessionError for no str."""
+    if not isinstance(value, str):
+        raise SessionError(f"{source} must return str, got {type(value).__name__}")
+    return clean_text(value)
+
+
+def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info as plain data; keys that have a meaning are of the type that they must have."""
+    told = "metrics" in info
+    result: dict[str, Any] = plain({**info, "metrics": None} if told else info)
+    if told:
+        result["metrics"] = _metrics(info["metrics"])
+    if info.get("win") is not None:
+        result["win"] = bool(info["win"])
+    for key in ("anchor", "stop_reason"):
+        if key in info and not isinstance(info[key], str | None):
+            raise SessionError(f"info[{key!r}] must be str, got {short_repr(info[key])}")
+    return result
+
+
+def _metrics(metrics: Any) -> dict[str, float]:
+    if type(metrics) is not dict and not isinstance(metrics, Mapping):
+        raise SessionError(f"info['metrics'] must map names to numbers, got {short_repr(metrics)}")
+    return {clean_text(str(name)): _metric(name, value) for name, value in metrics.items()}
+
+
+def _metric(name: Any, value: Any) -> float:
+    """The value, or NaN where it is not finite or too large to be summed; no mean counts it."""
+    if type(value) is float and abs(value) <= LARGEST_REWARD:
+        return value
+    try:
+        result = float(value)
+    except OverflowError:
+        return math.nan
+    except (TypeError, ValueError):
+        result = None
+    if result is None or isinstance(value, str | bytes):
+        raise SessionError(
+            f"info['metrics'][{short_repr(name)}] must be a number, got {short_repr(value)}"
+        )
+    return result if abs(result) <= LARGEST_REWARD else math.nan
+
+
+def _token_rewards(rewards: Any) -> tuple[float, ...]:
+    if isinstance(rewards, str | bytes) or not isinstance(rewards, Sequence):
+        rewards = getattr(rewards, "tolist", lambda: rewards)()
+    if not isinstance(rewards, Sequence):
+        raise SessionError(f"info['token_rewards'] must be numbers, got {short_repr(rewards)}")
+    return tuple(number(reward, "info['token_rewards']") for reward in rewards)

@@ -1,0 +1,260 @@
+"""An environment that is played in worker processes, behind the protocol of MultistepEnv.
+
+The state of a session stays in its worker; here is a `RemoteState`, which names it and lists the
+actions that led to it. From these a session is played again in a fresh worker after its own died
+or hung: once, then the session fails alone. So the environment must be deterministic, as every
+environment must. There is no tokenizer in a worker, and what an environment prints there goes to
+standard error.
+"""
+
+import itertools
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dill  # type: ignore[import-untyped]
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError
+from agentsgym.rollout.seat import Seat
+from agentsgym.rollout.session import Session
+from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
+
+_HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "_open_sessions"})
+_HOOKS = frozenset(
+    {
+        "_initialize_episode",
+        "_format_prompt",
+        "_step_episode",
+        "_calculate_reward",
+        "_run_complete_episode",
+    }
+)
+_TRIES = 2
+_NUMBERS = itertools.count(1)
+
+
+class WorkerError(RuntimeError):
+    """What went wrong in a worker; the message holds the worker's traceback or its end."""
+
+
+class Lease:
+    """A session's place in a worker, given up when nothing refers to it any more."""
+
+    def __init__(self, worker: Worker, session_id: str, task_data: Mapping[str, Any]) -> None:
+        self.number = next(_NUMBERS)
+        self.worker = worker
+        self.session_id = session_id
+        self.task_data = _plain(task_data)
+        weakref.finalize(self, worker.end_session, self.number).atexit = False
+
+
+def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
+    """The task as it may be sent: no object of it is made anew in a worker."""
+    try:
+        json.dumps(task_data := dict(task_data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WorkerError(
+            f"for a worker, task_data must be plain data (text, numbers, lists, dicts): {error}"
+        ) from None
+    return task_data
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """A state that a worker holds, reached by `played`: the actions of the session's episodes,
+    the running one last. Earlier ones count, for an environment may look back at them."""
+
+    lease: Lease
+    played: tuple[tuple[str, ...], ...] = ((),)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The running episode's actions."""
+        return self.played[-1]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number of episodes begun, and of actions in the running one."""
+        return len(self.played), len(self.actions)
+
+    def after(self, action: str) -> "RemoteState":
+        """The state that an action leads to."""
+        return RemoteState(self.lease, (*self.played[:-1], (*self.actions, action)))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An environment as bytes, and the number by which workers know these bytes."""
+
+    number: int
+    payload: bytes
+
+
+class RemoteEnv(MultistepEnv):
+    """Stands for `env`; its episodes are played in `env.config["workers"]` processes.
+
+    Raises ConfigError where the environment cannot be sent to a worker.
+    """
+
+    blocking = True
+
+    def __init__(self, env: MultistepEnv) -> None:
+        self._env = env
+        self.tokenizer = env.tokenizer
+        self.codec = env.codec
+        self.env_config = env.env_config
+        self.config = env.config
+        self.active_states = env.active_states
+        self._open_sessions = env._open_sessions
+        self._packed = packed(env)
+
+    @property
+    def name(self) -> str:
+        return self._env.name
+
+    @property
+    def class_path(self) -> str:
+        return self._env.class_path
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
+        state = self._next_episode(session_id, task_data)
+        self._insist(state, None)
+        return state
+
+    def _next_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
+        last = self.active_states.get(session_id)
+        if isinstance(last, RemoteState) and last.lease.task_data == task_data:
+            return RemoteState(last.lease, (*last.played, ()))
+        return RemoteState(Lease(least_busy(self.config["workers"]), session_id, task_data))
+
+    def _format_prompt(self, state: RemoteState, step: int) -> Any:
+        return self._ask(state, "_format_prompt", step)
+
+    def _step_episode(
+        self, session_id: str, state: RemoteState, action: str
+    ) -> tuple[RemoteState, float, bool, dict[str, Any]]:
+        message = ("step", state.lease.number, state.place, action)
+        reward, done, info = self._insist(state, message)
+        return state.after(action), reward, done, info
+
+    def _calculate_reward(
+        self,
+        state: RemoteState,
+        actions: Sequence[str],
+        final_action: str,
+        step_rewards: Sequence[float],
+    ) -> Any:
+        return self._ask(
+            state, "_calculate_reward", list(actions), final_action, list(step_rewards)
+        )
+
+    def _format_result(self, state: RemoteState, reward: float) -> Any:
+        return self._ask(state, "_format_result", reward)
+
+    def _format_reflection(self, state: RemoteState, reward: float) -> Any:
+        return self._ask(state, "_format_reflection", reward)
+
+    def _seat(self, session: Session) -> Seat:
+        return Seat(self._env, session, holder=self)
+
+    def admissible_actions(self, state: RemoteState) -> Any:
+        return self._ask(state, "admissible_actions")
+
+    def _format_memory(self, reflection: str) -> str:
+        return self._env._format_memory(reflection)
+
+    def _ask(self, state: RemoteState, method: str, *arguments: Any) -> Any:
+        message = ("ask", state.lease.number, state.place, method, arguments)
+        return self._insist(state, message)
+
+    def _insist(self, state: RemoteState, message: tuple[Any, ...] | None) -> Any:
+        """Get an answer, or with None begin the session, also where the worker dies over it."""
+        problem = ""
+        for _ in range(_TRIES):
+            try:
+                if message is None:
+                    return self._begin(state)
+                kind, value = self._request(state, message)
+                if kind == "lost":
+                    self._begin(state)
+                    kind, value = self._request(state, message)
+            except WorkerLost as error:
+                problem = str(error)
+                continue
+            return _value(kind, value)
+        raise WorkerError(f"{problem}, {_TRIES} times in a row")
+
+    def _begin(self, state: RemoteState) -> None:
+        lease = state.lease
+        begin = ("begin", lease.number, self._packed.number, lease.session_id, lease.task_data)
+        _value(*self._request(state, (*begin, state.played)))
+
+    def _request(self, state: RemoteState, message: tuple[Any, ...]) -> tuple[str, Any]:
+        return state.lease.worker.request(
+            self._packed.number, self._packed.payload, message, self.config["worker_timeout"]
+        )
+
+
+def _value(kind: str, value: Any) -> Any:
+    if kind == "ok":
+        return value
+    raise WorkerError(f"in a worker process:\n{value}")
+
+
+def hosted(env: MultistepEnv) -> MultistepEnv:
+    """The environment itself, or with `workers` above 0 its stand-in that plays it in workers.
+
+    An object whose own methods were replaced (by a spy or a mock) is played here, where whoever
+    replaced them can see it.
+    """
+    if env.config["workers"] == 0 or isinstance(env, RemoteEnv) or not _HOOKS.isdisjoint(vars(env)):
+        return env
+    return RemoteEnv(env)
+
+
+_PACKED: "weakref.WeakKeyDictionary[MultistepEnv, Packed]" = weakref.WeakKeyDictionary()
+
+
+def packed(env: MultistepEnv) -> Packed:
+    """The environment as it is now. The number stays the same while the bytes do."""
+    payload = pack(env)
+    known = _PACKED.get(env)
+    if known is not None and known.payload == payload:
+        return known
+    if known is not None:
+        _retire(known.number)
+    fresh = Packed(next(_NUMBERS), payload)
+    weakref.finalize(env, _retire, fresh.number).atexit = False
+    _PACKED[env] = fresh
+    return fresh
+
+
+def _retire(number: int) -> None:
+    for worker in started_workers():
+        worker.retire(number)
+
+
+def pack(env: MultistepEnv) -> bytes:
+    """An environment's class and attributes, without tokenizer and sessions.
+
+    A class of the main script or of a function goes by value, others by their names. Raises
+    ConfigError naming what cannot be sent.
+    """
+    if type(env)._run_complete_episode is not MultistepEnv._run_complete_episode:
+        raise ConfigError(
+            f"{env.name}: env_config['workers'] must be 0, for it defines its own "
+            "_run_complete_episode"
+        )
+    attributes = {name: value for name, value in vars(env).items() if name not in _HERE_ONLY}
+    attributes["config"] = dict(env.config)
+    try:
+        payload: bytes = dill.dumps((type(env), attributes), recurse=True)
+    except Exception as error:
+        raise ConfigError(
+            f"{env.name}: env_config['workers'] must be 0, for it cannot be sent to a process: "
+            f"{error!r}"
+        ) from error
+    return payload

@@ -1,0 +1,174 @@
+"""A worker process: it holds environments and the states of their sessions, and answers calls.
+
+Started as `python -m agentsgym.rollout.workers.main FD`, where FD is its end of a socket pair; it
+never imports the main script of the process that started it, and ends with that process. Every
+request is a tuple whose first item names it, every reply is (kind, value) with a kind of "ok",
+"error" (the traceback) or "lost" (the worker does not have the session at that point of its game).
+"""
+
+import pickle
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import dill  # type: ignore[import-untyped]
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.session import copy_task
+from agentsgym.rollout.workers.channel import MOST_BYTES, Channel
+
+Reply = tuple[str, Any]
+
+
+Played = tuple[tuple[str, ...], ...]
+"""The actions of a session, episode by episode; the last is the running one."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A session's state in its episode number `episodes` (from 1), after `steps` actions."""
+
+    env: MultistepEnv
+    session_id: str
+    task_data: dict[str, Any]
+    state: Any = None
+    episodes: int = 0
+    steps: int = 0
+
+    def begin(self) -> None:
+        """Begin the next episode. The environment still finds the last one's state."""
+        self.state = self.env._initialize_episode(self.session_id, copy_task(self.task_data))
+        self.env.active_states[self.session_id] = self.state
+        self.episodes += 1
+        self.steps = 0
+
+    def step(self, action: str) -> tuple[float, bool, dict[str, Any]]:
+        """Give an action; (reward, done, info)."""
+        state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
+        self.state = self.env.active_states[self.session_id] = state
+        self.steps += 1
+        return reward, done, info
+
+    def stands_after(self, played: Played) -> bool:
+        """Whether these are the actions that led here (their numbers tell)."""
+        return self.episodes == len(played) and self.steps == len(played[-1])
+
+
+class Server:
+    """Answers requests, one at a time."""
+
+    def __init__(self) -> None:
+        self._envs: dict[int, MultistepEnv] = {}
+        self._held: dict[int, Held] = {}
+
+    def answer(self, request: tuple[Any, ...]) -> Reply:
+        """The reply to a request; whatever the environment raises becomes an "error"."""
+        name, *arguments = request
+        try:
+            reply: Reply = getattr(self, f"on_{name}")(*arguments)
+        except BaseException:
+            return "error", traceback.format_exc()
+        return reply
+
+    def on_install(self, env_id: int, payload: bytes, path: list[str]) -> Reply:
+        """Take in an environment, whose modules may lie anywhere on its own process's `path`."""
+        sys.path += [entry for entry in path if entry not in sys.path]
+        self._envs[env_id] = unpack(payload)
+        return "ok", None
+
+    def on_discard(self, env_ids: list[int], leases: list[int]) -> Reply:
+        """Forget environments and sessions."""
+        for env_id in env_ids:
+            self._envs.pop(env_id, None)
+        for lease in leases:
+            held = self._held.pop(lease, None)
+            if held is not None and held.env.active_states.get(held.session_id) is held.state:
+                del held.env.active_states[held.session_id]
+        return "ok", None
+
+    def on_begin(
+        self, lease: int, env_id: int, session_id: str, task_data: Any, played: Played
+    ) -> Reply:
+        """Bring a session to where it stands after `played`: on from where it is if its next
+        episode begins, else from the start."""
+        *before, now = played
+        held = self._held.get(lease)
+        if held is None or now or not before or not held.stands_after(tuple(before)):
+            env = self._envs[env_id]
+            env.active_states.pop(session_id, None)
+            held = self._held[lease] = Held(env, session_id, task_data)
+            for actions in before:
+                _play(held, actions)
+        _play(held, now)
+        return "ok", None
+
+    def on_step(self, lease: int, place: tuple[int, int], action: str) -> Reply:
+        """Give an action to a session that stands at (episode, step); (reward, done, info)."""
+        held = self._held.get(lease)
+        if held is None or (held.episodes, held.steps) != place:
+            return "lost", None
+        return "ok", held.step(action)
+
+    def on_ask(
+        self, lease: int, place: tuple[int, int], method: str, arguments: tuple[Any, ...]
+    ) -> Reply:
+        """Call a method of the environment with the session's state and `arguments`."""
+        held = self._held.get(lease)
+        if held is None or (held.episodes, held.steps) != place:
+            return "lost", None
+        return "ok", getattr(held.env, method)(held.state, *arguments)
+
+
+def _play(held: Held, actions: tuple[str, ...]) -> None:
+    held.begin()
+    for action in actions:
+        held.step(action)
+
+
+def unpack(payload: bytes) -> MultistepEnv:
+    """The environment that `agentsgym.rollout.workers.env.pack` packed; it has no tokenizer."""
+    kind, attributes = dill.loads(payload)  # noqa: S301 - packed by the process that started us
+    env: MultistepEnv = kind.__new__(kind)
+    env.__dict__.update(attributes)
+    env.config = MappingProxyType(attributes["config"])
+    env.tokenizer = env.codec = None
+    env.active_states, env._open_sessions = {}, {}
+    return env
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the other end closes."""
+    server = Server()
+    while True:
+        try:
+            number, request = channel.receive()
+        except (EOFError, OSError):
+            return
+        # The other end is the process that started this one.
+        asked = pickle.loads(request)  # noqa: S301
+        channel.send(number, _packed(server.answer(asked)))
+
+
+def _packed(reply: Reply) -> bytes:
+    try:
+        packed = pickle.dumps(reply)
+    except Exception:
+        return pickle.dumps(("error", traceback.format_exc()))
+    if len(packed) > MOST_BYTES:
+        said = f"an answer of {len(packed)} bytes is too long, {MOST_BYTES} are allowed"
+        return pickle.dumps(("error", said))
+    return packed
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Worker processes, shared by all environments of this process.
+
+A worker answers one request at a time. One that dies, or does not answer in time, is killed and
+started again by the next request; it then knows nothing, and who has a session there finds out
+(`remote` replays it). Workers end with this process, however it ends.
+
+Both sides unpickle what the other sends: a worker runs the environment's code, which is trusted,
+and is no sandbox for it. What is not trusted, a task, is sent as plain data.
+"""
+
+import atexit
+import contextlib
+import itertools
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections import deque
+from typing import Any
+
+from agentsgym.envs.python_process import python_environment, start_python
+from agentsgym.rollout.workers.channel import Channel, Deadline, TookTooLong
+
+START_SECONDS = 300.0
+"""How long a worker may take to start and to take in an environment: imports are slow where many
+start at once."""
+STOP_SECONDS = 1.0
+MOST_PROCESSES = max(64, 4 * (os.cpu_count() or 1))
+"""Of this process. A row may ask for more; what is played does not depend on their number."""
+
+
+class WorkerLost(RuntimeError):
+    """A worker died or hung while it worked on a request."""
+
+
+class Worker:
+    """One worker process. Requests of several threads wait for each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._numbers = itertools.count(1)
+        self._installed: set[int] = set()
+        self._ended: deque[int] = deque()
+        self._retired: deque[int] = deque()
+        self._forgotten = 0
+        self.begun = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while there is none."""
+        return self._process.pid if self._process else None
+
+    def request(
+        self, env_id: int, payload: bytes, message: tuple[Any, ...], timeout: float
+    ) -> tuple[str, Any]:
+        """Send a message that concerns an environment, which is installed first where it is not.
+
+        Raises WorkerLost where no reply comes within `timeout` seconds or the process dies. To
+        start and to be given the environment does not count.
+        """
+        with self._lock:
+            if self._process is None:
+                self._start()
+            if env_id not in self._installed:
+                kind, value = self._install(env_id, payload)
+                if kind != "ok":
+                    return kind, value
+                self._installed.add(env_id)
+            self._discard(timeout)
+            return self._exchange(message, timeout)
+
+    def end_session(self, lease: int) -> None:
+        """Let the worker forget a session, with its next request. Safe in a finalizer."""
+        self._ended.append(lease)
+
+    def retire(self, env_id: int) -> None:
+        """Let the worker forget an environment, with its next request. Safe in a finalizer."""
+        self._retired.append(env_id)
+
+    def open_sessions(self) -> int:
+        """Number of sessions that began here and have not ended."""
+        return self.begun - self._forgotten - len(self._ended)
+
+    def stop(self) -> None:
+        """End the process, also while a thread waits for its answer."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        if self._lock.acquire(timeout=STOP_SECONDS):
+            try:
+                self._kill()
+            finally:
+                self._lock.release()
+
+    def _discard(self, timeout: float) -> None:
+        leases = [self._ended.popleft() for _ in range(len(self._ended))]
+        retired = {self._retired.popleft() for _ in range(len(self._retired))}
+        self._forgotten += len(leases)
+        self._installed -= retired
+        if leases or retired:
+            self._exchange(("discard", sorted(retired), leases), timeout)
+
+    def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
+        try:
+            # What this process can import may have grown since the worker was started.
+            path = [entry for entry in sys.path if entry]
+            return self._exchange(("install", env_id, payload, path), START_SECONDS)
+        except WorkerLost as error:
+            raise WorkerLost(f"a worker process could not be started: {error}") from None
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = start_python(
+                "agentsgym.rollout.workers.main",
+                str(theirs.fileno()),
+                env=python_environment(),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                process_group=0,  # Ctrl-C at the terminal is for this process alone
+            )
+        self._channel = Channel(ours)
+
+    def _exchange(self, message: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
+        number = next(self._numbers)
+        try:
+            answered, reply = self._sent(number, pickle.dumps(message), Deadline(timeout))
+        except TookTooLong:
+            self._kill()
+            raise WorkerLost(
+                f"the worker process gave no answer within {timeout:g} seconds"
+            ) from None
+        except (EOFError, OSError) as error:
+            raise WorkerLost(self._end(error)) from None
+        except BaseException:
+            self._kill()  # an answer on its way would be taken for the next request's
+            raise
+        if answered != number:
+            self._kill()
+            raise WorkerLost("the worker process answered what it was not asked")
+        return _unpacked(reply)
+
+    def _sent(self, number: int, message: bytes, deadline: Deadline) -> tuple[int, bytes]:
+        assert self._channel is not None
+        self._channel.send(number, message, deadline)
+        return self._channel.receive(deadline)
+
+    def _end(self, error: Exception) -> str:
+        """How the process ended, or what it said instead of an answer."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.returncode
+        self._kill()
+        if code is None:
+            return f"the worker process gave no proper answer ({error!r})"
+        return f"the worker process died (exit status {code})"
+
+    def _kill(self) -> None:
+        if self._process is None or self._channel is None:
+            return
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = self._channel = None
+        self._installed.clear()
+
+
+def _unpacked(reply: bytes) -> tuple[str, Any]:
+    """A reply that cannot be read is its session's fault alone: the channel is in order."""
+    try:
+        kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
+    except Exception:
+        return "error", f"the worker's answer cannot be read:\n{traceback.format_exc()}"
+    return kind, value
+
+
+_WORKERS: list[Worker] = []
+_LOCK = threading.Lock()
+_OWNER = os.getpid()
+
+
+def workers(count: int) -> list[Worker]:
+    """The first `count` workers of this process; their processes start when they are needed."""
+    global _OWNER
+    with _LOCK:
+        if os.getpid() != _OWNER:  # a fork must not talk into its parent's sockets
+            _OWNER = os.getpid()
+            _WORKERS.clear()
+        while len(_WORKERS) < count:
+            _WORKERS.append(Worker())
+        return _WORKERS[:count]
+
+
+def started_workers() -> list[Worker]:
+    """All workers that this process asked for so far."""
+    return workers(len(_WORKERS))
+
+
+def least_busy(count: int) -> Worker:
+    """The one of the first `count` workers with the fewest open sessions, for one more."""
+    among = workers(min(count, MOST_PROCESSES))
+    with _LOCK:
+        chosen = min(among, key=Worker.open_sessions)
+        chosen.begun += 1
+    return chosen
+
+
+def stop_workers() -> None:
+    """End all worker processes. They start again when they are needed."""
+    if os.getpid() == _OWNER:
+        for worker in _WORKERS:
+            worker.stop()
+
+
+atexit.register(stop_workers)

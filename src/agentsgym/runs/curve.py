@@ -1,0 +1,170 @@
+"""The learning curve as a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.metrics import read_metrics
+from agentsgym.runs.files.summary import Figures, Summary
+
+_BLUE, _ORANGE, _GREEN, _GREY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
+_WINDOWS = 20  # smoothing windows in a run
+
+Points = tuple[list[int], list[float]]
+
+
+def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
+    """Draw a run's metrics and its evaluations into `picture` (PNG).
+
+    Above: win rate (or reward, where the environment tells no wins) in training, raw and smoothed,
+    with the evaluations before and after and their 95 % intervals. Below: the share of groups
+    without signal.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lines = list(read_metrics(metrics_path))
+    name = "win_rate" if _tells_wins(lines, summary) else "reward"
+    figure = Figure(figsize=(8.0, 5.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(
+        2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1.0], "hspace": 0.04}
+    )
+    _draw_score(upper, lines, summary, name)
+    _draw_signal(lower, lines)
+    with replacing(picture) as part:
+        figure.savefig(part, format="png")
+
+
+def _tells_wins(lines: Sequence[Mapping[str, Any]], summary: Summary) -> bool:
+    figures = summary.before or summary.after
+    if figures is not None:
+        return figures.win_rate is not None
+    return any(line.get("win_rate") is not None for line in lines)
+
+
+def _draw_score(axes: Any, lines: Sequence[Mapping[str, Any]], summary: Summary, name: str) -> None:
+    steps, values = points(lines, name, "train")
+    axes.plot(steps, values, color=_BLUE, alpha=0.22, linewidth=0.9)
+    axes.plot(steps, smooth(values), color=_BLUE, linewidth=1.8, label="training tasks")
+    eval_steps, eval_values = points(lines, f"eval_{name}", "eval")
+    if eval_steps:
+        axes.plot(eval_steps, eval_values, "o-", color=_ORANGE, markersize=3, linewidth=0.8)
+    for step, figures in ((0, summary.before), (summary.steps, summary.after)):
+        if figures is not None:
+            _draw_evaluation(axes, step, figures, name, labelled=figures is summary.before)
+    _draw_reference(axes, summary)
+    _finish_score(axes, summary, name)
+
+
+def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, labelled: bool) -> None:
+    value = figures.win_rate if name == "win_rate" else figures.reward
+    low, high = (figures.ci95 if name == "win_rate" else figures.reward_ci95) or (None, None)
+    if value is None or low is None or high is None:
+        return
+    axes.errorbar(
+        [step],
+        [value],
+        # An end of the interval may lie beyond the value by rounding.
+        yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
+        fmt="o",
+        color=_ORANGE,
+        capsize=4,
+        markersize=6,
+        linewidth=1.8,
+        zorder=5,
+        clip_on=False,
+        label="held-out tasks, 95 % interval" if labelled else None,
+    )
+    text = f"{value:.1%}" if name == "win_rate" else f"{value:.2f}"
+    axes.annotate(
+        text,
+        (step, high),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="left" if labelled else "right",
+        color=_ORANGE,
+        fontweight="bold",
+        bbox={
+            "boxstyle": "round,pad=0.15",
+            "facecolor": "white",
+            "edgecolor": "none",
+            "alpha": 0.8,
+        },
+        annotation_clip=False,
+    )
+
+
+def _draw_reference(axes: Any, summary: Summary) -> None:
+    figures = summary.after or summary.before
+    if figures is not None and figures.reference is not None:
+        axes.axhline(figures.reference, color=_GREEN, linestyle="--", linewidth=1.2)
+        axes.annotate(
+            "reference player",
+            (0.5, figures.reference),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -11),
+            textcoords="offset points",
+            ha="center",
+            color=_GREEN,
+            fontsize=9,
+        )
+
+
+def _finish_score(axes: Any, summary: Summary, name: str) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axes.set_title(f"{summary.name}: {summary.env}, seed {summary.seed}", loc="left")
+    axes.set_ylabel(name.replace("_", " "))
+    if name == "win_rate":
+        axes.set_ylim(0.0, max(0.1, min(1.05, axes.get_ylim()[1] * 1.05)))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    margin = 0.03 * max(summary.steps, 1)
+    axes.set_xlim(-margin, max(summary.steps, 1) + margin)
+    if axes.get_legend_handles_labels()[0]:
+        # On the title's line, where no curve can be.
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9
+        )
+    _style(axes)
+
+
+def _draw_signal(axes: Any, lines: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    steps, values = points(lines, "groups_without_signal", "train")
+    axes.plot(steps, values, color=_GREY, alpha=0.3, linewidth=0.9)
+    axes.plot(steps, smooth(values), color=_GREY, linewidth=1.5)
+    axes.set_ylim(0.0, 1.0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_ylabel("groups\nwithout signal", fontsize=9)
+    axes.set_xlabel("optimiser step")
+    _style(axes)
+
+
+def _style(axes: Any) -> None:
+    axes.grid(True, alpha=0.25, linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def points(lines: Sequence[Mapping[str, Any]], name: str, phase: str) -> Points:
+    """Steps and values of one metric in one phase, where it has a value."""
+    found = [
+        (line["step"], line[name])
+        for line in lines
+        if line["phase"] == phase and line.get(name) is not None
+    ]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Centred moving average over a twentieth of the run; narrower towards both ends."""
+    half = max(1, len(values) // (2 * _WINDOWS))
+    result = []
+    for k in range(len(values)):
+        reach = min(half, k, len(values) - 1 - k)
+        part = values[k - reach : k + reach + 1]
+        result.append(sum(part) / len(part))
+    return result

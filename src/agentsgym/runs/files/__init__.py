@@ -1,0 +1,26 @@
+"""What a run leaves behind: its directory, metrics, rollouts and summary."""
+
+from agentsgym.runs.files.directory import RunDirectory
+from agentsgym.runs.files.encoding import RolloutLine
+from agentsgym.runs.files.metrics import MetricsFile, read_metrics
+from agentsgym.runs.files.rollouts import (
+    RolloutWriter,
+    drop_rollouts_from,
+    read_lines,
+    read_rollouts,
+)
+from agentsgym.runs.files.summary import Figures, Summary, read_summary
+
+__all__ = [
+    "Figures",
+    "MetricsFile",
+    "RolloutLine",
+    "RolloutWriter",
+    "RunDirectory",
+    "Summary",
+    "drop_rollouts_from",
+    "read_lines",
+    "read_metrics",
+    "read_rollouts",
+    "read_summary",
+]

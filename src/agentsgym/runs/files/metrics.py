@@ -1,0 +1,56 @@
+"""metrics.jsonl: one JSON object per logged optimiser step or evaluation."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentsgym.runs.files.atomic import naming, write_text
+from agentsgym.types.plain import plain
+
+
+class MetricsFile:
+    """Appends to a run's `metrics.jsonl`; each line is handed to the system when `append`
+    returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
+        """Write one line: `step`, `phase`, and the values; what is not finite becomes null."""
+        line = {"step": step, "phase": phase, **plain(values)}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with naming(self._path), self._path.open("ab+") as file:
+            file.write(_separator(file) + json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def drop_after(self, step: int) -> None:
+        """Drop the lines beyond `step`, which a resumed run will write again."""
+        if not self._path.exists():
+            return
+        kept = [line for line in read_metrics(self._path) if line["step"] <= step]
+        write_text(self._path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+
+
+def _separator(file: Any) -> bytes:
+    """What ends a line that was cut off when an earlier write failed."""
+    if file.seek(0, 2) == 0:
+        return b""
+    file.seek(-1, 2)
+    return b"" if file.read(1) == b"\n" else b"\n"
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file; one that was cut off is left out."""
+    if not path.exists():
+        return
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        line = _parsed(text)
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
+            yield line
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return plain(json.loads(text))
+    except (ValueError, RecursionError):
+        return None

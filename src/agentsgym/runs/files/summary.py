@@ -1,0 +1,104 @@
+"""summary.json: what a run did and what came of it."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsgym.evaluation import Evaluation
+from agentsgym.runs.files.atomic import DamagedFile, write_text
+from agentsgym.runs.files.encoding import finite
+from agentsgym.types.plain import plain
+from agentsgym.types.secrets import masked
+
+Status = Literal["running", "interrupted", "failed", "finished"]
+
+
+class Figures(BaseModel):
+    """One evaluation. `ci95` is the win rate's interval, from a bootstrap over secrets (tasks
+    with the same solution); `regret` is the reference player's mean score minus this one's.
+    Numbers that are not known are null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    win_rate: float | None
+    ci95: tuple[float, float] | None
+    mean_steps: float | None
+    regret: float | None
+    episodes: int
+    secrets: int
+    tasks: int
+    reward: float | None
+    reward_ci95: tuple[float | None, float | None]
+    reference: float | None
+    failures: int
+    metrics: dict[str, float] = Field(default_factory=dict)
+    stop_reasons: dict[str, int] = Field(default_factory=dict)
+    environments: dict[str, "Figures"] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> "Figures":
+        """The figures of an evaluation."""
+        low, high = evaluation.reward_ci95
+        return cls(
+            win_rate=evaluation.win_rate,
+            ci95=evaluation.ci95,
+            mean_steps=finite(evaluation.mean_steps),
+            regret=None if evaluation.regret is None else finite(evaluation.regret),
+            episodes=evaluation.episodes,
+            secrets=evaluation.clusters,
+            tasks=evaluation.tasks,
+            reward=finite(evaluation.reward),
+            reward_ci95=(finite(low), finite(high)),
+            reference=evaluation.reference,
+            failures=evaluation.failures,
+            metrics=dict(evaluation.metrics),
+            stop_reasons=dict(evaluation.stop_reasons),
+            environments={path: cls.of(own) for path, own in evaluation.environments.items()},
+        )
+
+
+class Summary(BaseModel):
+    """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
+    says what ended a run that failed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    status: Status = "running"
+    stop_reason: str | None = None
+    error: str | None = None
+    seed: int
+    env: str
+    env_config: dict[str, Any]
+    model: str
+    model_figures: dict[str, Any] = Field(default_factory=dict)
+    before: Figures | None = None
+    after: Figures | None = None
+    steps: int = 0
+    agent_tokens: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = Field(default_factory=dict)
+    threads: int | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    def add_time(self, phase: str, seconds: float) -> None:
+        """Count time towards a phase and the total."""
+        self.phases[phase] = round(self.phases.get(phase, 0.0) + seconds, 3)
+        self.seconds = round(sum(self.phases.values()), 3)
+
+    def write(self, path: Path) -> None:
+        """Write the file; a reader sees the old one or the new one."""
+        data = plain(masked(self.model_dump()))
+        write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary in a file. Raises DamagedFile where it is none."""
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise DamagedFile(f"{path} is no summary: {where} {problem['msg']}") from None

@@ -1,6 +1,0 @@
-"""Checking an environment: `check_env` plays it without a model and says what is wrong."""
-
-from agentsgym.testing.check import check_env
-from agentsgym.testing.report import CheckFailed, Finding, Report
-
-__all__ = ["CheckFailed", "Finding", "Report", "check_env"]

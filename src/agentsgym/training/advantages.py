@@ -1,0 +1,91 @@
+"""Credit in the trainer: over the groups of all ranks, for the rollouts of this one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentsgym.credit import concatenate, placed_rewards, spread, step_advantages, table_of
+from agentsgym.credit.table import Floats, scale_steps
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.loss.samples import TrainRollout, make_rollouts
+from agentsgym.training.ranks import Ranks
+from agentsgym.types import Rollout, Row
+
+Flags = NDArray[np.bool_]
+
+# Advantages this small come of rounding, not of different rewards.
+_NOTHING = 1e-12
+
+
+class Assignment:
+    """The credit of one generation. Groups may straddle ranks, so ranks exchange step tables."""
+
+    def __init__(self, rollouts: Sequence[Rollout], args: GRPOEnvConfig, ranks: Ranks) -> None:
+        self._rollouts = rollouts
+        self._args = args
+        self._here = ranks.slice(len(rollouts))
+        table = concatenate(ranks.gather([table_of(rollouts)]))
+        self._factors = np.ones(len(table.group))
+        if args.scale_step_rewards == "batch":
+            table, self._factors = scale_steps(table)
+        self._table = table
+        self._per_step = self._advantages_of_steps()
+        self.signal: Flags = self._signal(ranks)
+        """Whether the group of each local rollout teaches anything, shape (B,)."""
+        self.share_with_signal = float(self._signal_everywhere.mean())
+
+    def _advantages_of_steps(self) -> Floats | None:
+        """One advantage per step of the table; None for the estimator of tokens, "reward"."""
+        args = self._args
+        if args.advantage_estimator == "reward":
+            return None
+        return step_advantages(
+            self._table,
+            args.advantage_estimator,
+            allow_imports=args.allow_imports,
+            **args.estimator_options,
+        )
+
+    def _signal(self, ranks: Ranks) -> Flags:
+        table = self._table
+        has = np.zeros(len(table.group), dtype=np.bool_)
+        if self._per_step is None:
+            local = [any(any(row.per_token_rewards) for row in r.rows) for r in self._rollouts]
+            has |= np.array(ranks.gather(local), dtype=np.bool_)
+        else:
+            has[table.rollout[np.abs(self._per_step) > _NOTHING]] = True
+        self._signal_everywhere = np.isin(table.group, np.unique(table.group[has]))
+        return self._signal_everywhere[self._here]
+
+    def of_rows(self) -> list[Floats]:
+        """Advantages of this rank's rows, rollout by rollout."""
+        if self._per_step is None:
+            rows = [row for rollout in self._rollouts for row in rollout.rows]
+            factors = self._factors[self._here].repeat([len(r.rows) for r in self._rollouts])
+            return [placed_rewards(row) * f for row, f in zip(rows, factors, strict=True)]
+        mine = (self._table.rollout >= self._here.start) & (self._table.rollout < self._here.stop)
+        return spread(self._rollouts, self._per_step[mine])
+
+    def train_rollouts(self) -> list[TrainRollout]:
+        """Rollouts with their advantages. Failed ones are not live, nor are groups without signal
+        that are to be dropped (or for which resampling found nothing better)."""
+        drop = self._args.zero_signal_groups != "keep"
+        live = [
+            not rollout.failed and (bool(has) or not drop)
+            for rollout, has in zip(self._rollouts, self.signal, strict=True)
+        ]
+        advantages = self.of_rows()
+        if not self._args.train_truncated_actions:
+            kept = [_untruncated(row, r) for r in self._rollouts for row in r.rows]
+            advantages = [a * k for a, k in zip(advantages, kept, strict=True)]
+        return make_rollouts(self._rollouts, advantages, live, self._args.train_on)
+
+
+def _untruncated(row: Row, rollout: Rollout) -> Floats:
+    """1.0 on each token, but 0.0 on actions that the token cap cut off, shape (T,)."""
+    kept = np.ones(len(row.token_ids))
+    for span in row.spans:
+        if rollout.episodes[span.episode].steps[span.step].truncated:
+            kept[span.start : span.stop] = 0.0
+    return kept

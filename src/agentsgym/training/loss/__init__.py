@@ -1,0 +1,1 @@
+"""The loss: rows of a batch, their log-probabilities, ratios and weights."""

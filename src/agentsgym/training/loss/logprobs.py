@@ -1,0 +1,97 @@
+"""Forward passes of the trainer: rows in chunks of bounded size, log-probabilities out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
+from agentsgym.training.loss.compact_head import compact_head
+from agentsgym.training.loss.samples import TrainRow, weightless
+from agentsgym.training.ranks import Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A forward pass: log-probabilities and entropies (nats) of shape (B, T-1), at the sampling
+    temperature, 0 off agent tokens; and the auxiliary loss of a mixture of experts, a scalar,
+    where it was asked for."""
+
+    chunk: Chunk
+    logps: torch.Tensor
+    entropy: torch.Tensor | None
+    aux_loss: torch.Tensor | None
+
+
+class Scorer:
+    """Scores rows with models that TRL has given its fused head.
+
+    `max_tokens` bounds the padded tokens of a forward pass, whose rows are padded to a multiple of
+    `multiple` tokens. All ranks must score at the same time,
+    with as many passes: FSDP and DeepSpeed exchange something in each.
+    """
+
+    def __init__(
+        self,
+        accelerator: Any,
+        ranks: Ranks,
+        pad_token_id: int,
+        max_tokens: int,
+        multiple: int | None = None,
+    ) -> None:
+        self._accelerator = accelerator
+        self._ranks = ranks
+        self._pad_token_id = pad_token_id
+        self._max_tokens = max_tokens
+        self._multiple = multiple
+
+    def chunks(self, rows: Sequence[TrainRow], fillers: Sequence[TrainRow]) -> list[list[TrainRow]]:
+        """Rows with agent tokens in chunks: at least one, and as many as the rank with most, since
+        a rank that runs fewer passes would leave the others waiting. Fillers weigh nothing."""
+        chunks = pack(rows, self._max_tokens)
+        wanted = max([1, *self._ranks.gather([len(chunks)])])
+        if len(chunks) == wanted:
+            return chunks
+        shortest = min(fillers, key=lambda row: row.length, default=None)
+        filler = weightless(shortest, self._pad_token_id)
+        if chunks and chunks[0][0].old_logps is not None:
+            filler.old_logps = torch.zeros(2)
+        return chunks + [[filler]] * (wanted - len(chunks))
+
+    def tokens_read(self, chunks: Sequence[Sequence[TrainRow]], *, padding: bool) -> int:
+        """Tokens in the forward passes of these chunks, with or without their padding."""
+        if padding:
+            return sum(len(rows) * padded_length(rows, self._multiple) for rows in chunks)
+        return sum(row.length for rows in chunks for row in rows)
+
+    def forward(
+        self, model: nn.Module, rows: Sequence[TrainRow], *, aux_loss: bool = False
+    ) -> Scores:
+        """Score the rows in one pass."""
+        double = self._accelerator.unwrap_model(model).dtype == torch.float64
+        dtype = torch.float64 if double else torch.float32
+        device = self._accelerator.device
+        chunk = collate(rows, self._pad_token_id, device, dtype, self._multiple)
+        options = {"output_router_logits": True} if aux_loss else {}
+        with self._accelerator.autocast(), compact_head():
+            output = model(
+                input_ids=chunk.input_ids,
+                attention_mask=chunk.attention_mask,
+                labels=chunk.labels,
+                fused_lm_head=True,
+                **options,
+            )
+        return Scores(chunk, output.log_probs, output.entropy, output.aux_loss)
+
+    @torch.no_grad()
+    def logps_of(
+        self, rows: Sequence[TrainRow], model: nn.Module
+    ) -> list[tuple[TrainRow, torch.Tensor]]:
+        """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
+        results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
+        for part in self.chunks(rows, rows):
+            padded = nn.functional.pad(self.forward(model, part).logps, (1, 0))
+            results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
+        return results

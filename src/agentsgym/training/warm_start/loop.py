@@ -1,0 +1,218 @@
+"""Warm start: a model that has read scripted games, before reinforcement learning begins.
+
+Games are played through the environment itself, so the model reads the very transcripts that
+it will write later, and learns from the agent's tokens alone.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.training.warm_start.imitation import (
+    batches,
+    examples_of,
+    imitation_loss,
+    normalise,
+    pad,
+)
+from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
+from agentsgym.types import Agent, RolloutBatch
+
+Progress = Callable[[int, int, Mapping[str, float]], None]
+"""Receives (steps done, steps in all, {"loss", "lr"})."""
+
+_REPORTS = 100  # how often progress is reported in all
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartConfig:
+    """How a warm start is made.
+
+    `steps` updates of AdamW on `batch_size` games each, the learning rate rising over
+    `warmup_steps` and falling along a cosine to `final_lr` of its top. New games are played
+    `games_per_round` at a time and sorted by length within a round; none is read twice.
+    `tokenizer_games` further games give the text that the tokenizer is trained on.
+    `final_action_weight` is the loss weight of each episode's last action, where most of what can
+    be learnt may lie; it falls to 1 over the first half of the updates, so that in the end the
+    model acts as often as its teacher.
+    """
+
+    steps: int = 1000
+    batch_size: int = 96
+    learning_rate: float = 3e-3
+    final_lr: float = 0.02
+    warmup_steps: int = 50
+    weight_decay: float = 0.0
+    beta2: float = 0.98
+    max_grad_norm: float = 1.0
+    final_action_weight: float = 1.0
+    games_per_round: int = 1920
+    tokenizer_games: int = 2000
+    vocab_size: int = 2048
+    max_token_length: int = 40
+    model: TinyConfig = field(default_factory=TinyConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "games_per_round", "tokenizer_games"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of update number `step`, from 0."""
+        rise = min(1.0, (step + 1) / max(self.warmup_steps, 1))
+        fall = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return self.learning_rate * rise * (self.final_lr + (1 - self.final_lr) * fall)
+
+    def final_weight_at(self, step: int) -> float:
+        """Loss weight of an episode's last action in update number `step`."""
+        return 1.0 + (self.final_action_weight - 1.0) * max(0.0, 1 - 2 * step / self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartResult:
+    """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
+    (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
+    and `tokens_per_observation` (means, without the template's markers)."""
+
+    model: Any
+    tokenizer: Any
+    figures: dict[str, float]
+
+
+def warm_start(
+    env: MultistepEnv,
+    agent: Agent,
+    config: WarmStartConfig | None = None,
+    seed: int = 0,
+    *,
+    tasks: Sequence[Mapping[str, Any]] | None = None,
+    progress: Progress | None = None,
+) -> WarmStartResult:
+    """Build a tiny model and its tokenizer from games that `agent` plays.
+
+    `tasks` (default: the environment's training tasks) are played in random order, again and
+    again. Equal arguments on one machine give equal weights, if the
+    agent's answers depend on its own seed alone; the number of torch threads counts as an
+    argument. Raises ValueError without tasks, RuntimeError where a game fails.
+    """
+    config = config or WarmStartConfig()
+    tasks = list(env.get_train_dataset()["task_data"]) if tasks is None else list(tasks)
+    if not tasks:
+        raise ValueError("a warm start needs at least one task")
+    rng = np.random.default_rng(seed)
+    games = _Games(env, agent, tasks, rng)
+    texts = _texts(games.play(config.tokenizer_games))
+    tokenizer = build_tokenizer(
+        (text for pair in texts for text in pair),
+        config.vocab_size,
+        max_token_length=config.max_token_length,
+    )
+    model = build_model(tokenizer, config.model, seed)
+    games.env = env.with_tokenizer(tokenizer)
+    losses = imitate(model, games.endless(tokenizer, config), config, progress)
+    figures = {
+        "games": float(config.steps * config.batch_size),
+        "steps": float(config.steps),
+        "parameters": float(sum(p.numel() for p in model.parameters())),
+        "vocabulary": float(len(tokenizer)),
+        "first_loss": losses[0],
+        "loss": float(np.mean(losses[-max(1, len(losses) // 10) :])),
+        "tokens_per_action": _mean_tokens(tokenizer, [action for _, action in texts]),
+        "tokens_per_observation": _mean_tokens(tokenizer, [seen for seen, _ in texts]),
+    }
+    return WarmStartResult(model, tokenizer, figures)
+
+
+def imitate(
+    model: Any,
+    stream: Iterator[tuple[torch.Tensor, torch.Tensor]],
+    config: WarmStartConfig,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Train `model` in place on (ids, weights) batches; returns the loss of each update."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), weight_decay=config.weight_decay, betas=(0.9, config.beta2)
+    )
+    every = max(1, config.steps // _REPORTS)
+    losses: list[float] = []
+    model.train()
+    for step in range(config.steps):
+        lr = config.lr_at(step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        loss = imitation_loss(model, *next(stream))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        if progress is not None and (step + 1) % every == 0:
+            progress(step + 1, config.steps, {"loss": float(np.mean(losses[-every:])), "lr": lr})
+    model.eval()
+    return losses
+
+
+def describe(config: WarmStartConfig) -> dict[str, Any]:
+    """The configuration as plain data, for a file of figures."""
+    return asdict(config)
+
+
+class _Games:
+    """Plays scripted games on randomly drawn tasks, each pass over the tasks in a new order."""
+
+    def __init__(
+        self,
+        env: MultistepEnv,
+        agent: Agent,
+        tasks: Sequence[Mapping[str, Any]],
+        rng: np.random.Generator,
+    ) -> None:
+        self.env = env
+        self._agent = agent
+        self._tasks = tasks
+        self._rng = rng
+        self._order: list[int] = []
+
+    def play(self, count: int) -> RolloutBatch:
+        """Play `count` games."""
+        while len(self._order) < count:
+            self._order += self._rng.permutation(len(self._tasks)).tolist()
+        chosen, self._order = self._order[:count], self._order[count:]
+        return self.env.run_trial([self._tasks[i] for i in chosen], self._agent)
+
+    def endless(
+        self, tokenizer: Any, config: WarmStartConfig
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Batches of new games, for ever."""
+        step = 0
+        while True:
+            rollouts = self.play(config.games_per_round).rollouts
+            weight = config.final_weight_at(step)
+            examples = examples_of(rollouts, tokenizer.eos_token_id, weight)
+            examples = normalise(examples, config.batch_size)
+            for batch in batches(examples, config.batch_size, self._rng):
+                step += 1
+                yield pad(batch, tokenizer.pad_token_id)
+
+
+def _texts(batch: RolloutBatch) -> list[tuple[str, str]]:
+    """(observation, action) of each step. Raises RuntimeError where a game failed."""
+    for rollout in batch.rollouts:
+        if rollout.failed:
+            raise RuntimeError(f"a scripted game failed:\n{rollout.error}")
+    return [
+        (step.observation, step.action)
+        for rollout in batch.rollouts
+        for episode in rollout.episodes
+        for step in episode.steps
+    ]
+
+
+def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
+    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return float(np.mean([len(ids) for ids in encoded]))

@@ -1,0 +1,93 @@
+"""check_env catches each environment that is broken, by the check that is meant for it."""
+
+import json
+
+import pytest
+from testing import broken
+
+from agentsgym.checks import CheckFailed, check_env
+
+CAUGHT_BY = {
+    broken.SharesState: "interleaved",
+    broken.KeepsHistory: "interleaved",
+    broken.LeavesStates: "interleaved",
+    broken.DrawsGlobally: "global randomness",
+    broken.SeedsGlobally: "global randomness",
+    broken.TellsTheTime: "same seed",
+    broken.ListsASet: "another process",
+    broken.PaysTooMuch: "rewards",
+    broken.PaysNan: "rewards",
+    broken.PaysText: "rewards",
+    broken.WinsByListing: "list everything",
+    broken.ObeysInjections: "hostile actions",
+    broken.CrashesOnBinary: "hostile actions",
+    broken.CrashesOnEmpty: "hostile actions",
+    broken.PlaysOnAfterDone: "ending",
+    broken.MasksEverything: "masks",
+    broken.TrainsOnItsEvaluation: "tasks",
+    broken.NamesAnother: "tasks",
+}
+
+
+def test_a_sound_environment_passes():
+    report = check_env(broken.SoundEnv, budget_seconds=10)
+    assert report.passed, report.to_text()
+    assert report.raise_if_failed() is report
+    assert not [w for w in report.warnings if "earns" in w]
+
+
+@pytest.mark.parametrize("env_class", CAUGHT_BY, ids=lambda c: c.__name__)
+def test_each_broken_environment_is_caught(env_class):
+    name = CAUGHT_BY[env_class]
+    report = check_env(env_class, budget_seconds=10, only=[name])
+    assert not report.passed, report.to_text()
+    assert report[name].evidence
+    with pytest.raises(CheckFailed, match=name):
+        report.raise_if_failed()
+
+
+def test_cheap_rewards_are_warned_of_but_do_not_fail():
+    report = check_env(broken.PaysForTalking, budget_seconds=10)
+    assert report.passed, report.to_text()
+    assert any("always the same earns 0.9" in warning for warning in report.warnings)
+
+
+def test_the_evidence_names_what_happened():
+    assert "raised: UnicodeEncodeError" in _evidence(broken.CrashesOnBinary, "hostile actions")
+    assert "side by side" in _evidence(broken.SharesState, "interleaved")
+    assert "random" in _evidence(broken.SeedsGlobally, "global randomness")
+    assert "1 of 2 evaluation tasks" in _evidence(broken.TrainsOnItsEvaluation, "tasks")
+    assert "wins 12 of 12 tasks" in _evidence(broken.WinsByListing, "list everything")
+
+
+def _evidence(env_class, name):
+    return check_env(env_class, budget_seconds=10, only=[name])[name].evidence
+
+
+def test_report_is_json_and_an_object_is_checked_through_new_ones():
+    env = broken.SoundEnv(None, {"max_steps_per_episode": 3})
+    report = check_env(env, only=["ending", "speed"])
+    plain = json.loads(report.to_json())
+    assert plain["passed"] and plain["env_config"] == {"max_steps_per_episode": 3}
+    assert [f["name"] for f in plain["findings"]] == ["ending", "speed"]
+    assert plain["findings"][1]["numbers"]["steps_per_second"] > 0
+    assert "of 3 steps" in report["ending"].evidence
+    assert not env.active_states
+
+
+def test_an_environment_without_datasets_needs_tasks():
+    class NoTasks(broken.SoundEnv):
+        def get_train_dataset(self):
+            raise NotImplementedError
+
+        get_eval_dataset = get_train_dataset
+
+    with pytest.raises(ValueError, match="no tasks"):
+        check_env(NoTasks)
+    report = check_env(NoTasks, tasks=[{"word": "apple", "seed": 1}], budget_seconds=5)
+    assert report.passed, report.to_text()
+
+
+def test_unknown_check_is_refused():
+    with pytest.raises(ValueError, match="no check 'taste'"):
+        check_env(broken.SoundEnv, only=["taste"])

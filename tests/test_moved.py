@@ -1,0 +1,45 @@
+"""What could be imported from 0.1 still can."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agentsgym.moved import MOVED
+
+
+def fresh(code: str) -> str:
+    command = [sys.executable, "-W", "always::DeprecationWarning:__main__", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_each_new_name_is_a_module(old):
+    import importlib.util
+
+    assert importlib.util.find_spec(f"agentsgym.{MOVED[old]}") is not None
+
+
+def test_an_old_module_is_the_new_one_and_says_so():
+    printed = fresh(
+        "import agentsgym.testing.checks.masks as old, agentsgym.checks.rules.masks as new\n"
+        "from agentsgym.envs.rows import task_dataset as one\n"
+        "from agentsgym.envs import task_dataset as two\n"
+        "import agentsgym\n"
+        "print(old is new, one is two, agentsgym.testing is agentsgym.checks)\n"
+    )
+    assert "True True True" in printed
+    assert "agentsgym.envs.rows is now agentsgym.envs.dataset" in printed
+    assert "the old name will go with agentsgym 0.3" in printed
+
+
+def test_modules_that_became_packages_keep_their_main_names():
+    printed = fresh(
+        "from agentsgym.generation.embedded import EmbeddedEngine\n"
+        "from agentsgym.generation.vllm import VLLMEngine\n"
+        "from agentsgym.generation.chat import ChatEngine\n"
+        "from agentsgym.training.warm_start import WarmStartConfig, warm_start\n"
+        "print(EmbeddedEngine.__name__, VLLMEngine.__name__, callable(warm_start))\n"
+    )
+    assert "EmbeddedEngine VLLMEngine True" in printed
