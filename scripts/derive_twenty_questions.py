@@ -6,7 +6,8 @@ The dict folder is the one with `data.noun` and `index.noun` (Debian: `wordnet-b
 `/usr/share/wordnet`). Sources in `scripts/twenty_questions/`: `attributes.txt` (questions and their
 wordings), `kinds.txt` (attributes inherited from a kind), `secrets.txt` and `hardcore.txt` (secrets
 by kind, with sizes and synonyms), `columns.txt` (exceptions, one attribute a line), `senses.tsv`
-(the pinned WordNet sense of every secret), `quickstart.txt`. `--suggest` prints senses to pin.
+(the pinned WordNet sense of every secret), `quickstart.txt`. Words in `offensive.txt` are left out
+of the hierarchy (see `offensive_words.py`). `--suggest` prints senses to pin.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from offensive_words import listed, offensive_in
 
 from agentsgym.envs.twenty_questions.knowledge import pack
 
@@ -255,12 +258,20 @@ def pinned_senses(wordnet: WordNet) -> dict[str, int | None]:
 ABSTRACT = {"entity", "physical entity", "abstraction", "abstract entity", "whole", "unit", "part"}
 
 
+def offensive(wordnet: WordNet) -> set[str]:
+    digests = listed()
+    lemmas = (lemma.replace("_", " ") for lemma in wordnet.senses)
+    return {lemma for lemma in lemmas if offensive_in(lemma, digests)}
+
+
 def taxonomy(wordnet: WordNet, pins: dict[str, int | None]) -> dict[str, Any]:
     """Compact is-a graph: node numbers, lemma names per node, parents; and other common nouns.
 
     `nouns` lists common concrete nouns outside the graph (a secret is none of them), each with the
-    secrets that are more general than it (for those the answer is unknown).
+    secrets that are more general than it (for those the answer is unknown). Offensive words are
+    left out: a question about one is answered with "I don't know".
     """
+    refused = ABSTRACT | offensive(wordnet)
     offsets = {o for o in pins.values() if o is not None}
     nodes = sorted({n for o in offsets for n in wordnet.closure(o)})
     number = {offset: i for i, offset in enumerate(nodes)}
@@ -269,13 +280,15 @@ def taxonomy(wordnet: WordNet, pins: dict[str, int | None]) -> dict[str, Any]:
     specific: dict[str, list[str]] = {}
     for lemma, senses in wordnet.senses.items():
         word = lemma.replace("_", " ")
-        if wordnet.tags[lemma] < 1 or word in inside or not re.fullmatch("[a-z]{3,}", word):
+        if wordnet.tags[lemma] < 1 or word in inside | refused:
+            continue
+        if not re.fullmatch("[a-z]{3,}", word):
             continue
         ancestors = wordnet.closure(senses[0])
         if concrete in ancestors:
             specific[word] = sorted(name for name, offset in pins.items() if offset in ancestors)
     return {
-        "words": ["|".join(w for w in wordnet.words[n] if w not in ABSTRACT) for n in nodes],
+        "words": ["|".join(w for w in wordnet.words[n] if w not in refused) for n in nodes],
         "parents": [[number[p] for p in wordnet.parents[n]] for n in nodes],
         "secrets": {name: -1 if o is None else number[o] for name, o in pins.items()},
         "nouns": " ".join(sorted(w for w, below in specific.items() if not below)),
