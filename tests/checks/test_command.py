@@ -27,7 +27,7 @@ def test_text_names_each_check():
 
 
 def test_a_failed_check_is_status_one():
-    path = "testing.broken.PaysTooMuch"
+    path = "checks.broken.PaysTooMuch"
     result = runner.invoke(app, [path, "--seconds", "5"])
     assert result.exit_code == 1, result.output
     assert "FAILED  rewards" in result.stdout

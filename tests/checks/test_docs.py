@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from testing.snippets import blocks, rendered, run_page
 from typer.testing import CliRunner
 
 from agentsgym.checks.rules import CHECKS
 from agentsgym.cli.check import check
 from agentsgym.envs import registry
+from checks.snippets import blocks, rendered, run_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {

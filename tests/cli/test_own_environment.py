@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from testing.snippets import blocks
+
+from checks.snippets import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-your-own-environment.md"
 SHORT = [

@@ -6,13 +6,12 @@ import math
 import pytest
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.curve import points, smooth
+from agentsgym.runs.curve import draw_curve, points, smooth
 from agentsgym.runs.files import (
     Figures,
     MetricsFile,
     RunDirectory,
     Summary,
-    draw_curve,
     read_metrics,
     read_summary,
 )

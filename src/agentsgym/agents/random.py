@@ -43,7 +43,7 @@ class RandomAgent:
 
 
 class _Seated:
-    def __init__(self, seat: Seat, rng: random.Random) -> None:
+    def __init__(self, seat: "Seat", rng: random.Random) -> None:
         self._seat = seat
         self._rng = rng
 

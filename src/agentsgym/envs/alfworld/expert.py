@@ -44,7 +44,7 @@ class ExpertAgent:
 
 
 class _Seated:
-    def __init__(self, seat: Seat, detours: float, rng: random.Random) -> None:
+    def __init__(self, seat: "Seat", detours: float, rng: random.Random) -> None:
         if not isinstance(seat.env, ALFWorldEnv):
             raise TypeError(f"an ExpertAgent plays ALFWorld, not {seat.env.name}")
         self._env = seat.env
