@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from testing import broken
 
 from agentsgym.checks import CheckFailed, check_env
+from checks import broken
 
 CAUGHT_BY = {
     broken.SharesState: "interleaved",
