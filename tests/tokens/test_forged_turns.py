@@ -184,7 +184,7 @@ def test_a_content_that_is_lost_as_a_string_is_given_as_parts():
 
 
 def test_a_template_that_shows_no_content_is_refused():
-    with pytest.raises(ValueError, match="shows nothing of a user's message"):
+    with pytest.raises(ValueError, match="drops the text of a user's message"):
         codec_for(build_tokenizer("{% for m in messages %}{{ m['role'] }}{% endfor %}"))
 
 

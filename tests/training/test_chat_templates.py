@@ -71,4 +71,4 @@ def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(
         trainer = make_trainer(chat_template="training")
     env = trainer.player.envs.get(trainer.train_dataset[0])
     assert env.codec.template.text == trl
-    assert "context anew after answers that think" in caplog.text
+    assert "new context after answers that think" in caplog.text

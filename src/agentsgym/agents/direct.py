@@ -1,4 +1,4 @@
-"""The model-backed agent: what the model says is the action."""
+"""The model-backed agent: the model's text is the action."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +8,13 @@ from agentsgym.types import Engine, GenerationRequest, Message, SamplingParams, 
 
 
 class DirectOutputAgent:
-    """Samples every action from an engine and takes its text as it is.
+    """Samples every action from an engine and uses its text unchanged.
 
-    Rollouts hand the engine token ids and keep the sampled ids; `get_action` serves callers that
-    hold a conversation as messages, which it renders with `template_options` (further arguments
-    of the tokenizer's chat template). A subclass that overrides `get_action` is asked through it
-    everywhere, one session at a time; its words are tokenised by the environment, and its rows
-    say so (`sampled` is False).
+    Rollouts pass token ids to the engine and keep the sampled ids. `get_action` is for callers
+    that hold a conversation as messages: it renders them with `template_options` (extra arguments
+    of the tokenizer's chat template). A subclass that overrides `get_action` is called through it
+    everywhere, one session at a time; the environment then tokenizes its words, and its rows have
+    `sampled=False`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class DirectOutputAgent:
         self._codec: Codec | None = None
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Sample one action. The state counts the sampled tokens, so that noise stays fresh."""
+        """Sample one action. The state counts sampled tokens, so that noise is never reused."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
         if self._codec is None:

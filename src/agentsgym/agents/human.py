@@ -7,10 +7,10 @@ from agentsgym.types import Message
 
 
 class HumanAgent:
-    """Shows what is new in the conversation and asks for the action.
+    """Shows the new messages of the conversation and asks a person for the action.
 
-    `show` receives each new message's text; `ask` returns a line. KeyboardInterrupt passes through,
-    so that the caller can end the game; any other exception fails the rollout.
+    `show` receives the text of each new message; `ask` returns a line. A KeyboardInterrupt reaches
+    the caller, who can end the game; any other exception fails the rollout.
     """
 
     def __init__(self, show: Callable[[str], None], ask: Callable[[], str]) -> None:

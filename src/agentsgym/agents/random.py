@@ -1,4 +1,4 @@
-"""A player for any environment that lists what may be done: one of those, at random."""
+"""A random player for any environment that lists its admissible actions."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,14 @@ NOTHING_LEFT = "Nothing to note."
 
 
 class RandomAgent:
-    """Says one of `env.admissible_actions(state)`, each as likely as the others.
+    """Plays one of `env.admissible_actions(state)`, each with the same probability.
 
-    What a warm start imitates where nobody is there who plays well: a model then knows the form of
-    a move and explores all of them.
+    A warm start imitates it if the environment has no expert: the model learns the form of a move
+    and still explores all moves.
 
     Args:
-        env: an environment that defines `admissible_actions`; others like it are played too.
-        seed: of the choices.
+        env: an environment that defines `admissible_actions`; the agent can also play others.
+        seed: the seed of the choices.
     """
 
     def __init__(self, env: MultistepEnv, *, seed: int = 0) -> None:
@@ -38,7 +38,7 @@ class RandomAgent:
         return _Seated(seat, self._rng)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: the conversation alone does not say what is admissible."""
+        """Raises LookupError: messages alone do not say which actions are admissible."""
         raise LookupError("a RandomAgent needs a seat in a session: play it with run_trial")
 
 
@@ -48,10 +48,10 @@ class _Seated:
         self._rng = rng
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """One of the admissible actions. Raises ValueError where nothing is admissible."""
+        """One of the admissible actions. Raises ValueError if there is none."""
         actions = self._seat.admissible_actions()
         if actions:
             return self._rng.choice(actions), None
         if self._seat.episode_is_over:
-            return NOTHING_LEFT, None  # a reflection is asked for
+            return NOTHING_LEFT, None  # this is a request for a reflection
         raise ValueError(f"{self._seat.env.name}: nothing is admissible")

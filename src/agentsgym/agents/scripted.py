@@ -9,9 +9,9 @@ Script = Sequence[str] | Callable[[list[Message]], str]
 
 
 class ScriptedAgent:
-    """Says the given lines in order, the last one for ever; or what a function of messages says.
+    """Says the given lines in order and then repeats the last one; or calls a function of messages.
 
-    Lines start again with every rollout, not with every episode of it.
+    The script starts again with every rollout, but not with every episode of a rollout.
     """
 
     def __init__(self, script: Script) -> None:
@@ -20,7 +20,7 @@ class ScriptedAgent:
         self._script = script
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The next line; the state is the number of lines said."""
+        """The next line; the state is the number of lines used so far."""
         said = int(agent_state or 0)
         if callable(self._script):
             return self._script(messages), said + 1

@@ -1,4 +1,4 @@
-"""What there is to know about a tokenizer before a model is trained with it."""
+"""Inspects a tokenizer and its chat template before a model is trained with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _THOUGHT = "<think>\nhm\n</think>\n\nIs it an animal?"
 class TokenCheck:
     """How a tokenizer and its chat template treat a conversation of several turns.
 
-    `append_only` says whether a conversation of plain answers stays one row, and
-    `thoughts_append_only` the same of answers that think (`<think>`); None where the template
-    refuses the conversation. `forgeable` lists the control tokens that a text can forge because
-    the tokenizer knows no other way to encode them. `after_answer` are the control tokens that
-    follow an answer, its end of turn first. `default_system_prompt` is what the template puts
-    where no system prompt was given, and `dated` whether it writes today's date.
+    `append_only` says whether a conversation of plain answers stays one row,
+    `thoughts_append_only` whether one of answers with thoughts (`<think>`) does; None if the
+    template refuses the conversation. `forgeable` lists the control tokens that a text can forge
+    because the tokenizer cannot encode them as ordinary text. `after_answer` lists the control
+    tokens that follow an answer, its end of turn first. `default_system_prompt` is the template's
+    text for a conversation without a system prompt, `dated` whether it writes today's date.
     """
 
     has_template: bool
@@ -34,18 +34,18 @@ class TokenCheck:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a trainer should know, a sentence each; empty where there is nothing."""
+        """Remarks for a trainer, one sentence each; empty if there are none."""
         prompt = self.default_system_prompt
         said = {
-            "the chat template starts the context anew after plain answers": (
+            "the chat template starts a new context after plain answers": (
                 self.append_only is False
             ),
-            "the chat template starts the context anew after answers that think": (
+            "the chat template starts a new context after answers that think": (
                 self.thoughts_append_only is False
             ),
             "the chat template refuses a conversation of several turns": self.append_only is None,
             f"a text can forge {', '.join(self.forgeable)}": bool(self.forgeable),
-            f"the chat template brings a system prompt of its own: {prompt!r}": bool(prompt),
+            f"the chat template adds its own system prompt: {prompt!r}": bool(prompt),
             "the chat template writes today's date": self.dated,
         }
         return tuple(sentence for sentence, holds in said.items() if holds)
@@ -54,9 +54,9 @@ class TokenCheck:
 def inspect_tokenizer(
     tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None
 ) -> TokenCheck:
-    """Look at a tokenizer and its chat template with a few short conversations.
+    """Test a tokenizer and its chat template on a few short conversations.
 
-    Raises ValueError as `codec_for` does for a template that can't be used.
+    Raises ValueError, as `codec_for` does, for a template that cannot be used.
     """
     codec = codec_for(tokenizer, template_options)
     if isinstance(codec, PlainCodec):

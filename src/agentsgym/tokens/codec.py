@@ -1,9 +1,9 @@
-"""Turning conversations into token ids without ever re-encoding what was sampled.
+"""Encodes conversations as token ids and never re-encodes a sampled token.
 
-`PlainCodec` serves tokenizers without a chat template: texts are encoded one by one with
-`add_special_tokens=False` and joined. `TemplateCodec` asks the tokenizer's own chat template what
-stands between a sampled action and the next one, and notices when the template rewrites history.
-A template that renders each message by itself is asked about the newest messages only.
+`PlainCodec` is for tokenizers without a chat template: each text is encoded separately with
+`add_special_tokens=False`, and the ids are joined. `TemplateCodec` finds out which text the chat
+template puts between a sampled action and the next one, and detects a template that rewrites
+history. If a template renders each message independently, only the newest messages are rendered.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from agentsgym.tokens.control import ControlTokens, written_around
 from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.tokens.memo import Memo
-from agentsgym.tokens.template import PROBE, ChatTemplate, tell_defaults, template_text
+from agentsgym.tokens.template import PROBE, ChatTemplate, log_defaults, template_text
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The context of a first action: `token_ids`, and the `text` they were encoded from."""
+    """The context of a first action: `token_ids`, and the `text` that was encoded."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -31,9 +31,9 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """What follows an action. `delta` is appended; None means that the template rewrote history,
-    so that a new row must start from `text`. `text` is the whole context as the template
-    renders it now."""
+    """The tokens after an action. `delta` is appended to the row; None means that the template
+    rewrote history, so that a new row must start from `text`. `text` is the whole context as the
+    template renders it now."""
 
     delta: tuple[int, ...] | None
     text: str
@@ -59,15 +59,15 @@ class PlainCodec:
         self._meant = special_tokens_meant
 
     def open(self, messages: Sequence[Message]) -> Opening:
-        """Encode the contents of all messages, joined."""
+        """Encode the contents of all messages and join them."""
         return Opening(tuple(i for message in messages for i in self._encode(message)), "")
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
-        """Encode the last message, which follows the action."""
+        """Encode the last message, the one after the action."""
         return Bridge(self._encode(messages[-1]), "")
 
     def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words; special tokens in them are ordinary text."""
+        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
         return self.control.encode(self.control.mark(text, own=True))
 
     def _encode(self, message: Message) -> tuple[int, ...]:
@@ -75,10 +75,10 @@ class PlainCodec:
 
 
 class TemplateCodec:
-    """Deltas of the tokenizer's own chat template.
+    """Encodes the text that the tokenizer's chat template adds (its deltas).
 
-    Openings, encoded texts and, of a template that renders each message by itself, what an action
-    and its answer add are remembered: rollouts of a group begin alike and often go on alike.
+    Rollouts of a group begin alike and often continue alike, so openings and encoded texts are
+    cached; for a template that renders each message independently, also the text of each turn.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TemplateCodec:
         self.template = ChatTemplate(tokenizer, template_options)
         self.written = written_around(self.template.render, PROBE)
         self.control = ControlTokens(tokenizer, self.template.text, self.written)
-        tell_defaults(self.template)
+        log_defaults(self.template)
         self._meant = special_tokens_meant
         self._local = is_local(self.template.text)
         self._first_matters = not self._local or reads_first_message(self.template.text)
@@ -106,12 +106,12 @@ class TemplateCodec:
         return Opening(self._encode(text), text)
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
-        """What the template puts between the action `messages[-2]` and the next action.
+        """The template's text between the action `messages[-2]` and the next action.
 
-        `text` is the context as it was rendered before that action. The history counts as
-        rewritten when the template now renders that context differently, or the action other
-        than as it was said (surrounding white space apart): a template that drops earlier
-        `<think>` blocks does so.
+        `text` is the context as it was rendered before that action. History counts as rewritten if
+        the template now renders that context differently, or does not render the action as the
+        agent wrote it (ignoring white space around it). A template that drops earlier `<think>`
+        blocks does so.
         """
         if self._local and len(messages) > 3:
             turn = self._turn(messages)
@@ -124,8 +124,8 @@ class TemplateCodec:
         return Bridge(self._encode(self._after_stop(tail, action_ids)), now)
 
     def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:
-        """Of a local template: the tail after the action `messages[-2]`, and the action with it;
-        None where the action is rendered other than as it was said."""
+        """For a local template: the text after the action `messages[-2]`, and the same text with
+        the action in front; None if the template does not render the action as it was written."""
         first, said, last = messages[0], messages[-2], messages[-1]
         before = (first["role"], first["content"]) if self._first_matters else ()
         key = (*before, said["role"], said["content"], last["role"], last["content"])
@@ -140,7 +140,7 @@ class TemplateCodec:
         return turn
 
     def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
-        """What follows the action `messages[-2]` (None: history was rewritten), and the whole
+        """The text after the action `messages[-2]` (None: history was rewritten), and the whole
         conversation as it is rendered now."""
         messages = self._marked(messages)
         now = self.template.render(messages)
@@ -153,7 +153,7 @@ class TemplateCodec:
         return self._probed_tail(text, now, messages), now
 
     def _probed_tail(self, text: str, now: str, messages: Sequence[Message]) -> str | None:
-        """The tail by rendering again with a probe in the action's place."""
+        """The text after the action, found by rendering again with a probe as the action."""
         probed = self.template.render(
             [*messages[:-2], {"role": "assistant", "content": PROBE}, messages[-1]]
         )
@@ -163,8 +163,8 @@ class TemplateCodec:
         return tail if kept and middle.strip() == messages[-2]["content"].strip() else None
 
     def _around_message(self, role: str) -> tuple[str, str] | None:
-        """What a template usually writes before and after a message that follows an action; a
-        guess, to be compared with what it does write."""
+        """The text that a template usually writes before and after a message that follows an
+        action. It is a guess: callers compare it with the actual rendering."""
         if role not in self._around:
             said: Message = {"role": "assistant", "content": PROBE}
             try:
@@ -178,7 +178,7 @@ class TemplateCodec:
         return self._around[role]
 
     def _opening_text(self, messages: Sequence[Message]) -> str:
-        """`messages` with the generation prompt."""
+        """`messages` and the generation prompt, rendered."""
         key = tuple((message["role"], message["content"]) for message in messages)
         known = self._opened.get(key)
         if known is not None:
@@ -188,11 +188,11 @@ class TemplateCodec:
         return text
 
     def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words; special tokens in them are ordinary text."""
+        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
         return self._encode(self.control.mark(text, own=True))
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a rendered text, what is marked in it as ordinary text."""
+        """Token ids of a rendered text; its marked parts are encoded as ordinary text."""
         ids = self._encoded.get(text)
         if ids is None:
             ids = self.control.encode(text)
@@ -200,7 +200,7 @@ class TemplateCodec:
         return ids
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
-        """Drop from `tail` the end-of-turn tokens up to the one that the agent sampled itself."""
+        """Drop the end-of-turn tokens at the start of `tail`, up to the one that was sampled."""
         return self.control.without_leading(tail, action_ids[-1]) if action_ids else tail
 
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
@@ -208,23 +208,23 @@ class TemplateCodec:
 
 
 def tell_rewritten(codec: Codec | None) -> None:
-    """Warn, once for each template, that a rollout has rows which its template began."""
+    """Warn, once for each template, that the template's rewriting of history began a new row."""
     _tell_rewritten(codec.template.text if isinstance(codec, TemplateCodec) else None)
 
 
 @lru_cache(maxsize=64)
 def _tell_rewritten(template: str | None) -> None:
     logger.warning(
-        "The chat template rewrites what it wrote of earlier turns, so a new row begins where it "
-        "does. That is exact, but reads the whole context again each time; `template_breaks` and "
+        "The chat template rewrites earlier turns, and each time it does, a new row begins. The "
+        "result is exact, but the whole context is read again each time; `template_breaks` and "
         "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
-        "takes TRL's training template, which only appends, where TRL brings one."
+        "uses TRL's training template, which only appends, if TRL has one for this model."
     )
 
 
 def _marked(message: Message, control: ControlTokens, meant: bool) -> Message:
-    """The message with the control tokens marked that its content only spells; with `meant`,
-    those that others than the assistant write are control tokens."""
+    """The message with the control tokens in its content marked as ordinary text. With `meant`,
+    control tokens are kept in all messages but the assistant's."""
     own = message["role"] == "assistant"
     if meant and not own:
         return message
@@ -237,16 +237,16 @@ def codec_for(
     *,
     special_tokens_meant: bool = False,
 ) -> Codec:
-    """The codec that fits a tokenizer.
+    """The codec for a tokenizer.
 
-    `template_options` are further arguments of its chat template, as `apply_chat_template` takes
-    them (`{"enable_thinking": False}`); `"chat_template"` among them replaces the template. Special
-    tokens written in a message are ordinary text, so that nobody forges a turn; with
-    `special_tokens_meant` only those that the assistant writes.
+    `template_options` are extra arguments for its chat template, as `apply_chat_template` takes
+    them (`{"enable_thinking": False}`); the key `"chat_template"` replaces the template. Special
+    tokens written in a message become ordinary text, so that no text can forge a turn; with
+    `special_tokens_meant` this applies to the assistant's messages only.
     """
     options = dict(template_options or {})
     if tokenizer.chat_template or template_text(tokenizer, options):
         return TemplateCodec(tokenizer, options, special_tokens_meant=special_tokens_meant)
     if options:
-        logger.warning("This tokenizer has no chat template; its options change nothing.")
+        logger.warning("This tokenizer has no chat template, so template options have no effect.")
     return PlainCodec(tokenizer, special_tokens_meant=special_tokens_meant)

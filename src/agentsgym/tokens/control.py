@@ -1,10 +1,10 @@
 """Control tokens, and texts that only spell them.
 
-Invariant: nothing that stands in a message's content becomes a control token; only what the chat
-template writes does. Before a conversation is rendered, each control token spelled in a content is
-wrapped in a pair of marks (`mark`), so that it can be told from the template's own afterwards and a
-template may still look for it; `encode` then encodes what is marked as ordinary text. A text
-without any is encoded in one piece, as ever.
+Invariant: only the chat template writes control tokens; the content of a message never becomes
+one. Before a conversation is rendered, each control token spelled in a content is put between a
+pair of marks (`mark`). The marks distinguish it from the template's own tokens, and a template can
+still find it. `encode` then encodes the marked parts as ordinary text. A text without marks is
+encoded in one piece.
 """
 
 import itertools
@@ -19,15 +19,15 @@ from jinja2 import nodes
 from agentsgym.tokens.syntax import parse_template
 from agentsgym.types import Message, Tokenizer
 
-# Noncharacters of Unicode: no text is meant to hold them. One that does keeps them, marked.
+# Noncharacters of Unicode: no text should contain them. If a text does, they are kept and marked.
 _START, _END = "\ufdd0", "\ufdd1"
 _MARKS = frozenset({_START, _END})
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a template writes of its own: `around` all messages of a plain conversation, and
-    `after` an answer. Both are empty where it is not known."""
+    """The template's own text: `around` all messages of a plain conversation, and `after` an
+    answer. Both are empty if unknown."""
 
     around: str = ""
     after: str = ""
@@ -36,14 +36,14 @@ class Written:
 class ControlTokens:
     """The control tokens of a tokenizer and its chat template.
 
-    In what others say these are all special tokens and the added tokens that the template names
-    or writes. In what the assistant says, added tokens that only structure an answer (`<think>`)
-    stay tokens: the model sampled them as such.
+    In messages of other roles, these are all special tokens and the added tokens that the template
+    names or writes. In the assistant's messages, added tokens that only structure an answer
+    (`<think>`) stay tokens: the model sampled them as such.
 
     Args:
-        tokenizer: any tokenizer; without `added_tokens_decoder`, its special ids are all it has.
+        tokenizer: any tokenizer; without `added_tokens_decoder`, only its special ids count.
         template: the text of its chat template.
-        written: what the template writes of its own around harmless messages.
+        written: the template's own text around messages without control tokens.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ControlTokens:
         self._theirs = _pattern(frozenset(special | named))
         self._own = _pattern(frozenset(said))
         self._marked = re.compile(f"{_START}({self._theirs.pattern}){_END}|[{_START}{_END}]")
-        # Some added tokens are looked for after normalization, which may turn letters into one.
+        # Some added tokens are searched in the normalized text, and normalizing may create one.
         self._normalize = _normalizer(tokenizer)
         self._newline = self._ids_of("\n")
         after = self._ids_of("\na")
@@ -69,11 +69,11 @@ class ControlTokens:
         self._spelled: dict[str, tuple[int, ...] | None] = {}
 
     def unspellable(self) -> list[str]:
-        """The control tokens that this tokenizer can't encode as ordinary text."""
+        """The control tokens that this tokenizer cannot encode as ordinary text."""
         return sorted(token for token in self._id_of if self._spell(token) is None)
 
     def mark(self, content: str, own: bool = False) -> str:
-        """`content` with the control tokens marked that it spells; `own` for the assistant's."""
+        """`content` with the control tokens in it marked; `own` for the assistant's messages."""
         pattern = self._own if own else self._theirs
         if self._normalize is not None:
             normal = self._normalize(content)
@@ -82,7 +82,7 @@ class ControlTokens:
         return pattern.sub(f"{_START}\\g<0>{_END}", content)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text made of marked contents and what a template wrote around them."""
+        """Token ids of a text that consists of marked contents and a template's own text."""
         if _START not in text and _END not in text:
             return self._ids_of(text)
         pieces = self._marked.split(text)
@@ -98,8 +98,8 @@ class ControlTokens:
         )
 
     def without_leading(self, text: str, last: int) -> str:
-        """What of `text` is left where its control tokens, up to the one with the id `last`, are
-        there already; all of it where it does not begin with such a run."""
+        """`text` without its leading control tokens up to the one with the id `last`; unchanged if
+        that token is not among the leading ones."""
         if last not in self.ids:
             return text
         return next((text[end:] for number, end in self._leading(text) if number == last), text)
@@ -114,21 +114,22 @@ class ControlTokens:
         return [text[start:end] for start, end in itertools.pairwise(ends)]
 
     def _leading(self, text: str) -> Iterator[tuple[int, int]]:
-        """The same, each with the place where its token ends in `text`."""
+        """The id of each leading control token, with the position in `text` where it ends."""
         end = 0
         while (found := self._theirs.match(text, end)) and found[0] not in _MARKS:
             end = found.end()
             yield self._id_of[found[0]], end
 
     def _literal(self, token: str) -> tuple[int, ...]:
-        """A control token as ordinary text; as itself where the tokenizer knows no other way."""
+        """A control token as ordinary text; as itself if the tokenizer has no other encoding."""
         return self._spell(token) or self._ids_of(token)
 
     def _spell(self, token: str) -> tuple[int, ...] | None:
-        """Ids that read `token` without being it, from its two halves; None where there are none.
+        """Ids that decode to `token` without containing it, from two parts of its text; None if no
+        split works.
 
-        `split_special_tokens` would do for special ones alone, and switches a state that all
-        threads share.
+        `split_special_tokens` would cover special tokens only, and sets a state that all threads
+        share.
         """
         if token in _MARKS:
             return self._ids_of(token)
@@ -144,7 +145,7 @@ class ControlTokens:
         return (self.ids - {self._unknown}).isdisjoint(ids)
 
     def _inside(self, text: str) -> tuple[int, ...]:
-        """Ids of what stands within a text: some tokenizers put a space before what begins one."""
+        """Ids of a text inside another one: some tokenizers put a space before a text's start."""
         if self._guarded:
             ids = self._ids_of("\n" + text)
             if self._follows(ids):
@@ -159,8 +160,8 @@ class ControlTokens:
 
 
 def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:
-    """Text, id and whether it is special, of all added tokens but those of white space alone,
-    which templates and contents hold as ordinary text. A tokenizer that only decodes has none."""
+    """Text, id and whether it is special, of all added tokens. Tokens of white space are left out:
+    templates and contents use them as ordinary text. A tokenizer that only decodes has none."""
     added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
     special = set(getattr(tokenizer, "all_special_ids", ()))
     texts = {number: str(token.content) for number, token in added.items()}
@@ -172,7 +173,7 @@ def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]
 
 
 def _normalizer(tokenizer: Tokenizer) -> Callable[[str], str] | None:
-    """The tokenizer's normalizer where added tokens are looked for in what it gives."""
+    """The tokenizer's normalizer, if added tokens are searched in normalized text; else None."""
     added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
     backend = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(backend, "normalizer", None)
@@ -183,7 +184,7 @@ def _normalizer(tokenizer: Tokenizer) -> Callable[[str], str] | None:
 
 
 def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
-    """The added tokens that stand in a template's text or in what it wrote."""
+    """The added tokens that appear in a template's source or in its output."""
     tree = parse_template(template) if template else None
     if tree is None:
         return set()
@@ -196,8 +197,8 @@ def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[st
 
 
 def _turn_markers(template: str | None, written: Written, named: set[str]) -> set[str]:
-    """Those of `named` that begin or end turns: the template writes them around messages, and
-    does not look for them in what was said unless they follow every answer."""
+    """The tokens in `named` that begin or end turns: the template writes them around messages, and
+    either writes them after every answer or never searches a message for them."""
     around = written.around if written.after else "\0".join(named)
     return {
         token
@@ -208,7 +209,7 @@ def _turn_markers(template: str | None, written: Written, named: set[str]) -> se
 
 @lru_cache(maxsize=64)
 def _looked_for(template: str | None) -> str:
-    """The texts that a template compares with, splits at or removes, joined."""
+    """All texts that a template compares with, splits at or removes, joined."""
     tree = parse_template(template) if template else None
     if tree is None:
         return ""
@@ -219,12 +220,12 @@ def _looked_for(template: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
-    """What finds the longest of `tokens`, or one of our own marks, at the first place there is."""
+    """Finds the longest of `tokens`, or one of our own marks, at the earliest position."""
     return re.compile(_expression(tokens | _MARKS))
 
 
 def _expression(words: Iterable[str]) -> str:
-    """A regular expression for any of `words`, as a tree: thousands cost no more than a few."""
+    """A regular expression for any of `words`, built as a tree, so that thousands stay cheap."""
     heads: dict[str, set[str]] = {}
     for word in words:
         heads.setdefault(word[:1], set()).add(word[1:])
@@ -241,8 +242,8 @@ def _rest(tails: set[str]) -> str:
 
 
 def written_around(render: Callable[[Sequence[Message]], str], probe: str) -> Written:
-    """What a template writes around harmless contents (`probe`), with and without a system
-    message, and with the generation prompt; a conversation that it refuses tells nothing."""
+    """The template's own text around contents without control tokens (`probe`), with and without a
+    system message, and with the generation prompt; empty for a conversation that it refuses."""
     roles = ("system", "user", "assistant", "user")
     with_system = _parts_around(render, probe, roles)
     parts = _parts_around(render, probe, roles[1:])

@@ -1,9 +1,9 @@
-"""Whether a chat template renders each message by itself.
+"""Proves that a chat template renders each message independently (that it is local).
 
-In a local template, what a message renders to depends on that message, on whether it is the first,
-and on the first message; so text once rendered never changes, and what is new can be rendered
-without the conversation's middle. The proof reads the template's syntax tree and knows few
-constructs: a template that it does not understand is not called local.
+In a local template the rendering of a message depends only on that message, on whether it is the
+first, and on the first message. So rendered text never changes, and new messages can be rendered
+without the middle of the conversation. The proof reads the template's syntax tree and knows few
+constructs; a template with any other construct does not count as local.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from agentsgym.tokens.syntax import parse_template
 
 _CONVERSATION = "messages"
 _REFUSED = (
-    nodes.NSRef,  # carries something from message to message
+    nodes.NSRef,  # carries a value from one message to the next
     nodes.Macro,
     nodes.CallBlock,
     nodes.FilterBlock,
@@ -29,7 +29,7 @@ _REFUSED = (
 
 
 def is_local(template: object) -> bool:
-    """Whether the text of a chat template is provably local; False where in doubt."""
+    """Whether a chat template is provably local; False if in doubt."""
     tree = parse_template(template) if isinstance(template, str) else None
     if tree is None:
         return False
@@ -40,7 +40,7 @@ def is_local(template: object) -> bool:
 
 
 def reads_first_message(template: object) -> bool:
-    """Whether what a local template writes for a later message may depend on the first one."""
+    """Whether a local template's text for a later message may depend on the first message."""
     tree = parse_template(str(template))
     return tree is None or any(_is_conversation(item.node) for item in tree.find_all(nodes.Getitem))
 
@@ -51,7 +51,7 @@ def _is_conversation(node: nodes.Node) -> bool:
 
 def _allowed_names(tree: nodes.Template) -> Iterator[nodes.Name]:
     """The uses of `messages` and `loop` that keep a template local."""
-    # Only a loop at the top: inside another one it would run more than once.
+    # Only a loop at the top level: inside another one it would run more than once.
     for loop in _at_top(tree.body):
         if isinstance(loop.iter, nodes.Name) and loop.test is None and not loop.recursive:
             yield loop.iter
@@ -66,7 +66,7 @@ def _allowed_names(tree: nodes.Template) -> Iterator[nodes.Name]:
 
 
 def _at_top(body: list[nodes.Node]) -> Iterator[nodes.For]:
-    """Loops of the template that are in no other loop."""
+    """The template's loops that are in no other loop."""
     for node in body:
         if isinstance(node, nodes.For):
             yield node

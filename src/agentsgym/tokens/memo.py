@@ -1,4 +1,4 @@
-"""Remembering what texts were turned into: within a group the same ones come again and again."""
+"""A bounded cache of encoded texts: the rollouts of a group need the same ones again and again."""
 
 from collections.abc import Hashable
 from threading import Lock
@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_CHARACTERS = 2_000_000  # some tens of megabytes, with the token ids
+_CHARACTERS = 2_000_000  # tens of megabytes, including the token ids
 
 
 class Memo(Generic[K, V]):
-    """A mapping that holds at most `characters` of text and forgets what it learned first.
+    """A mapping that holds at most `characters` of text and drops the oldest entries first.
 
-    Threads may share it. A copy, and what comes out of a pickle, is empty.
+    Threads may share it. Copies and unpickled objects start empty.
     """
 
     def __init__(self, characters: int = _CHARACTERS) -> None:
@@ -26,12 +26,12 @@ class Memo(Generic[K, V]):
         return Memo, (self._most,)
 
     def get(self, key: K) -> V | None:
-        """What `put` was given, or None."""
+        """The value stored by `put`, or None."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
     def put(self, key: K, value: V, characters: int) -> None:
-        """Remember `value`, which with its key is `characters` long; not what is too long alone."""
+        """Store `value`; `characters` is its length with its key. Too long values are dropped."""
         with self._lock:
             if key in self._entries or characters > self._most:
                 return

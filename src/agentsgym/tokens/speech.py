@@ -1,7 +1,7 @@
-"""What an agent said, as text for its environment, from the ids that it sampled.
+"""The text of an action, for the environment, from the ids that the agent sampled.
 
-The ids are what is trained on. The text leaves out special tokens and what they set apart: of an
-answer in channels (gpt-oss, Gemma 4) it is the final one's text, "" where that was never reached.
+Training uses the ids. The text leaves out special tokens and the parts that they mark as hidden:
+of an answer in channels (gpt-oss, Gemma 4) only the final channel remains, "" if there is none.
 Thoughts between ordinary tokens (`<think>`) stay in the text, where chat templates look for them.
 """
 
@@ -12,11 +12,11 @@ from agentsgym.tokens.control import ControlTokens, added_tokens, written_around
 from agentsgym.tokens.template import PROBE, ChatTemplate
 from agentsgym.types import Tokenizer
 
-# Messages with a header, `<|channel|>final<|message|>yes<|end|>`: what may end their text.
+# Messages with a header, `<|channel|>final<|message|>yes<|end|>`: tokens that may end the text.
 _MESSAGE = "<|message|>"
 _CHANNEL = "<|channel|>"
 _BOUNDARIES = ("<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
-# Thoughts in a block that special tokens begin and end.
+# Thoughts in a block between two special tokens.
 _BLOCKS = (
     ("<|channel>", "<channel|>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
@@ -25,8 +25,8 @@ _BLOCKS = (
 
 
 class ActionText:
-    """Decodes sampled ids. `end_ids` are those that end an action, besides the ones that the
-    tokenizer's chat template writes after an answer."""
+    """Decodes sampled ids. `end_ids` end an action, and so do the ids that the tokenizer's chat
+    template writes after an answer."""
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
@@ -55,13 +55,13 @@ class ActionText:
         return self._spoken(ids) if parsed is None else parsed
 
     def _parsed(self, ids: list[int]) -> str | None:
-        """What the tokenizer's own response template calls the content; None where it has none,
-        does not understand the answer or finds more in it than thoughts and content."""
+        """The content according to the tokenizer's own response template; None if there is no
+        template, if it fails, or if it finds more than thoughts and content."""
         if getattr(self._tokenizer, "response_template", None) is None:
             return None
         try:
             message = self._tokenizer.parse_response(ids, prefix="")
-        except Exception:  # whatever a model says may be beyond a parser
+        except Exception:  # a model's answer may break any parser
             return None
         content = message.get("content", "")
         return content if isinstance(content, str) and "tool_calls" not in message else None
@@ -71,7 +71,7 @@ class ActionText:
             finals = [body for header, body in self._messages(ids) if _is_final(header)]
             return self._decode(finals[-1]) if finals else ""
         if self._channel in ids:
-            return ""  # cut off in its header
+            return ""  # the answer was cut off in its header
         return self._decode(list(self._outside_blocks(ids)))
 
     def _messages(self, ids: list[int]) -> Iterator[tuple[str, list[int]]]:
@@ -106,7 +106,7 @@ class ActionText:
 
 
 def _is_final(header: str) -> bool:
-    """Whether a message's header addresses it to the user."""
+    """Whether a message's header marks it as the answer for the user."""
     before, channel, name = header.partition(_CHANNEL)
     if channel:
         return name.strip().startswith("final")
@@ -119,7 +119,7 @@ def _closing_ids(tokenizer: Tokenizer) -> Sequence[int]:
         return ()
     try:
         template = ChatTemplate(tokenizer)
-    except ValueError:  # who renders with it is told
+    except ValueError:  # rendering with it raises a clear error
         return ()
     written = written_around(template.render, PROBE)
     return ControlTokens(tokenizer, template.text, written).leading_ids(written.after)

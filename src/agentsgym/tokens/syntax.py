@@ -1,4 +1,4 @@
-"""The syntax trees of chat templates, read as transformers reads them."""
+"""The syntax trees of chat templates, parsed as transformers parses them."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from jinja2.parser import Parser
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the assistant said; it changes nothing that is written."""
+    """`{% generation %}` marks the assistant's text; it does not change the output."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
 
@@ -18,7 +18,7 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-# Templates are only parsed with it; prompts are no HTML.
+# The environment only parses templates. Prompts are not HTML.
 _ENVIRONMENT = Environment(  # noqa: S701
     trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
 )
@@ -26,7 +26,7 @@ _ENVIRONMENT = Environment(  # noqa: S701
 
 @lru_cache(maxsize=64)
 def parse_template(template: str) -> nodes.Template | None:
-    """The syntax tree of a chat template, not to be changed; None where it is none."""
+    """The syntax tree of a chat template (do not change it); None if the text is no template."""
     try:
         return _ENVIRONMENT.parse(template)
     except (TemplateError, RecursionError):
@@ -34,6 +34,6 @@ def parse_template(template: str) -> nodes.Template | None:
 
 
 def names_read(template: str) -> frozenset[str]:
-    """The variables that a template reads from outside (empty where it is no template)."""
+    """The variables that a template reads from outside (empty if the text is no template)."""
     tree = parse_template(template)
     return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()

@@ -1,4 +1,4 @@
-"""A tokenizer's chat template and the arguments that every rendering of it gets."""
+"""A tokenizer's chat template and the arguments that are passed to every rendering."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from agentsgym.types.visible import visible
 
 logger = logging.getLogger(__name__)
 
-# Stands for a message's text. Plain letters, so that no template trims or escapes it.
+# Stands for a message's text. Plain letters, so that no template trims or escapes them.
 PROBE = "agentsgymprobe"
 
-# What a template may write: this much, its own length for each message, and contents this often.
+# Limits on a template's output: a constant, its own length per message, and copies of contents.
 _FREE = 1_000_000
 _GROWTH = 20
 
-# Arguments of `apply_chat_template` itself that a codec must set, or that make no text.
+# Arguments of `apply_chat_template` that a codec must set itself, or that return no text.
 _OURS = frozenset(
     {
         "conversation",
@@ -36,7 +36,7 @@ _OURS = frozenset(
         "sanitize_control_tokens",
     }
 )
-# Arguments that `apply_chat_template` takes whether the template reads them or not.
+# Arguments that `apply_chat_template` accepts even if the template does not read them.
 _READ_ANYWAY = frozenset({"chat_template", "tools", "documents"})
 
 
@@ -48,14 +48,15 @@ class ChatTemplate:
     """Renders conversations with a tokenizer's chat template.
 
     Args:
-        tokenizer: a tokenizer with a chat template, or any where `options` bring one.
-        options: further arguments of `apply_chat_template`, for instance
-            `{"enable_thinking": False}`; `"chat_template"` replaces the tokenizer's own text.
+        tokenizer: a tokenizer with a chat template, or any tokenizer if `options` contain one.
+        options: extra arguments of `apply_chat_template`, for instance
+            `{"enable_thinking": False}`; `"chat_template"` replaces the tokenizer's own template.
 
-    A template that wants a content as a list of parts (`[{"type": "text", "text": …}]`) gets it so.
+    If a template expects a content as a list of parts (`[{"type": "text", "text": …}]`), it gets
+    one.
 
-    Raises ValueError for an option that is not the caller's to set, for a template that shows no
-    message's text, and (`TemplateRefused`) for one that costs too much.
+    Raises ValueError for an option that callers may not set and for a template that drops the
+    messages' text, and TemplateRefused (a ValueError) for one that costs too much.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
@@ -63,7 +64,7 @@ class ChatTemplate:
         self._options = dict(options or {})
         refused = sorted(_OURS & self._options.keys())
         if refused:
-            raise ValueError(f"template option {refused[0]!r} can't be set: rendering needs it")
+            raise ValueError(f"template option {refused[0]!r} cannot be set: rendering sets it")
         self.text = template_text(tokenizer, self._options)
         self._warn_unread()
         if self.text is not None:
@@ -94,12 +95,12 @@ class ChatTemplate:
 
     @property
     def dated(self) -> bool:
-        """Whether it reads today's date."""
+        """Whether the template writes today's date."""
         return bool(self.text) and "strftime_now" in names_read(str(self.text))
 
     def default_system_prompt(self) -> str:
-        """What it writes where a system message's text would stand when there is none; "" for
-        nothing, or where it refuses such conversations."""
+        """The template's own system prompt for a conversation without one; "" if it writes none or
+        refuses such conversations."""
         user: Message = {"role": "user", "content": PROBE}
         given: Message = {"role": "system", "content": PROBE}
         try:
@@ -113,20 +114,20 @@ class ChatTemplate:
         return head[len(before) : len(head) - len(between)]
 
     def _wants_parts(self) -> bool:
-        """Whether a content is lost as a string and shown as a list of parts."""
+        """Whether the template drops a content given as a string but shows a list of parts."""
         as_text = self._shown({"role": "user", "content": PROBE})
         if as_text:
             return False
         as_parts = self._shown(_in_parts({"role": "user", "content": PROBE}))
         if as_text is False and not as_parts:
             raise ValueError(
-                "the chat template shows nothing of a user's message, neither as a string nor as "
+                "the chat template drops the text of a user's message, both as a string and as "
                 "a list of text parts"
             )
         return bool(as_parts)
 
     def _shown(self, message: Any) -> bool | None:
-        """Whether the template shows a message's text; None where it refuses the message."""
+        """Whether the template shows a message's text; None if it refuses the message."""
         try:
             return PROBE in self.render([message])
         except Exception:  # a template may refuse any conversation with any exception
@@ -137,24 +138,24 @@ class ChatTemplate:
         unread = sorted(given - names_read(self.text)) if given and self.text else []
         if unread:
             logger.warning(
-                "The chat template never reads %s of its options; this changes nothing.",
+                "The chat template does not read these options, so they have no effect: %s.",
                 ", ".join(map(repr, unread)),
             )
 
 
-def tell_defaults(template: ChatTemplate) -> None:
-    """Log what a template puts into prompts by itself, once for each."""
-    if template.text is None or template.text in _TOLD:
+def log_defaults(template: ChatTemplate) -> None:
+    """Log the texts that a template adds to prompts by itself, once for each template."""
+    if template.text is None or template.text in _LOGGED:
         return
-    _TOLD.add(template.text)
+    _LOGGED.add(template.text)
     prompt = template.default_system_prompt()
     if prompt:
-        logger.info("Without a system prompt, the chat template writes its own: %r", prompt)
+        logger.info("The chat template adds its own system prompt if there is none: %r", prompt)
     if template.dated:
         logger.info("The chat template writes today's date into prompts.")
 
 
-_TOLD: set[str] = set()
+_LOGGED: set[str] = set()
 
 
 def _in_parts(message: Message) -> dict[str, Any]:
@@ -162,8 +163,8 @@ def _in_parts(message: Message) -> dict[str, Any]:
 
 
 def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
-    """The text of the template that renders: the one in `options`, else the tokenizer's own, of
-    several named ones the default. None where there is none or it can't be told."""
+    """The text of the template that renders: the one in `options`, else the tokenizer's own (the
+    default one of several). None if there is none or if it cannot be found."""
     named = options.get("chat_template")
     own = tokenizer.chat_template
     known = own if isinstance(own, Mapping) else {"default": own}

@@ -1,9 +1,9 @@
-"""What a stranger's chat template may cost before it is trusted to render in this process.
+"""Limits the time and memory of an untrusted chat template before this process renders with it.
 
-A template is a program: a loop in a loop or one multiplication can take the machine. One that
-plainly only walks over the messages is harmless by its syntax tree; any other first renders short
-conversations in a child process under limits. A template may still wait for a conversation that
-the trial does not hold; constants and powers that only serve that are refused by their look.
+A template is a program: nested loops or one multiplication can use up the machine. A template that
+only loops over the messages once is harmless by its syntax tree. Any other first renders short
+conversations in a child process under limits. It could still wait for a conversation that these
+checks do not contain, so powers and huge constants, which only such a template needs, are refused.
 """
 
 import json
@@ -19,11 +19,11 @@ from jinja2 import nodes
 
 from agentsgym.tokens.syntax import parse_template
 
-_TRIAL = Path(__file__).with_name("template_trial.py")
+_SCRIPT = Path(__file__).with_name("template_sandbox.py")
 _CPU_SECONDS = 5
 _MEMORY = 2 << 30
 _CHARACTERS = 10_000_000
-_PATIENCE = 60.0  # seconds of a busy machine
+_PATIENCE = 60.0  # seconds, enough on a busy machine
 _LARGEST_NUMBER = 1_000_000
 
 _CHEAP_FILTERS = frozenset(
@@ -46,7 +46,7 @@ _COSTLY = (
     nodes.Import,
     nodes.FromImport,
 )
-_MOST_SETS = 4  # each may double a text
+_MOST_SETS = 4  # each one may double a text
 
 
 class TemplateRefused(ValueError):
@@ -70,7 +70,7 @@ def _problem(template: str, variables: str) -> str | None:
 
 
 def _costly_nodes(tree: nodes.Template) -> bool:
-    """Whether there is anything in the template whose cost its look does not bound."""
+    """Whether the template has any node that may make its cost grow without bound."""
     loops = list(tree.find_all(nodes.For))
     return (
         any(isinstance(node, _COSTLY) for node in tree.find_all(nodes.Node))
@@ -94,7 +94,7 @@ def _absurd(tree: nodes.Template) -> str | None:
 
 
 def _absurd_parts(tree: nodes.Template) -> Iterator[str]:
-    """What no chat template needs."""
+    """Reasons to refuse a template: constructs that no honest chat template needs."""
     if any(tree.find_all(nodes.Pow)):
         yield "it raises to a power"
     for const in tree.find_all(nodes.Const):
@@ -103,7 +103,7 @@ def _absurd_parts(tree: nodes.Template) -> Iterator[str]:
 
 
 def _tried(template: str, variables: str) -> str | None:
-    """What went wrong when a child process rendered short conversations, or None."""
+    """The problem when a child process rendered short conversations, or None."""
     task = {
         "template": template,
         "variables": json.loads(variables),
@@ -112,8 +112,8 @@ def _tried(template: str, variables: str) -> str | None:
         "characters": _CHARACTERS,
     }
     try:
-        ended = subprocess.run(  # noqa: S603 - our own script; the template is its input
-            [sys.executable, "-P", str(_TRIAL)],
+        ended = subprocess.run(  # noqa: S603 - our own script; the template is only its input
+            [sys.executable, "-P", str(_SCRIPT)],
             input=json.dumps(task),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
@@ -122,15 +122,15 @@ def _tried(template: str, variables: str) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"short conversations took it more than {_PATIENCE:g} seconds"
+        return f"it needs more than {_PATIENCE:g} seconds for short conversations"
     if ended.returncode == 0:
         return None
     if "MemoryError" in ended.stderr:
-        return f"short conversations took it more than {_MEMORY >> 30} GiB of memory"
+        return f"it needs more than {_MEMORY >> 30} GiB of memory for short conversations"
     if ended.returncode > 0 and ended.stderr:
         return f"it could not be tried:\n{ended.stderr}"
     if ended.returncode < 0:
-        return f"short conversations took it more than {_CPU_SECONDS} seconds of a core"
+        return f"it needs more than {_CPU_SECONDS} seconds of CPU time for short conversations"
     return f"it writes more than {_CHARACTERS} characters for a short conversation"
 
 

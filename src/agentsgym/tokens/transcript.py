@@ -1,7 +1,7 @@
-"""The transcript of one rollout: rows of ids, mask and logprobs that only ever grow.
+"""The transcript of one rollout: rows of ids, mask and logprobs that only grow.
 
 Invariant: the tokens before a span are exactly the context that the agent saw when it sampled the
-span. Where a chat template rewrites history, a new row begins and `begins` says why.
+span. If a chat template rewrites history, a new row begins and `begins` says why.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class DraftRow:
     sampled: bool = True
 
     def extend(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Append tokens: an action where `logprobs` are given, else context."""
+        """Append tokens: an action if `logprobs` are given, otherwise context."""
         self.token_ids.extend(ids)
         self.mask.extend([0 if logprobs is None else 1] * len(ids))
         self.logprobs.extend([0.0] * len(ids) if logprobs is None else logprobs)
@@ -35,7 +35,7 @@ class DraftRow:
 
 
 class Transcript:
-    """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records nothing."""
+    """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records none."""
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
@@ -50,11 +50,11 @@ class Transcript:
         return self.rows[-1].token_ids if self.rows else ()
 
     def restart(self) -> None:
-        """Begin a new row with the next observation: nothing of the history is carried over."""
+        """Begin a new row with the next observation; the row gets no earlier history."""
         self._last_action = None
 
     def observe(self, messages: Sequence[Message]) -> None:
-        """Bring the context up to `messages`, whose last one is new."""
+        """Extend the context to `messages`, of which only the last one is new."""
         if self._codec is None:
             return
         self._text_before = self._text
@@ -69,8 +69,8 @@ class Transcript:
             self._text = bridge.text
 
     def withdraw(self) -> None:
-        """Take back the last observation, which nobody answers: rows end with an action, and one
-        that has none is gone."""
+        """Remove the last observation because it gets no answer. A row ends with an action; a row
+        without one is removed."""
         self._text = self._text_before
         if self.rows and not self.rows[-1].spans:
             self.rows.pop()
@@ -78,13 +78,13 @@ class Transcript:
             self.rows[-1].cut(self.rows[-1].spans[-1].stop)
 
     def ids_of(self, action: Action) -> Sequence[int]:
-        """An action's tokens: its sampled ids, or its words encoded."""
+        """An action's token ids: its sampled ids, or its encoded text."""
         if action.token_ids is not None:
             return action.token_ids
         return () if self._codec is None else self._codec.encode_action(action.text)
 
     def act(self, action: Action, episode: int, step: int) -> StepSpan | None:
-        """Append an action's tokens: its sampled ids, or its words where it only spoke text."""
+        """Append an action's tokens: its sampled ids, or the encoded text of a text agent."""
         if self._codec is None:
             return None
         row = self.rows[-1]

@@ -1,4 +1,4 @@
-"""Frozen records and small protocols that all other rooms share. Imports nothing of them."""
+"""Frozen records and small protocols that all other rooms share. Imports no other room."""
 
 from agentsgym.types.actions import (
     Action,

@@ -1,9 +1,8 @@
 """RolloutBatch: the specification's keys over a list of rollouts.
 
 The mapping's values are plain nested lists of ints, floats, strings and message dicts, one entry
-per rollout, task by task. Where a rollout has several rows, the token keys hold the last one with
-an action and `rows` holds all. They are views: computed on first use from the rollouts, which stay
-the truth.
+per rollout, task by task. If a rollout has several rows, the token keys hold the last row that has
+an action, and `rows` holds all rows. The values are views, computed from the rollouts on first use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +27,9 @@ class RolloutBatch(Mapping[str, Any]):
     `padded_*` keys (padded on the right to the longest row of the same task); TRL's shape
     `prompt_ids`, `completion_ids`, `action_mask`, `logprobs`, `step_rewards`; and, with
     `all_steps=True`, the nested `ids[p][k]`, `messages[p][k]`, `mask[p][k]`, `rewards[p][k]`,
-    which have one entry per step that the environment answered, also where the rollout failed
-    (`session_ids` stays flat). Their `rewards` follow `final_reward="repeat"`; `step_rewards` are
-    always what the steps of the row earned.
+    with one entry per step that the environment answered, also in a failed rollout (`session_ids`
+    stays flat). Their `rewards` follow `final_reward="repeat"`; `step_rewards` are always the
+    rewards that the row's steps received.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RolloutBatch(Mapping[str, Any]):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All rows of all rollouts, a rollout's rows adjacent and in the order they began."""
+        """All rows of all rollouts; the rows of a rollout are adjacent, oldest first."""
         return tuple(row for rollout in self.rollouts for row in rollout.rows)
 
     def __getitem__(self, key: str) -> list[Any]:
@@ -113,7 +112,7 @@ class RolloutBatch(Mapping[str, Any]):
 
 
 def _last_row(rows: Sequence[Row]) -> Row | None:
-    """The last row that has an action, else (in a rollout that failed early) the last one."""
+    """The last row that has an action; in a rollout that failed before any action, the last row."""
     acting = [row for row in rows if row.spans] or rows
     return acting[-1] if acting else None
 
@@ -156,7 +155,7 @@ def _step_masks(rollout: Rollout) -> list[list[int]]:
 
 
 def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
-    """Where each step's tokens stand; nowhere without a tokenizer."""
+    """The row and the token range of each step; an empty range without a tokenizer."""
     found = {(s.episode, s.step): (row, s.start, s.stop) for row in rollout.rows for s in row.spans}
     nowhere = _empty_row(rollout), 0, 0
     return [
@@ -176,24 +175,24 @@ def _step_messages(rollout: Rollout) -> list[list[Message]]:
 
 
 def _action_ends(rollout: Rollout, episode: Episode) -> list[int]:
-    """Number of messages up to and including each of the episode's own actions."""
+    """Number of messages up to and including each action of this episode."""
     own = len(episode.steps)
     ends = [i + 1 for i, message in enumerate(episode.messages) if message["role"] == "assistant"]
     if rollout.failed and episode is rollout.episodes[-1]:
-        ends = ends[: _actions_before(rollout) + own]  # without one that was not answered
-    if len(ends) < own:  # an episode of an override that returned fewer messages
+        ends = ends[: _actions_before(rollout) + own]  # drop an action that got no answer
+    if len(ends) < own:  # an override of the episode loop returned fewer messages
         return [len(episode.messages)] * own
     return ends[len(ends) - own :]
 
 
 def _actions_before(rollout: Rollout) -> int:
-    """Number of actions of earlier episodes that the last one's conversation begins with."""
+    """Number of actions of earlier episodes at the start of the last episode's conversation."""
     if rollout.env_config.get("carry") != "full":
         return 0
     return sum(len(episode.steps) for episode in rollout.episodes[:-1])
 
 
 def pad_id(tokenizer: Any) -> int:
-    """The tokenizer's pad token id, 0 where it has none (or there is no tokenizer)."""
+    """The tokenizer's pad token id; 0 if it has none or there is no tokenizer."""
     value: int | None = getattr(tokenizer, "pad_token_id", None)
     return 0 if value is None else value

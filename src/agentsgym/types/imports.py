@@ -1,21 +1,21 @@
-"""Importing by dotted path: a dataset or a config must not be able to run code."""
+"""Imports by dotted path. A dataset or a config must not be able to run code."""
 
 import importlib
 from collections.abc import Collection
 from typing import Any
 
 AllowImports = bool | Collection[str]
-"""Which dotted paths outside the package may be imported: all, none, or these module prefixes."""
+"""Dotted paths outside the package that may be imported: all, none, or these module prefixes."""
 
 
 class ImportRefused(LookupError):
-    """A dotted path may not be imported, or there is nothing at it; the message says which."""
+    """A dotted path may not be imported, or nothing exists there; the message says which."""
 
 
 def import_path(path: str, allow_imports: AllowImports = False) -> Any:
     """The object at a dotted path.
 
-    Only where `allow_imports` is True or holds its module or a package above it. Raises
+    `allow_imports` must be True, or contain the object's module or a package above it. Raises
     ImportRefused.
     """
     module_name, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""The command that installs an extra, from wherever this package was installed."""
+"""The shell command that installs an extra, whichever way this package was installed."""
 
 import importlib.metadata
 import json
@@ -19,7 +19,7 @@ def install_command(extra: str) -> str:
 
 
 def _source_tree() -> Path | None:
-    """The clone that this package is imported from, if it is."""
+    """The clone that this package is imported from; None if it is not imported from a clone."""
     root = Path(__file__).resolve().parents[3]
     project = root / "pyproject.toml"
     if not project.is_file() or 'name = "agentsgym"' not in project.read_text(encoding="utf-8"):
@@ -28,7 +28,7 @@ def _source_tree() -> Path | None:
 
 
 def _installed_from() -> str | None:
-    """The wheel, directory or repository that pip installed; None: a package index."""
+    """The wheel, directory or repository that pip installed; None for a package index."""
     try:
         text = importlib.metadata.distribution("agentsgym").read_text("direct_url.json")
         data = json.loads(text or "{}")

@@ -1,27 +1,27 @@
-"""Naming files: a dataset must not be able to make us read or write where it likes."""
+"""File paths in dataset rows: a dataset must not make us read or write outside allowed folders."""
 
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 AllowPaths = Collection[str]
-"""Directories under which dataset rows may name files (one alone may be given as a text)."""
+"""Directories in which dataset rows may name files (a single one may be given as a string)."""
 
 VARIABLE = "AGENTSGYM_ALLOW_PATHS"
-"""The environment variable that lists further ones, divided as PATH is."""
+"""The environment variable that lists more directories, separated as in PATH."""
 
 
 class PathRefused(ValueError):
-    """A path lies in no directory that is allowed; the message says how to allow it."""
+    """A path lies in no allowed directory; the message says how to allow it."""
 
 
 def real_path(path: str | Path) -> Path:
-    """A path without variables, `~`, links and `..`."""
+    """The absolute path with variables, `~`, links and `..` resolved."""
     return Path(os.path.expandvars(path)).expanduser().resolve()
 
 
 def allowed_directories(given: AllowPaths = ()) -> list[Path]:
-    """The directories that the caller allows and those that the environment variable lists."""
+    """The directories that the caller allows, and those listed in the environment variable."""
     mine = [given] if isinstance(given, str | Path) else given
     listed = os.environ.get(VARIABLE, "").split(os.pathsep)
     return [real_path(path) for path in (*mine, *listed) if path]
@@ -33,7 +33,7 @@ def is_allowed(real: Path, allowed: Iterable[Path]) -> bool:
 
 
 def checked_path(path: str, allowed: Iterable[Path]) -> Path:
-    """The real path, where it is allowed. Raises PathRefused."""
+    """The real path if it is allowed. Raises PathRefused otherwise."""
     real = real_path(path)
     if is_allowed(real, allowed):
         return real

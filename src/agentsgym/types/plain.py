@@ -1,7 +1,8 @@
-"""Values of others as plain data: nothing in them that a UTF-8 file or strict JSON cannot hold.
+"""Converts any value to plain data that a UTF-8 file and strict JSON can hold.
 
-What environments, agents and datasets hand over may be cyclic, deep, huge, or objects whose own
-methods fail. The functions here never raise for it and what they return is bounded.
+Values from environments, agents and datasets may be cyclic, deep or huge, or be objects whose
+methods raise. The functions here never raise because of them, and the size of their result is
+bounded.
 """
 
 import itertools
@@ -15,7 +16,7 @@ T = TypeVar("T")
 REPLACEMENT = "\ufffd"
 _DEEPEST = 64
 _MOST_VALUES = 1_000_000
-_REPR_COST = 1_000  # in values: a repr takes that much longer
+_REPR_COST = 1_000  # one repr counts as this many values, because it takes about as long
 _INT_BITS = 1_000
 
 _REPR = reprlib.Repr()
@@ -26,9 +27,9 @@ _REPR.maxlevel = 4
 
 
 def clean_text(text: str) -> str:
-    """The text without lone surrogates: pairs of them are joined, others become U+FFFD.
+    """The text without lone surrogates: pairs are joined, single ones become U+FFFD.
 
-    A JSON answer may hold one (`"\\ud800"`); no tokenizer and no UTF-8 file takes it.
+    A JSON answer may contain one (`"\\ud800"`); tokenizers and UTF-8 files do not accept it.
     """
     if text.isascii():
         return text
@@ -40,7 +41,7 @@ def clean_text(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning and end where it is longer than `most` characters."""
+    """The text; if it is longer than `most` characters, only its beginning and end."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -48,7 +49,7 @@ def cut(text: str, most: int) -> str:
 
 
 def short_repr(value: Any, most: int = 600) -> str:
-    """A repr of at most about `most` characters, also of what is deep, cyclic or has none."""
+    """A repr of about `most` characters at most, also for values that are deep or cyclic."""
     try:
         return clean_text(cut(_REPR.repr(value), most))
     except Exception:  # a foreign __repr__ may raise anything
@@ -58,15 +59,15 @@ def short_repr(value: Any, most: int = 600) -> str:
 def plain(value: Any) -> Any:
     """A copy of `value` made of dicts with str keys, lists, str, int, float, bool and None.
 
-    Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists of them, and
-    numbers that are not finite None. All else becomes a short repr, and so does what is nested
-    deeper than 64 levels or holds itself; after the first million values the rest is left out.
+    Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists. Infinite
+    numbers and NaN become None. All other objects become a short repr, and so do values nested
+    deeper than 64 levels or inside themselves. Values after the first million are dropped.
     """
     return _Copy().of(value, _DEEPEST)
 
 
 class _Copy:
-    """One copy in the making: how many values it may still hold, and the containers around."""
+    """One copy in progress: the number of values it may still hold, and the open containers."""
 
     def __init__(self) -> None:
         self._left = _MOST_VALUES
@@ -87,7 +88,7 @@ class _Copy:
         self._around.add(id(value))
         try:
             return self._of_other(value, depth - 1)
-        except Exception:  # its own methods may raise anything
+        except Exception:  # methods of a foreign class may raise anything
             return self._shown(value)
         finally:
             self._around.discard(id(value))

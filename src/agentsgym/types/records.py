@@ -1,4 +1,4 @@
-"""What was played: steps, episodes, rows of tokens, rollouts. Frozen, ragged, no tensors."""
+"""The records of play: steps, episodes, rows of tokens, rollouts. Frozen, ragged, no tensors."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from agentsgym.types.actions import ActionKind, Message
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Where the agent tokens of one step stand in a row: positions `start` up to `stop`."""
+    """The position of one step's agent tokens in a row: from `start` to before `stop`."""
 
     episode: int
     step: int
@@ -27,10 +27,10 @@ class StepSpan:
 class Step:
     """One agent action and the environment's answer to it.
 
-    `index` counts from 0 within the episode and `kind` "reflection" marks an action between
-    episodes. `reward` includes, on an episode's last step, what `_calculate_reward` gave beyond
-    the sum of the steps. `anchor` is the environment's key for the state the step was taken in, if
-    it gives one. `token_rewards` are the environment's own per-token rewards, if any.
+    `index` counts from 0 within the episode. `kind` "reflection" marks an action between episodes.
+    The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
+    exceeds the sum of the steps. `anchor` is the environment's key for the state before the step,
+    or None. `token_rewards` are per-token rewards from the environment, or None.
     """
 
     index: int
@@ -50,9 +50,9 @@ class Step:
 class Episode:
     """One play of a task. `score_weight` is 0.0 in a free shot, else 1.0.
 
-    `reward` is the raw episode reward (the sum of its steps' rewards). `stop_reason` says what
-    ended it: "done" or what the environment called it, "max_steps", "malformed",
-    "max_rollout_tokens", "error".
+    `reward` is the raw episode reward (the sum of its steps' rewards). `stop_reason` is "done" or
+    the environment's own name for an ending, "max_steps", "malformed", "max_rollout_tokens" or
+    "error".
     """
 
     index: int
@@ -64,7 +64,7 @@ class Episode:
 
     @property
     def win(self) -> bool | None:
-        """What the environment put into `info["win"]` of the last action; None without it."""
+        """`info["win"]` of the last action; None if the environment did not set it."""
         if not self.actions:
             return None
         value = self.actions[-1].info.get("win")
@@ -82,9 +82,9 @@ class Row:
 
     `token_ids`, `agent_token_mask` (1 for sampled tokens), `logprobs` (0.0 elsewhere) and
     `per_token_rewards` (0.0 elsewhere) have length T. `spans` lists the steps whose tokens carry
-    loss here. `begins` says why the row starts: "episode", or "template" where the chat template
-    rewrote the history. `sampled` is False where a text agent's words were tokenised by us, so
-    that `logprobs` are all 0.0 and mean nothing.
+    loss in this row. `begins` is the reason for the row: "episode" for a new context, "template"
+    if the chat template rewrote the history. `sampled` is False if the row contains a text agent's
+    words, which the environment tokenized: their `logprobs` are 0.0 and have no meaning.
     """
 
     session_id: str
@@ -100,7 +100,7 @@ class Row:
 
     @property
     def prompt_length(self) -> int:
-        """Number of tokens before the first agent token (T where there is none)."""
+        """Number of tokens before the first agent token (T if there is none)."""
         return self.agent_token_mask.index(1) if 1 in self.agent_token_mask else len(self.token_ids)
 
     @property
@@ -117,7 +117,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One sampled trial: `group` is the number of its task, `index` its number in the group.
-    `repeats_reward` says that each step is to show its episode's reward (`final_reward="repeat"`).
+    `repeats_reward`: every step shows the reward of its episode (`final_reward="repeat"`).
     """
 
     session_id: str
@@ -135,12 +135,12 @@ class Rollout:
 
     @property
     def failed(self) -> bool:
-        """Whether an exception ended it; its tokens then train nothing."""
+        """Whether an exception ended the rollout; its tokens then carry no loss."""
         return self.error is not None
 
     @property
     def final_reward(self) -> float:
-        """Mean raw reward of the scored episodes; NaN where the rollout failed."""
+        """Mean raw reward of the scored episodes; NaN if the rollout failed."""
         scored = [episode.reward for episode in self.episodes if episode.score_weight > 0]
         if self.failed or not scored:
             return math.nan
@@ -153,5 +153,5 @@ class Rollout:
 
 
 def count_steps(episodes: Sequence[Episode]) -> int:
-    """Number of actions in the episodes, reflections not counted."""
+    """Number of actions in the episodes, without reflections."""
     return sum(step.kind == "action" for episode in episodes for step in episode.steps)

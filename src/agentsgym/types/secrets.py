@@ -1,7 +1,7 @@
-"""Keys and passwords never reach a message, a stored rollout or a file.
+"""Keeps keys and passwords out of messages, stored rollouts and files.
 
-A key is remembered when it is taken into use; `mask_secrets` then replaces it wherever it stands,
-also where a server echoes it. Credentials in URLs and bearer tokens are recognized by their form.
+A key is remembered when it is first used. `mask_secrets` then replaces it in any text, also in the
+answers of a server. Credentials in URLs and bearer tokens are recognized by their form.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 MASK = "***"
 
-# Shorter words would blank out ordinary text.
+# Masking shorter values would remove ordinary words.
 _SHORTEST = 6
 _KNOWN: set[str] = set()
 
@@ -18,7 +18,7 @@ _USER_INFO = re.compile(r"(?<=://)[^\s/?#@]+@")
 _QUERY_KEY = re.compile(
     r"(?i)([?&](?:[\w-]*(?:key|token|secret|password|signature))=)[^\s&#\"']+",
 )
-# A digit tells a token from an ordinary word ("the bearer of ...").
+# A token has a digit; an ordinary word has none ("the bearer of ...").
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+(?=[a-z~+/._=-]*\d)[\w~+/.=-]{6,}")
 _MASKED = re.compile(r"://\*\*\*@|[?&][\w-]+=\*\*\*|(?i:bearer|basic) \*\*\*")
 _SECRET_KEY = re.compile(
@@ -27,7 +27,7 @@ _SECRET_KEY = re.compile(
 
 
 def remember_secret(value: str) -> None:
-    """Mask `value` from now on. Values of fewer than six characters are not remembered."""
+    """Mask `value` from now on. Values shorter than six characters are not remembered."""
     if len(value) >= _SHORTEST:
         _KNOWN.add(value)
 
@@ -42,15 +42,15 @@ def mask_secrets(text: str) -> str:
 
 
 def mask_known(text: str) -> str:
-    """The text with every remembered secret replaced, and nothing else touched."""
+    """The text with every remembered secret replaced, and nothing else changed."""
     for secret in _KNOWN:
         text = text.replace(secret, MASK)
     return text
 
 
 def masked(value: Any, key: str = "") -> Any:
-    """A configuration's value as it may be stored: without what stands under a key such as
-    `api_key`, and with every text masked."""
+    """A configuration value that is safe to store: values under keys such as `api_key` are `***`
+    and all other texts are masked."""
     if isinstance(value, str):
         return MASK if value and _SECRET_KEY.search(key) else mask_secrets(value)
     if isinstance(value, Mapping):
@@ -61,8 +61,8 @@ def masked(value: Any, key: str = "") -> Any:
 
 
 def secrets_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """The texts below keys such as `api_key`, or in which `masked` has replaced something, each
-    with its dotted key."""
+    """The texts under keys such as `api_key`, and the texts that `masked` has changed, each with
+    its dotted key."""
     if isinstance(value, str):
         if _SECRET_KEY.search(path) or _MASKED.search(value):
             yield path, value

@@ -1,16 +1,16 @@
-"""Foreign text on a terminal: what would move the cursor or turn the text round is shown."""
+"""Untrusted text on a terminal: characters that move the cursor or reverse text are escaped."""
 
 import re
 
-# Control characters (line ends and tabs are harmless), marks and overrides of the writing
-# direction, line separators, and halves of surrogate pairs, which no terminal can be sent.
+# Control characters (except line ends and tabs), marks that change the writing direction, line
+# separators, and lone surrogates, which cannot be written to a terminal.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    """The text with each such character as its escape, `\\x1b` for instance."""
+    """The text with each such character replaced by its escape, for instance `\\x1b`."""
     return _HIDDEN.sub(_escape, text)
 
 

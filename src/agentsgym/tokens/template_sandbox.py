@@ -1,8 +1,8 @@
 """A script: render short conversations with a chat template under limits of time and memory.
 
-Reads one JSON object from its standard input (`template`, `variables`, `cpu_seconds`, `memory`,
-`characters`) and ends with status 0 where the template kept to them. Run by path, so that it
-imports nothing but jinja2.
+Reads one JSON object from standard input (`template`, `variables`, `cpu_seconds`, `memory`,
+`characters`) and exits with status 0 if the template kept the limits. It is run by path, so that
+it imports nothing but jinja2.
 """
 
 import json
@@ -28,7 +28,7 @@ class _Generation(Extension):
 def _limit(cpu_seconds: int, memory: int) -> None:
     try:
         import resource
-    except ImportError:  # no such limits here; the parent's patience is one
+    except ImportError:  # this platform has no such limits; the parent's timeout remains
         return
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -57,7 +57,7 @@ def main() -> int:
     except MemoryError:
         raise
     except Exception:
-        return 0  # whoever renders with it is told
+        return 0  # rendering with it raises a clear error
     for system in (False, True):
         for length in _LENGTHS:
             roles = ["system"] * system + [("user", "assistant")[i % 2] for i in range(length)]
