@@ -28,7 +28,7 @@ def test_without_a_template_texts_are_joined(plain_tokenizer):
 def test_whether_a_template_only_appends(name, plain, thoughts):
     check = inspect_tokenizer(tokenizer_for(template(name)))
     assert (check.append_only, check.thoughts_append_only) == (plain, thoughts)
-    assert any("anew" in remark for remark in check.remarks) == (not (plain and thoughts))
+    assert any("new context" in remark for remark in check.remarks) == (not (plain and thoughts))
 
 
 def test_a_template_that_refuses_several_turns_is_told():

@@ -1,4 +1,4 @@
-"""Checking an environment: `check_env` plays it without a model and says what is wrong."""
+"""Checking an environment: `check_env` plays it without a model and reports its faults."""
 
 from agentsgym.checks.check import check_env
 from agentsgym.checks.report import CheckFailed, Finding, Report

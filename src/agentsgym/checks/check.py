@@ -27,26 +27,26 @@ def check_env(
     seed: int = 0,
     allow_imports: AllowImports = False,
 ) -> Report:
-    """Play an environment without a model and report what is right and wrong with it.
+    """Play an environment without a model and report which checks it passes.
 
     Args:
         subject: a registered name, a dotted path, an environment class, or an environment object
-            (checked through new objects of its class with its configuration).
-        env_config: its configuration; not together with an object.
+            (the checks make new objects of its class with its configuration).
+        env_config: the configuration; not allowed together with an object.
         tasks: more `task_data` to play, for an environment that defines no datasets.
         only: names of the checks to run (default: all of `CHECKS`).
         budget_seconds: about how long to play; slow environments are checked on fewer tasks, but
-            on two at least.
-        seed: of the random players.
-        allow_imports: which dotted paths may be imported, as in `make`.
+            on at least two.
+        seed: the seed of the random players.
+        allow_imports: dotted paths that may be imported, as in `make`.
 
-    Raises UnknownEnvironment, ConfigError or MissingExtra where the environment cannot be made,
-    and ValueError where there is no task to play or `only` names no check. What goes wrong while
-    it is played is a failed check, never an exception.
+    Raises UnknownEnvironment, ConfigError or MissingExtra if the environment cannot be made, and
+    ValueError if there is no task to play or `only` names an unknown check. An error during play
+    is a failed check, never an exception.
     """
     unknown = sorted(set(only) - set(CHECKS))
     if unknown:
-        raise ValueError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+        raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
     began = time.perf_counter()
     env = _made(subject, env_config, allow_imports)
     context = Context(
@@ -81,12 +81,12 @@ def _made(
     if isinstance(subject, type):
         return subject(None, env_config)
     if env_config is not None:
-        raise ValueError("an environment object has its configuration already")
+        raise ValueError("an environment object already has its configuration")
     return subject
 
 
 def _in_this_process(env: MultistepEnv) -> Maker:
-    """Makes new objects of the environment that play in this process, where they are watched."""
+    """Makes new objects of the environment that play in this process, where checks can watch."""
     config = dict(env.env_config)
     if env.config["workers"]:
         config["workers"] = 0
@@ -106,6 +106,6 @@ def _importable(env: MultistepEnv) -> bool:
     if env_class.__module__ == "__main__" or "<locals>" in env_class.__qualname__:
         return False
     module = sys.modules.get(env_class.__module__)
-    if getattr(module, "__spec__", None) is None:  # made by hand, not found on the path
+    if getattr(module, "__spec__", None) is None:  # created by hand, not found on the path
         return False
     return getattr(module, env_class.__qualname__, None) is env_class

@@ -1,4 +1,4 @@
-"""How players fare that always say the same: the yardstick for cheap tricks."""
+"""Rewards of players that always say the same: the baseline for cheap tricks."""
 
 import random
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MOST_CONSTANTS = 24
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a player earned: its mean reward, its wins, and the trials that raised."""
+    """A player's result: its mean reward, its wins, and the trials that raised."""
 
     player: str
     mean: float
@@ -38,7 +38,7 @@ def score(context: Context, name: str, player: Player, tasks: Sequence[Task]) ->
 
 
 def won(env: MultistepEnv, record: Record) -> bool:
-    """Whether a trial was won: the environment says so, or the reward is all there is to earn."""
+    """Whether a trial was won: the environment reports it, or the reward is the maximum."""
     if record.win is not None:
         return record.win
     high = env.reward_range[1]
@@ -47,8 +47,8 @@ def won(env: MultistepEnv, record: Record) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """The tasks that cheap tricks are tried on, what could be listed there, and how each of some
-    constant actions fares."""
+    """The tasks on which cheap tricks are tried, their vocabulary, and the scores of some constant
+    actions."""
 
     tasks: tuple[Task, ...]
     vocabulary: tuple[str, ...]
@@ -56,12 +56,12 @@ class Yardstick:
 
     @property
     def best(self) -> Score:
-        """The constant that earns most."""
+        """The constant action with the highest mean reward."""
         return max(self.scores, key=lambda each: each.mean)
 
     @property
     def most_wins(self) -> int:
-        """The most tasks that any constant wins."""
+        """The most tasks that any constant action wins."""
         return max(each.wins for each in self.scores)
 
 
@@ -84,8 +84,8 @@ def _measured(context: Context) -> Yardstick:
 
 
 def _chosen(vocabulary: Sequence[str], count: int, seed: int) -> list[str]:
-    """Some of the vocabulary, its first and last entry among them: what a list begins and ends
-    with is what an environment that takes one action out of a list would take."""
+    """Some of the vocabulary, always with its first and last entry: an environment that reads one
+    action out of a list probably takes the first or the last."""
     if len(vocabulary) <= count:
         return list(vocabulary)
     middle = random.Random(seed).sample(vocabulary[1:-1], count - 2)
@@ -93,7 +93,7 @@ def _chosen(vocabulary: Sequence[str], count: int, seed: int) -> list[str]:
 
 
 def _vocabulary(context: Context, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Whatever could be an action or an answer in these tasks, the tasks' own words included."""
+    """Every possible action or answer in these tasks, including the words of the tasks."""
     env = context.make(None)
     listener = _Listener()
     for number, task in enumerate(tasks):
@@ -103,7 +103,7 @@ def _vocabulary(context: Context, tasks: Sequence[Task]) -> tuple[str, ...]:
 
 
 class _Listener:
-    """Notes the candidates at each first step, and gives up."""
+    """Notes the candidates at each first step and gives an empty answer."""
 
     def __init__(self) -> None:
         self.heard: dict[str, None] = {}

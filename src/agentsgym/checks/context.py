@@ -1,4 +1,4 @@
-"""What every check needs: fresh environments, tasks, and how many of them there is time for."""
+"""The context of every check: new environment objects, tasks, and the time budget."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,8 @@ _SHARE = 16
 @dataclass(slots=True)
 class Context:
     """One environment under check.
-
-    `make` returns a new object of it each time. `train` and `held_out` are its tasks (None: it
-    defines none); `given` are tasks that the caller brought. `budget` is in seconds.
+    `make` returns a new object of the environment. `train` and `held_out` are its tasks (None if
+    it defines none); `given` are tasks from the caller. `budget` is in seconds.
     """
 
     make: Callable[[Tokenizer | None], MultistepEnv]
@@ -36,7 +35,7 @@ class Context:
     episode_seconds: float = 0.0
     steps_per_second: float = 0.0
     yardstick: Any = None
-    """Kept by `constants.yardstick`."""
+    """Set by `constants.yardstick`."""
 
     @property
     def share(self) -> float:
@@ -45,11 +44,11 @@ class Context:
 
     @property
     def pool(self) -> list[Task]:
-        """All tasks there are to play, training ones first."""
+        """All available tasks, training tasks first."""
         return [*self.given, *(self.train or []), *(self.held_out or [])]
 
     def measure(self) -> None:
-        """Play a few trials and learn how long one takes."""
+        """Play a few trials to measure how long one takes."""
         player = RandomPlayer(self.seed)
         env = self.make(None)
         began = time.perf_counter()
@@ -63,7 +62,7 @@ class Context:
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
         """Tasks that can be played `plays` times each in this check's share of the budget.
 
-        Spread over training and evaluation tasks; fewer where there are no more.
+        They are spread over training and evaluation tasks; there may be fewer.
         """
         affordable = int(self.share / max(plays * self.episode_seconds, 1e-9))
         count = max(least, min(most, affordable))

@@ -27,8 +27,9 @@ class Player(Protocol):
 def candidates(env: MultistepEnv, request: ActionRequest) -> list[str]:
     """Actions that the environment may understand now.
 
-    What its `admissible_actions(state)` lists, where it has that method; else whatever the first
-    and the last message show in brackets, in lists, or after "one of", and a few stock phrases.
+    These are its `admissible_actions(state)` if it lists them. Otherwise they are the words that
+    the first and the last message show in brackets, in lists, or after "one of", and a few fixed
+    phrases.
     """
     listed = env.admissible_actions(env.active_states[request.session_id])
     if listed is not None:
@@ -37,7 +38,7 @@ def candidates(env: MultistepEnv, request: ActionRequest) -> list[str]:
 
 
 def harvest(texts: Sequence[str]) -> list[str]:
-    """What a conversation offers as actions, and stock phrases."""
+    """The actions that a conversation offers, and fixed phrases."""
     shown = [texts[0], texts[-1]] if texts else []
     found: dict[str, None] = {}
     for text in shown:
@@ -49,9 +50,9 @@ def harvest(texts: Sequence[str]) -> list[str]:
 
 
 class RandomPlayer:
-    """Picks among the candidates, and now and then says nonsense.
+    """Picks one of the candidates, and sometimes an invalid action.
 
-    Its choice depends on the seed, the trial's number and the step alone.
+    The choice depends only on the seed, the trial's number and the step.
     """
 
     def __init__(self, seed: int, nonsense: float = 0.1) -> None:
@@ -78,13 +79,13 @@ class Always:
 
 
 class Replay:
-    """Says what was said before, trial by trial."""
+    """Repeats recorded actions, trial by trial."""
 
     def __init__(self, actions: Sequence[Sequence[str]]) -> None:
         self._actions = actions
 
     def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
-        """The action at this step; nothing where the first play was shorter."""
+        """The recorded action at this step; "" if the first play was shorter."""
         said = sum(message["role"] == "assistant" for message in request.messages)
         script = self._actions[number]
         return script[said] if said < len(script) else ""
@@ -96,7 +97,7 @@ def copycat(env: MultistepEnv, request: ActionRequest, number: int) -> str:
 
 
 def words_in(task: Any) -> list[str]:
-    """Every short text in a task, at any depth: what an answer could be made of."""
+    """Every short text in a task, at any depth: possible parts of an answer."""
     if isinstance(task, str):
         return [task] if 0 < len(task) <= 60 else []
     parts = task.values() if isinstance(task, Mapping) else task

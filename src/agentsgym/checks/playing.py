@@ -24,14 +24,14 @@ class _Open:
 def play_alone(
     env: MultistepEnv, tasks: Sequence[Task], player: Player, *, first: int = 0
 ) -> list[Record]:
-    """Play one trial of each task, each to its end before the next begins."""
+    """Play one trial of each task, one after the other."""
     return [_finish(env, _open(env, task, first + k), player) for k, task in enumerate(tasks)]
 
 
 def play_interleaved(
     env: MultistepEnv, tasks: Sequence[Task], player: Player, *, seed: int = 0
 ) -> list[Record]:
-    """Play one trial of each task, all open at once, steps taken in a random order."""
+    """Play one trial of each task, all open at once, with their steps in a random order."""
     rng = random.Random(seed)
     running = [_open(env, task, number) for number, task in enumerate(tasks)]
     records: dict[int, Record] = {}
@@ -57,7 +57,7 @@ def _finish(env: MultistepEnv, session: _Open, player: Player) -> Record:
 
 
 def _advance(env: MultistepEnv, session: _Open, player: Player) -> Record | None:
-    """One step; the record where it was the last."""
+    """Take one step; return the record if it was the last step."""
     try:
         if session.request is None:
             session.request = next(session.generator)

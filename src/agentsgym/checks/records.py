@@ -1,4 +1,4 @@
-"""What was played, reduced to what two plays are compared by."""
+"""The records of trials, reduced to the parts in which two plays are compared."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """Equal where everything that the agent could see or earn is equal."""
+        """Equal if everything that the agent could see or earn is equal."""
         content: Any = [self.messages, self.rewards, self.malformed, self.stops]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
@@ -54,7 +54,7 @@ def record_of(rollout: Rollout) -> Record:
 
 
 def difference(a: Record, b: Record) -> str:
-    """Where two records part, in words; "" where they are equal."""
+    """The first difference between two records, in words; "" if they are equal."""
     if a.error or b.error:
         return f"an error: {last_line(a.error or b.error)}"
     for number, (one, other) in enumerate(zip(a.messages, b.messages, strict=False)):
@@ -62,12 +62,12 @@ def difference(a: Record, b: Record) -> str:
             return f"message {number} ({one[0]}) is {_short(one[1])} and {_short(other[1])}"
     for number, (x, y) in enumerate(zip(a.rewards, b.rewards, strict=False)):
         if x != y:
-            return f"step {number} earns {x:g} and {y:g}"
+            return f"step {number} has reward {x:g} and {y:g}"
     return "" if a.digest == b.digest else f"{a.steps} and {b.steps} steps, {a.stops} and {b.stops}"
 
 
 def last_line(error: str | None) -> str:
-    """The last line of a traceback, which says what happened."""
+    """The last line of a traceback, which names the error."""
     lines = (error or "").strip().splitlines()
     return lines[-1] if lines else ""
 

@@ -1,4 +1,4 @@
-"""Replays trials in a process of its own: reads a JSON request, prints the records' digests.
+"""Replays trials in a separate process: reads a JSON request, prints the records' digests.
 
 Run as `python -m agentsgym.checks.replay`; the request holds the `path` of the
 environment's class, `sys_path`, `env_config`, `tasks` and `actions` (one list per trial).

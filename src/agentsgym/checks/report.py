@@ -1,4 +1,4 @@
-"""What a check found: frozen, printable, and JSON for machines."""
+"""The findings of a check: frozen, printable, and available as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed; warnings do not matter."""
+        """Whether every check passed; warnings do not count."""
         return all(finding.passed for finding in self.findings)
 
     @property
@@ -60,10 +60,10 @@ class Report:
         for finding in self.findings:
             if finding.name == name:
                 return finding
-        raise KeyError(f"no check {name!r}; there are {[f.name for f in self.findings]}")
+        raise KeyError(f"no check {name!r}; the checks are {[f.name for f in self.findings]}")
 
     def raise_if_failed(self) -> "Report":
-        """Return the report; raise CheckFailed with its text where a check failed."""
+        """Return the report; raise CheckFailed with its text if a check failed."""
         if not self.passed:
             raise CheckFailed(self.to_text())
         return self

@@ -1,4 +1,4 @@
-"""Tokenizers for checking masks, made in process: one token per byte, nothing to download."""
+"""Tokenizers for checking masks, made in process: one token per byte, no download needed."""
 
 import functools
 from typing import Any

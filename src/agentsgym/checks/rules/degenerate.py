@@ -1,4 +1,4 @@
-"""What do players earn that do not play?"""
+"""The rewards of degenerate players, compared with the best play."""
 
 from agentsgym.checks.constants import Score, score, yardstick
 from agentsgym.checks.context import Context
@@ -6,15 +6,15 @@ from agentsgym.checks.players import RandomPlayer, copycat
 from agentsgym.checks.report import Finding
 
 NEAR = 0.8
-"""A degenerate player is near the best play when it gets this part of the way from the worst
-degenerate player to it."""
+"""A degenerate player is close to the best play if it covers this fraction of the distance from the
+worst degenerate player to the best play."""
 
 
 def degenerate_players(context: Context) -> Finding:
-    """Always the same, copy the observation, random: their rewards beside the best play's.
+    """The rewards of three players (always the same, copy the observation, random) and the best.
 
-    Never fails, but warns where one of them comes near the best play: such a reward teaches
-    nothing.
+    Never fails, but warns if one of them comes close to the best play: a model learns nothing from
+    such a reward.
     """
     measured = yardstick(context)
     tasks = measured.tasks
@@ -31,12 +31,12 @@ def degenerate_players(context: Context) -> Finding:
     shown = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
     text = f"{shown} (mean of {len(tasks)} tasks; same: {measured.best.player!r:.40})"
     if best is not None and not known:
-        text += "; best play is the upper end of reward_range"
+        text += "; best play is the upper bound of reward_range"
     return Finding("degenerate players", True, text, _warnings(scores, best), numbers)
 
 
 def _best(context: Context, tasks: list) -> tuple[float | None, bool]:  # type: ignore[type-arg]
-    """Mean reward of the best play, and whether the environment says so."""
+    """Mean reward of the best play, and whether `reference_score` gives it."""
     scores = [context.env.reference_score(task) for task in tasks]
     known = [value for value in scores if value is not None]
     if len(known) == len(tasks):
@@ -47,7 +47,7 @@ def _best(context: Context, tasks: list) -> tuple[float | None, bool]:  # type: 
 
 def _warnings(scores: dict[str, Score], best: float | None) -> tuple[str, ...]:
     if best is None:
-        return ("neither reference_score nor reward_range says what the best play earns",)
+        return ("neither reference_score nor reward_range gives the reward of the best play",)
     worst = min(min(each.mean for each in scores.values()), 0.0)
     if best <= worst:
         return ()

@@ -1,4 +1,4 @@
-"""Does a seed fix the episode: alone, again, elsewhere, and among other sessions?"""
+"""The checks that a seed fixes the episode: alone, again, elsewhere, and among other sessions."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ PROCESS_SECONDS = 120.0
 
 
 def same_seed(context: Context) -> Finding:
-    """The same task and actions give the same episode in a fresh environment object."""
+    """The same task and actions give the same episode in a new environment object."""
     tasks = context.tasks(2)
     player = RandomPlayer(context.seed)
     once, again = (play_alone(context.make(None), tasks, player) for _ in range(2))
@@ -28,10 +28,10 @@ def same_seed(context: Context) -> Finding:
 
 
 def another_process(context: Context) -> Finding:
-    """The same in another process, whose strings hash differently."""
+    """They also do in another process, where strings hash differently."""
     name = "another process"
     if not context.importable:
-        return Finding(name, True, "not played: the class cannot be imported there")
+        return Finding(name, True, "not played: another process cannot import the class")
     tasks = context.tasks(1, most=4)
     here = play_alone(context.make(None), tasks, RandomPlayer(context.seed, nonsense=0.0))
     env_class = type(context.env)
@@ -67,9 +67,9 @@ def _tail(text: str | bytes | None) -> str:
 
 
 def interleaved(context: Context) -> Finding:
-    """Sessions side by side in one object give what each gives alone in a fresh one.
+    """Interleaved sessions of one object play as each session does alone in a new object.
 
-    Each task is played by two sessions, so that what one leaves behind meets the other.
+    Two sessions play each task, so that state left by one would be visible to the other.
     """
     name = "interleaved"
     tasks = [task for task in context.tasks(8) for _ in range(2)]
@@ -87,8 +87,8 @@ def interleaved(context: Context) -> Finding:
         if parted:
             return Finding(name, False, f"{way}, {parted}")
     if shared.active_states:
-        return Finding(name, False, f"{len(shared.active_states)} states were left behind")
-    return Finding(name, True, f"{len(tasks)} sessions equal to each alone")
+        return Finding(name, False, f"{len(shared.active_states)} states were not removed")
+    return Finding(name, True, f"{len(tasks)} sessions equal to those played alone")
 
 
 def _first_difference(expected: Sequence[Record], got: Sequence[Record]) -> str:

@@ -1,4 +1,4 @@
-"""Is done the end, and do the limits hold?"""
+"""The check that `done` ends an episode and that the limits are kept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _NAME = "ending"
 
 
 class Watch:
-    """Notes every step that an environment takes and whether one came after the end."""
+    """Counts every step that an environment takes, and those after the end."""
 
     def __init__(self, env: MultistepEnv) -> None:
         self.steps = 0
@@ -40,7 +40,7 @@ class Watch:
 
 
 def ending(context: Context) -> Finding:
-    """Nothing is played after done, every step is recorded, and the limits are kept."""
+    """No step is played after done, every step is recorded, and the limits are kept."""
     tasks = context.tasks(3)
     env = context.make(None)
     watch = Watch(env)
@@ -55,13 +55,13 @@ def ending(context: Context) -> Finding:
     if early:
         return Finding(_NAME, False, early)
     if watch.steps != recorded and not any(rollout.failed for rollout in batch.rollouts):
-        text = f"the environment took {watch.steps} steps, {recorded} are recorded"
+        text = f"the environment took {watch.steps} steps, but {recorded} are recorded"
         return Finding(_NAME, False, text)
     return _limits(context, records)
 
 
 def _early(rollouts: Sequence[Rollout]) -> str | None:
-    """Whether an episode went on behind a step that was done."""
+    """The problem, if an episode continued after a step that was done."""
     for rollout in rollouts:
         for episode in rollout.episodes:
             played = [step for step in episode.steps if step.kind == "action"]
@@ -80,11 +80,11 @@ def _limits(context: Context, records: list[Record]) -> Finding:
     silent = play_alone(context.make(None), context.tasks(1, most=2), Always(""))
     longest = max(record.steps for record in [*records, *silent])
     if longest > limit * episodes + episodes:
-        return Finding(_NAME, False, f"an episode took {longest} steps, {limit} are allowed")
+        return Finding(_NAME, False, f"an episode took {longest} steps, the limit is {limit}")
     allowed = config["error_allowance"]
     for record in silent:
         if all(record.malformed) and record.steps > (allowed + 1) * episodes + episodes:
-            text = f"{record.steps} malformed actions were taken, {allowed} may be forgiven"
+            text = f"{record.steps} malformed actions were taken, the limit is {allowed}"
             return Finding(_NAME, False, text)
     stops = sorted({stop for record in [*records, *silent] for stop in record.stops})
     return Finding(_NAME, True, f"longest {longest} of {limit} steps; ended by {', '.join(stops)}")

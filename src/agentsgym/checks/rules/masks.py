@@ -1,4 +1,4 @@
-"""Do the agent-token masks cover exactly what the agent said?"""
+"""The check that the agent-token masks cover exactly the agent's text."""
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context
@@ -14,7 +14,7 @@ _NAME = "masks"
 
 
 def masks(context: Context) -> Finding:
-    """The masked tokens decode to the actions and nothing else, rewards lie on them only.
+    """The masked tokens decode to the actions and nothing else; only they carry rewards.
 
     Played with a tokenizer that has a chat template and with one that has none.
     """
@@ -50,7 +50,7 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
             if not m and r
         ]
         if stray:
-            return f"{len(stray)} rewards lie on tokens that are not the agent's"
+            return f"{len(stray)} rewards are on tokens that are not the agent's"
     masked = [
         token
         for row in rollout.rows
@@ -66,7 +66,7 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
 
 
 def _said(rollout: Rollout) -> list[str]:
-    """What the agent said in all episodes, by their conversations."""
+    """The agent's messages in the conversations of all episodes."""
     return [
         message["content"]
         for episode in rollout.episodes

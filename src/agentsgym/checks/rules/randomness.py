@@ -1,4 +1,4 @@
-"""Does the environment leave the process's random numbers alone, and do they leave it alone?"""
+"""The check that the environment neither changes nor uses the process's global random state."""
 
 import random
 import sys
@@ -40,11 +40,11 @@ def global_randomness(context: Context) -> Finding:
         parted = difference(one, other)
         if parted:
             return Finding(_NAME, False, f"another global seed changes the episode: {parted}")
-    return Finding(_NAME, True, f"{', '.join(_generators())}: unchanged and without influence")
+    return Finding(_NAME, True, f"{', '.join(_generators())}: unchanged and not used")
 
 
 def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]:
-    """How to read and write the global generators that are loaded."""
+    """Functions that read and set each global generator that is loaded."""
     known: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
         "random": (random.getstate, random.setstate),
         "numpy.random": (np.random.get_state, np.random.set_state),

@@ -1,4 +1,4 @@
-"""Are rewards finite numbers within the declared range?"""
+"""The check that rewards are finite numbers within the declared range."""
 
 import math
 
@@ -33,10 +33,10 @@ def _in_range(context: Context, records: list[Record]) -> Finding:
     earned = [record.reward for record in records]
     outside = [r for r in earned if not low - _SLACK <= r <= high + _SLACK or not math.isfinite(r)]
     if outside:
-        text = f"{len(outside)} of {len(earned)} episodes earn outside [{low:g}, {high:g}]"
+        text = f"{len(outside)} of {len(earned)} episode rewards are outside [{low:g}, {high:g}]"
         return Finding(_NAME, False, f"{text}: {outside[0]:g}")
     undeclared = math.isinf(high)
-    warnings = ("reward_range has no upper bound: declare it",) if undeclared else ()
+    warnings = ("reward_range has no upper bound; please declare one",) if undeclared else ()
     text = (
         f"{min(earned):g} to {max(earned):g} in {len(earned)} episodes, within [{low:g}, {high:g}]"
     )

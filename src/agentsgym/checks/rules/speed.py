@@ -1,4 +1,4 @@
-"""How fast is it?"""
+"""The measurement of an environment's speed."""
 
 import time
 
@@ -11,7 +11,7 @@ _SLOW = 20.0
 
 
 def speed(context: Context) -> Finding:
-    """Steps per second of one core, the time to begin an episode included. Never fails."""
+    """Steps per second on one core, including the start of episodes. Never fails."""
     tasks = context.tasks(4)
     env = context.make(None)
     records = play_alone(env, tasks, RandomPlayer(context.seed, nonsense=0.0))

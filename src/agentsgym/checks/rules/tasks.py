@@ -1,4 +1,4 @@
-"""Are training and evaluation tasks there, well formed, and disjoint?"""
+"""The check that training and evaluation tasks exist, are well formed, and are disjoint."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _NAME = "tasks"
 def tasks(context: Context) -> Finding:
     """Both datasets exist, their rows name this environment, and no task is in both.
 
-    An environment with a single task says so instead: both hold just that task.
+    An environment with a single task is accepted: both datasets then contain that task.
     """
     train, held_out = context.train, context.held_out
     if train is None or held_out is None:
@@ -38,12 +38,15 @@ def _overlap(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str,
         return Finding(_NAME, True, "one task: every seed gives the same one")
     if both:
         example = min(both)
-        text = f"{len(both)} of {len(second)} evaluation tasks are also trained on: {example[:100]}"
+        text = f"{len(both)} of {len(second)} evaluation tasks are training tasks: {example[:100]}"
         return Finding(_NAME, False, text)
     repeated = len(train) - len(first)
-    warnings = (f"{repeated} training tasks are repetitions",) if repeated else ()
+    warnings = (f"{repeated} training tasks are duplicates",) if repeated else ()
     return Finding(
-        _NAME, True, f"{len(train)} to train on and {len(held_out)} others to evaluate on", warnings
+        _NAME,
+        True,
+        f"{len(train)} training tasks, {len(held_out)} other evaluation tasks",
+        warnings,
     )
 
 
@@ -52,7 +55,7 @@ def _keys(rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _row_problem(context: Context) -> str | None:
-    """What is wrong with the datasets' first rows."""
+    """The first problem in the datasets' first rows."""
     env = context.env
     for dataset in (env.get_train_dataset(), env.get_eval_dataset()):
         for number, row in enumerate(dataset.select(range(min(4, len(dataset))))):
@@ -63,5 +66,5 @@ def _row_problem(context: Context) -> str | None:
             if checked["env_class_path"] != env.class_path:
                 return f"row {number} names {checked['env_class_path']!r}, not {env.class_path!r}"
             if checked["env_config"] != env.env_config:
-                return f"row {number} has another env_config than the environment"
+                return f"row {number} has a different env_config than the environment"
     return None
