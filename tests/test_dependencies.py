@@ -1,0 +1,97 @@
+"""What the package imports is what `pyproject.toml` declares, extra by extra."""
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src/agentsgym"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DISTRIBUTIONS = {"yaml": "pyyaml", "fast_downward": "fast-downward-textworld"}
+# Which extras a folder or file may use, the nearest one counts. All else uses the base only.
+EXTRAS = {
+    "cli": {"train"},
+    "envs/alfworld": {"alfworld", "textworld"},
+    "envs/classical_reasoning": {"reasoning"},
+    "envs/gymnasium": {"gymnasium"},
+    "envs/textarena": {"textarena"},
+    "envs/textworld": {"textworld"},
+    "envs/twenty_questions/guess_consistency.py": {"train"},
+    "generation/embedded": {"train"},
+    "generation/http": {"http"},
+    "runs": {"train"},
+    "training": {"train"},
+}
+BY_NAME = {"import_module", "require"}
+
+
+def names(requirements):
+    """The distributions that a list of requirements names; extras of this package by their own."""
+    for requirement in requirements:
+        name, extras = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement).groups()
+        if name == "agentsgym":
+            for extra in extras.split(","):
+                yield from names(PROJECT["optional-dependencies"][extra])
+        else:
+            yield name.lower()
+
+
+def declared(extras):
+    found = set(names(PROJECT["dependencies"]))
+    for extra in extras:
+        found |= set(names(PROJECT["optional-dependencies"][extra]))
+    return found
+
+
+@cache
+def imported(path):
+    """The distributions that a file imports, by a statement or by a name in a call."""
+    return frozenset(_imported(path))
+
+
+def _imported(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [node.module]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            modules = [node.args[0].value] if called in BY_NAME else []
+        else:
+            continue
+        for module in (name.partition(".")[0] for name in modules):
+            if module not in sys.stdlib_module_names and module != "agentsgym":
+                yield DISTRIBUTIONS.get(module, module.replace("_", "-"))
+
+
+def allowed_extras(path):
+    places = [path, *path.parents]
+    return next((EXTRAS[str(place)] for place in places if str(place) in EXTRAS), set())
+
+
+@pytest.mark.parametrize("extras", sorted({(), *(tuple(sorted(e)) for e in EXTRAS.values())}))
+def test_imports_are_declared(extras):
+    may = declared(extras)
+    undeclared = {
+        f"{path}: {name}"
+        for path in (file.relative_to(SOURCES) for file in sorted(SOURCES.rglob("*.py")))
+        if allowed_extras(path) == set(extras)
+        for name in imported(SOURCES / path)
+        if name not in may
+    }
+    assert not undeclared
+
+
+def test_declared_packages_are_imported():
+    used = {name for file in SOURCES.rglob("*.py") for name in imported(file)}
+    assert set(names(PROJECT["dependencies"])) <= used
+
+
+def test_extras_are_of_places_that_exist():
+    assert all((SOURCES / place).exists() for place in EXTRAS)

@@ -1,0 +1,68 @@
+"""The files that a newcomer meets: the version that they tell, and that they can be read."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import agentsgym
+
+ROOT = Path(__file__).parent.parent
+TEMPLATES = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_version_stands_in_one_place():
+    project = tomllib.loads(text("pyproject.toml"))
+    assert "version" not in project["project"] and project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "agentsgym.__version__"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", agentsgym.__version__)
+    # Packaging reads the line without importing the package.
+    assert f'\n__version__ = "{agentsgym.__version__}"\n' in text("src/agentsgym/__init__.py")
+
+
+def test_the_citation_has_the_version_and_the_license():
+    citation = yaml.safe_load(text("CITATION.cff"))
+    assert citation["version"] == agentsgym.__version__
+    assert citation["license"] == "MIT" and "MIT License" in text("LICENSE")
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+
+
+def test_the_changelog_has_the_version_and_what_comes_after():
+    headings = re.findall(r"^## \[(.+?)\]", text("CHANGELOG.md"), re.MULTILINE)
+    assert headings[0] == "Unreleased" and agentsgym.__version__ in headings
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_issue_templates_can_be_read(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.name != "config.yml":
+        assert form["name"] and form["description"]
+        fields = [field["id"] for field in form["body"] if field["type"] != "markdown"]
+        assert len(set(fields)) == len(fields) > 0
+
+
+def test_a_bug_report_asks_for_what_is_needed_to_repeat_it():
+    form = yaml.safe_load(text(".github/ISSUE_TEMPLATE/bug.yml"))
+    required = {f["id"] for f in form["body"] if f.get("validations", {}).get("required")}
+    assert {"command", "output", "versions"} <= required
+    assert "summary.json" in text(".github/ISSUE_TEMPLATE/bug.yml")
+
+
+def test_hooks_are_those_of_make_lint_and_download_nothing():
+    (repo,) = yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]
+    assert repo["repo"] == "local"
+    assert all(hook["language"] == "system" for hook in repo["hooks"])
+    commands = {" ".join(hook["entry"].split()[:2]) for hook in repo["hooks"]}
+    assert commands == {".venv/bin/ruff check", ".venv/bin/ruff format", ".venv/bin/mypy"}
+
+
+def test_targets_of_the_contributing_page_exist():
+    named = set(re.findall(r"`make ([a-z-]+)", text("CONTRIBUTING.md")))
+    there = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    assert {"test", "lint", "coverage"} <= named <= there
