@@ -25,7 +25,7 @@ from agentsgym.runs.policy import load_policy
 from agentsgym.runs.progress import Silent
 from agentsgym.runs.settings import datasets_of, make_env
 from agentsgym.runs.sources import load_config
-from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
+from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
 
 
 class TurnEngine:
@@ -33,8 +33,10 @@ class TurnEngine:
 
     capacity = 256
     stats = EngineStats()
+    can_generate_ahead = False
 
     def __init__(self, tokenizer: Any) -> None:
+        self.policy_version = 0
         self.tokenizer = tokenizer
         self.trainer: Any = None
         self.waiting: list[GenerationRequest] = []
@@ -61,6 +63,13 @@ class TurnEngine:
     def cancel(self, session_ids: Sequence[str]) -> None: ...
 
     def release(self, session_ids: Sequence[str]) -> None: ...
+
+    def update_weights(self, update: WeightUpdate) -> None:
+        self.policy_version = update.version  # TRL samples from the trained model itself
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Side:

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from generation_helpers import END, VOCABULARY, assert_exact, build_model, plain
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.embedded.rng import uniforms
-from agentsgym.types import Engine, GenerationRequest, GenerationResult, SamplingParams
+from agentsgym.types import (
+    Engine,
+    GenerationRequest,
+    GenerationResult,
+    SamplingParams,
+    WeightUpdate,
+)
 
 
 def request(name: str, ids: list[int], seed: int = 0, **params: Any) -> GenerationRequest:
@@ -313,14 +320,22 @@ def test_new_weights_after_reset(tokenizer: Any) -> None:
     engine.submit([request("s", [3, 4, 5], max_tokens=4)])
     first = drain(engine)["s"]
     model.load_state_dict({k: v * 0.9 for k, v in model.state_dict().items()})
-    engine.reset()
-    engine.policy_version = 3
+    engine.update_weights(WeightUpdate(model, 3, Path()))
     context = [3, 4, 5, *first.token_ids]
     engine.submit([request("s", context, max_tokens=4)])
     second = drain(engine)["s"]
     assert_exact(model, context, second)
     assert (first.policy_version, second.policy_version) == (0, 3)
     assert engine.stats.extra["reread_tokens"] == 6
+
+
+def test_weights_of_another_model_are_refused(tokenizer: Any) -> None:
+    model = build_model()
+    engine = EmbeddedEngine(model, tokenizer)
+    engine.update_weights(WeightUpdate(torch.nn.Sequential(model), 1, Path()))  # wrapped only
+    with pytest.raises(ValueError, match="another model than the one that is trained"):
+        engine.update_weights(WeightUpdate(build_model(), 2, Path()))
+    assert engine.policy_version == 1
 
 
 def test_reset_in_the_middle_of_an_action(model: Any, tokenizer: Any) -> None:

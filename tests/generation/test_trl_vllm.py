@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentsgym.generation.vllm.trl import TRLVLLMEngine
-from agentsgym.types import GenerationRequest, SamplingParams
+from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 
 
 class Stub:
@@ -93,7 +93,7 @@ def test_requests_that_differ_in_their_sampling_are_refused(tokenizer: Any) -> N
         engine.poll()
 
 
-def test_cancel_release_reset_finish(tokenizer: Any) -> None:
+def test_cancel_release_update_finish(tokenizer: Any) -> None:
     stub = Stub()
     engine = TRLVLLMEngine(stub, tokenizer)
     engine.submit([GenerationRequest(name, [5], SamplingParams(4)) for name in "abc"])
@@ -105,9 +105,9 @@ def test_cancel_release_reset_finish(tokenizer: Any) -> None:
     engine.release(["b"])
     found = {result.session_id: result.finish_reason for result in engine.poll()}
     assert found == {"a": "cancelled", "c": "stop"}
-    engine.reset()
+    engine.update_weights(WeightUpdate(None, 7, Path()))
     engine.finish()
-    assert stub.synced == 1 and engine.stats.forward_passes == 1
+    assert stub.synced == 1 and engine.policy_version == 7 and engine.stats.forward_passes == 1
 
 
 def test_two_ranks_with_unequal_turns_do_not_deadlock(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
         sink=None,
         peft_config=None,
         envs=(),
+        engine=None,
         **options,
     ):
         defaults = {
@@ -49,6 +50,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             rollout_sink=sink,
             peft_config=peft_config,
             envs=envs,
+            engine=engine,
         )
 
     return make

@@ -168,25 +168,30 @@ def test_the_loss_decides_nothing(make_trainer, metric):
 
 def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
     """Servers know weights by their version, which loading does not change."""
-    from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.training.rollouts.weight_sync import DiskSync
+    from agentsgym.generation.vllm import VLLMEngine
+    from agentsgym.generation.vllm.weight_files import WeightFiles
+    from agentsgym.training.rollouts.weight_sync import WeightSync
 
-    class Engine:
+    class Engine(VLLMEngine):
+        """Without servers: looks at what they would load."""
+
         base_model = "base"
+        policy_version = 0
 
         def __init__(self):
+            self._files = WeightFiles()
             self.loaded = []
 
         def load(self, weights):
             held = AutoModelForCausalLM.from_pretrained(weights.path)
             self.loaded.append((weights.path, weights_of(held)))
+            self.policy_version = weights.version
 
     def weights_of(model):
         return next(model.parameters()).detach().clone()
 
     trainer, engine = make_trainer(), Engine()
-    assert not isinstance(engine, VLLMEngine)
-    sync = DiskSync(engine, tmp_path / "sync", trainer.ranks)
+    sync = WeightSync(engine, tmp_path / "sync", trainer.ranks)
     sync.push(trainer.model, 4)
     sync.push(trainer.model, 4)
     with torch.no_grad():

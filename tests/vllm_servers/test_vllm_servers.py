@@ -7,7 +7,7 @@ from agentsgym import register
 from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http.client import Retries
-from agentsgym.training.rollouts.weight_sync import save
+from agentsgym.generation.vllm.weight_files import save
 from agentsgym.types import GenerationRequest, SamplingParams
 from helpers import DigitEnv
 

@@ -1,6 +1,6 @@
 """The model-backed agent: the model's text is the action."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.tokens import Codec, codec_for
@@ -35,13 +35,11 @@ class DirectOutputAgent:
         """Sample one action. The state counts sampled tokens, so that noise is never reused."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
-        if self._codec is None:
-            self._codec = codec_for(self.engine.tokenizer, self._template_options)
         self.engine.submit(
             [
                 GenerationRequest(
                     session_id=session_id,
-                    token_ids=self._codec.open(messages).token_ids,
+                    token_ids=self._context(messages),
                     sampling=self.sampling,
                     seed=self._seed,
                     sampled_before=sampled,
@@ -54,3 +52,12 @@ class DirectOutputAgent:
         if result.finish_reason == "error":
             raise RuntimeError(f"the engine could not sample an action: {result.error}")
         return result.text, sampled + len(result.token_ids)
+
+    def _context(self, messages: list[Message]) -> Sequence[int]:
+        """The conversation as token ids; empty for an engine that answers messages."""
+        tokenizer = self.engine.tokenizer
+        if tokenizer is None:
+            return ()
+        if self._codec is None:
+            self._codec = codec_for(tokenizer, self._template_options)
+        return self._codec.open(messages).token_ids

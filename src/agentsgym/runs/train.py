@@ -316,6 +316,4 @@ def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
     try:
         yield
     finally:
-        close = getattr(trainer.player.engine, "close", None)
-        if close is not None:
-            close()
+        trainer.player.engine.close()

@@ -8,13 +8,13 @@ from trl import GRPOTrainer
 
 from agentsgym.training.boundaries import Boundaries
 from agentsgym.training.reference import load_reference, save_reference
-from agentsgym.training.rollouts.weight_sync import Sync
+from agentsgym.training.rollouts.weight_sync import WeightSync
 
 
 class CheckpointingTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, with checkpoints on the boundaries between generations."""
 
-    sync: Sync
+    sync: WeightSync
 
     def __init__(self, *, args: Any, **trl: Any) -> None:
         super().__init__(args=args, **trl)

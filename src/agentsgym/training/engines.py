@@ -8,10 +8,10 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.training.ranks import Ranks
-from agentsgym.types import Engine
+from agentsgym.types import TrainableEngine
 
 
-def own_engine(trainer: Any, ranks: Ranks) -> Engine:
+def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
     """A `VLLMEngine` on the servers of `engine_urls`, with `use_vllm` one on TRL's own vLLM, else
     one that runs the trained model. Raises ValueError for a model that is spread over processes."""
     args, tokenizer = trainer.args, trainer._tokenizer

@@ -47,10 +47,10 @@ from agentsgym.training.rollouts.failures import Failures
 from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.staleness import age
 from agentsgym.training.rollouts.task_stream import TaskStream
-from agentsgym.training.rollouts.weight_sync import DiskSync, sync_for
+from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.rollouts.zero_variance import SignalWatch
 from agentsgym.training.trl_settings import refuse_arguments
-from agentsgym.types import Engine, Rollout
+from agentsgym.types import Rollout, TrainableEngine, trainable
 
 logger = logging.getLogger(__name__)
 
@@ -77,16 +77,16 @@ class GRPOEnvTrainer(CheckpointingTrainer):
         eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
             iterable is read once, at the beginning.
         processing_class: the tokenizer (taken from the model's directory if None).
-        engine: what samples the actions; None makes a `VLLMEngine` on the servers of
-            `args.engine_urls`, with `use_vllm` a `TRLVLLMEngine` on TRL's own vLLM, else an
-            `EmbeddedEngine` on the trained model.
+        engine: a `TrainableEngine` that samples the actions; None makes the one that `args` ask
+            for (docs/engines.md has the table).
         rollout_sink: receives every rollout that is played.
         envs: environment objects that play the rows of their class and config; what a
             configuration does not tell (an answerer of its own) only they have.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Raises ValueError for a dataset that is too small for one generation, and ConfigError, one,
-    naming the rows that are not in the row schema or whose environment cannot be made.
+    naming the rows that are not in the row schema or whose environment cannot be made; TypeError
+    naming what an engine lacks.
     """
 
     def __init__(
@@ -97,12 +97,14 @@ class GRPOEnvTrainer(CheckpointingTrainer):
         eval_dataset: Any = None,
         processing_class: Any = None,
         *,
-        engine: Engine | None = None,
+        engine: TrainableEngine | None = None,
         rollout_sink: RolloutSink | None = None,
         envs: Iterable[MultistepEnv] = (),
         **trl: Any,
     ) -> None:
         refuse_arguments(trl)
+        if engine is not None:
+            trainable(engine)
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         if not isinstance(args, GRPOEnvConfig):
             raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
@@ -137,10 +139,13 @@ class GRPOEnvTrainer(CheckpointingTrainer):
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
         engine = engine or own_engine(self, self.ranks)
-        self.sync = sync_for(engine, Path(args.output_dir) / "sync", self.ranks)
+        if args.generate_ahead and not engine.can_generate_ahead:
+            raise ValueError(
+                f"generate_ahead needs an engine with a copy of the weights, which "
+                f"{type(engine).__name__} has not: name vLLM servers in engine_urls"
+            )
+        self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.player = Player(engine, pool, args, self.ranks, self._push_weights)
-        if args.generate_ahead and not isinstance(self.sync, DiskSync):
-            raise ValueError("generate_ahead needs vLLM servers: set engine_urls")
         self.scorer = Scorer(
             self.accelerator,
             self.ranks,
@@ -415,7 +420,7 @@ class GRPOEnvTrainer(CheckpointingTrainer):
         }
         if isinstance(self.train_dataset, TaskStream):
             values["bad_rows"] = self.train_dataset.bad
-        if isinstance(self.sync, DiskSync):
+        if self.player.engine.can_generate_ahead:
             window, step = self.args.steps_per_window, self.state.global_step
             ages = self.ranks.gather([age(rollout, step, window) for rollout in rollouts])
             values["staleness"] = sum(ages) / len(ages)

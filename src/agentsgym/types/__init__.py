@@ -13,6 +13,14 @@ from agentsgym.types.actions import (
     copy_message,
 )
 from agentsgym.types.batch import RolloutBatch, pad_id
+from agentsgym.types.engine import (
+    Engine,
+    EngineAgent,
+    TrainableEngine,
+    WeightUpdate,
+    trainable,
+    wait_for,
+)
 from agentsgym.types.imports import AllowImports, ImportRefused, import_path
 from agentsgym.types.paths import (
     AllowPaths,
@@ -22,7 +30,7 @@ from agentsgym.types.paths import (
     is_allowed,
     real_path,
 )
-from agentsgym.types.protocols import Agent, Engine, EngineAgent, Tokenizer, wait_for
+from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
 
 __all__ = [
@@ -49,6 +57,8 @@ __all__ = [
     "Step",
     "StepSpan",
     "Tokenizer",
+    "TrainableEngine",
+    "WeightUpdate",
     "allowed_directories",
     "checked_path",
     "copy_message",
@@ -57,5 +67,6 @@ __all__ = [
     "is_allowed",
     "pad_id",
     "real_path",
+    "trainable",
     "wait_for",
 ]

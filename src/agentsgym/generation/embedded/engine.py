@@ -2,7 +2,7 @@
 
 Sessions keep their keys and values between their turns, so a turn reads only what is new. The
 engine holds no weights of its own: it runs the module that a trainer trains, and must be told by
-`reset()` when the weights have changed.
+`update_weights` (or `reset`) when the weights have changed.
 """
 
 from collections import deque
@@ -24,13 +24,19 @@ from agentsgym.generation.embedded.rng import uniforms
 from agentsgym.generation.embedded.stats import Tally
 from agentsgym.generation.stop_criteria import end_of_turn_ids, ends_with_stop
 from agentsgym.tokens import ActionText
-from agentsgym.types import EngineStats, FinishReason, GenerationRequest, GenerationResult
+from agentsgym.types import (
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    WeightUpdate,
+)
 
 MAX_PREFILL_TOKENS = 2048
 
 
 class EmbeddedEngine:
-    """An `agentsgym.types.Engine` over `model` (a causal language model) and `tokenizer`.
+    """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
     `capacity` is the number of sequences sampled at once; more sessions may be open, they wait for
     a place. `max_cache_tokens` bounds the memory of all caches, in tokens (rows x row length, plus
@@ -140,6 +146,26 @@ class EmbeddedEngine:
             self._slots.forget(session_id)
         if not self._requests and not self._slots.sessions:
             self.reset()
+
+    can_generate_ahead = False
+
+    def update_weights(self, update: WeightUpdate) -> None:
+        """The weights have changed. Raises ValueError where they are not this engine's own."""
+        if update.model is not self.model and not _shares_weights(self.model, update.model):
+            raise ValueError(
+                "the embedded engine samples from another model than the one that is trained; "
+                "hand the trainer an engine over the same model, or none"
+            )
+        self.reset()
+        self.policy_version = update.version
+
+    def finish(self) -> None:
+        """Nothing to do: each rank samples by itself."""
+
+    def close(self) -> None:
+        """Drop all requests and caches."""
+        self.release(list(self._requests))
+        self.reset()
 
     def reset(self) -> None:
         """Drop all caches, as is due when the weights have changed.
@@ -310,3 +336,9 @@ class EmbeddedEngine:
         finally:
             for module in training:
                 module.training = True
+
+
+def _shares_weights(ours: Any, trained: Any) -> bool:
+    """Whether `trained` holds the parameters of `ours`, as one that wraps it does."""
+    first = next(ours.parameters())
+    return any(parameter is first for parameter in trained.parameters())

@@ -14,9 +14,10 @@ from agentsgym.generation.http.engine import RemoteEngine
 from agentsgym.generation.vllm.pool import EngineUnavailable, Fleet
 from agentsgym.generation.vllm.protocol import MalformedAnswer, completion_body, read_completion
 from agentsgym.generation.vllm.servers import Server
+from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
-from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
+from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
 from agentsgym.types.secrets import remember_secret
 
 _LONGEST_WAIT = 60.0  # seconds of a server's Retry-After that we obey
@@ -33,7 +34,7 @@ class _Counts:
 
 
 class VLLMEngine(RemoteEngine):
-    """An `agentsgym.types.Engine` over vLLM servers that serve the same model.
+    """An `agentsgym.types.TrainableEngine` over vLLM servers that serve the same model.
 
     Token ids go in and token ids with log-probabilities come out; text is decoded here. Sessions
     are spread over the servers and stay with theirs for its prefix cache. A server that dies loses
@@ -77,6 +78,7 @@ class VLLMEngine(RemoteEngine):
         self._stop_ids = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
         self._action_text = ActionText(tokenizer, self._stop_ids)
         self._counts = _Counts()
+        self._files = WeightFiles()
         self._vocab_size = vocab_size or len(tokenizer)
         remember_secret(api_key or "")
         self._client = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
@@ -102,6 +104,43 @@ class VLLMEngine(RemoteEngine):
     def base_model(self) -> str:
         """The name under which the servers serve their own weights."""
         return self.fleet.base or ""
+
+    can_generate_ahead = True
+
+    def update_weights(self, update: WeightUpdate) -> None:
+        """Bring the weights to the servers through the disk: rank 0 writes them and has them
+        loaded, the other ranks use what it loaded.
+
+        Raises WeightSyncError where servers cannot take them, EngineUnavailable where none
+        answers, OSError where the directory cannot be written; on every rank.
+        """
+        if not update.changed:
+            return
+        weights, error = self._publish(update) if update.rank == 0 else (None, None)
+        problem = "" if error is None else str(error) or type(error).__name__
+        shared, problem = update.gather([(weights, problem)])[0]
+        if error is not None:
+            raise error
+        if problem:
+            raise WeightSyncError(f"rank 0: {problem}")
+        if update.rank != 0:
+            self.adopt(shared)
+
+    def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
+        """Write the weights and have them loaded. What goes wrong is returned, so that no rank is
+        left waiting for another."""
+        try:
+            weights = self._files.write(
+                update.model, update.version, update.directory, self.base_model
+            )
+            self.load(weights)
+            self._files.prune()
+        except Exception as error:
+            return None, error
+        return weights, None
+
+    def finish(self) -> None:
+        """Nothing to do: each rank asks the servers by itself."""
 
     def load(self, weights: Weights) -> None:
         """Serve other weights from now on, from a directory that the servers can read.

@@ -8,7 +8,7 @@ work of its own sends filler prompts until all ranks are done.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,9 @@ from agentsgym.types import (
     GenerationRequest,
     GenerationResult,
     SamplingParams,
+    WeightUpdate,
 )
-
-Gather = Callable[[list[Any]], list[Any]]
-"""The lists of all ranks, joined; every rank must call it (`training.ranks.Ranks.gather`)."""
+from agentsgym.types.engine import Gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class _Round:
 
 
 class TRLVLLMEngine:
-    """An `agentsgym.types.Engine` over TRL's `VLLMGeneration`, in step on all ranks.
+    """An `agentsgym.types.TrainableEngine` over TRL's `VLLMGeneration`, in step on all ranks.
 
     Each `poll` is one collective round, in which all open requests of all ranks are sampled. A
     rank whose rollouts are over must call `finish`, which takes part in rounds until no rank has
@@ -121,9 +120,15 @@ class TRLVLLMEngine:
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
 
-    def reset(self) -> None:
-        """The trained weights have changed: TRL brings them to vLLM. Collective."""
+    can_generate_ahead = False
+
+    def update_weights(self, update: WeightUpdate) -> None:
+        """TRL brings the trained weights to vLLM. Collective."""
         self._generation.sync_weights()
+        self.policy_version = update.version
+
+    def close(self) -> None:
+        """Nothing to do: vLLM is TRL's."""
 
     @property
     def stats(self) -> EngineStats:

@@ -11,7 +11,7 @@ from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.rollouts.prefetch import Ahead
 from agentsgym.training.rollouts.staleness import drop_stale
-from agentsgym.types import Engine, Rollout, SamplingParams
+from agentsgym.types import Rollout, SamplingParams, TrainableEngine
 
 
 class Player:
@@ -23,7 +23,7 @@ class Player:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TrainableEngine,
         envs: EnvPool,
         args: GRPOEnvConfig,
         ranks: Ranks,
@@ -108,7 +108,5 @@ class Player:
         agent = DirectOutputAgent(self.engine, sampling)
         most = self._args.max_rollout_tokens
         rollouts = play(places, agent, self.envs, max_rollout_tokens=most)
-        finish = getattr(self.engine, "finish", None)
-        if finish is not None:  # an engine whose ranks sample in step: others may still play
-            finish()
+        self.engine.finish()
         return rollouts

@@ -1,0 +1,129 @@
+"""What a trainer asks of an engine that it is handed."""
+
+import copy
+
+import pytest
+
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.types import trainable
+
+
+class SamplingEngine:
+    """The members of `Engine`, and no others: enough for an agent."""
+
+    def __init__(self, engine):
+        self.inner = engine
+        self.tokenizer, self.capacity = engine.tokenizer, engine.capacity
+
+    def submit(self, requests):
+        self.inner.submit(requests)
+
+    def poll(self):
+        return self.inner.poll()
+
+    def cancel(self, session_ids):
+        self.inner.cancel(session_ids)
+
+    def release(self, session_ids):
+        self.inner.release(session_ids)
+
+    @property
+    def stats(self):
+        return self.inner.stats
+
+
+class ToyEngine(SamplingEngine):
+    """What a trainer needs on top; samples from the trained model itself."""
+
+    can_generate_ahead = False
+    policy_version = 0
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.told = []
+
+    def update_weights(self, update):
+        self.told.append((update.version, update.changed))
+        self.inner.update_weights(update)
+        self.policy_version = update.version
+
+    def finish(self):
+        self.told.append("finish")
+
+    def close(self):
+        self.told.append("close")
+
+
+@pytest.fixture
+def inner(tiny_llama, chat_tokenizer):
+    return EmbeddedEngine(tiny_llama, chat_tokenizer)
+
+
+def test_an_engine_that_only_samples_is_refused_with_what_it_lacks(make_trainer, inner):
+    with pytest.raises(TypeError) as refused:
+        make_trainer(engine=SamplingEngine(inner))
+    text = str(refused.value)
+    assert "SamplingEngine" in text and "TrainableEngine" in text
+    for name in ("policy_version", "can_generate_ahead", "update_weights", "finish", "close"):
+        assert name in text
+    assert "submit" not in text
+
+
+def test_one_missing_method_is_named_alone(inner):
+    class Half(ToyEngine):
+        update_weights = property(lambda self: self.nowhere)
+
+    class Nothing:
+        pass
+
+    with pytest.raises(TypeError, match="Half can't be trained with: it lacks update_weights "):
+        trainable(Half(inner))
+    with pytest.raises(TypeError, match="tokenizer, capacity, submit, poll, cancel, release"):
+        trainable(Nothing())
+
+
+def test_an_engine_without_a_tokenizer_is_refused(make_trainer, inner):
+    engine = ToyEngine(inner)
+    engine.tokenizer = None
+    with pytest.raises(TypeError, match="ToyEngine has no tokenizer"):
+        make_trainer(engine=engine)
+
+
+def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
+    engine, played = ToyEngine(inner), []
+
+    def sink(rollouts, info):
+        played.append((info["phase"], {rollout.policy_version for rollout in rollouts}))
+
+    trainer = make_trainer(engine=engine, sink=sink, max_steps=2, model=inner.model)
+    trainer.train()
+    trainer.evaluate(trainer.train_dataset.select(range(2)))
+    assert played == [("train", {0}), ("train", {1}), ("eval", {2})]
+    assert engine.told == [
+        (0, True), "finish", (1, True), "finish", (2, True), "finish",
+    ]  # fmt: skip
+    trainer.player.refresh(2)
+    assert engine.told[-1] == (2, False)
+
+
+def test_an_engine_that_keeps_its_old_weights_ends_the_training(make_trainer, inner):
+    class Deaf(ToyEngine):
+        def update_weights(self, update):
+            pass
+
+    trainer = make_trainer(engine=Deaf(inner), max_steps=2)
+    with pytest.raises(RuntimeError, match=r"Deaf was given the weights of version 1.* is 0"):
+        trainer.train()
+
+
+def test_generating_ahead_needs_a_copy_of_the_weights(make_trainer, inner):
+    with pytest.raises(ValueError, match=r"generate_ahead needs .* ToyEngine has not"):
+        make_trainer(engine=ToyEngine(inner), generate_ahead=True)
+    with pytest.raises(ValueError, match=r"generate_ahead needs .* EmbeddedEngine has not"):
+        make_trainer(generate_ahead=True)
+
+
+def test_another_copy_of_the_model_is_not_trained_with(make_trainer, inner):
+    trainer = make_trainer(engine=inner, model=copy.deepcopy(inner.model))
+    with pytest.raises(ValueError, match="another model than the one that is trained"):
+        trainer.train()
