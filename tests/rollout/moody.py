@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from agentsgym import MultistepEnv
 from agentsgym.envs import Key
+from agentsgym.types import TrialInfo
 
 
 class Unreadable:
@@ -25,9 +26,10 @@ class MoodyEnv(MultistepEnv):
         "error_allowance": Key(int, 99, "mistakes", minimum=0),
     }
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
-        last = self.active_states.get(session_id)  # an environment may look back at it
-        total = last["total"] % 5 + 1 if last else 0
+    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
+        last = trial.last_state
+        earned = int(sum(outcome.reward for outcome in trial.outcomes))
+        total = last["total"] % 5 + trial.episode + earned if last else 0
         return {"length": task_data.get("length", 3), "total": total, "count": 0}
 
     def _format_prompt(self, state, step):

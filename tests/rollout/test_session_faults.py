@@ -14,6 +14,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.rollout.workers.main import Held
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
+from agentsgym.types import TrialInfo
 from helpers import CHATML, CountdownEnv, build_tokenizer
 
 PLAIN = build_tokenizer(None)
@@ -278,8 +279,8 @@ def test_a_worker_gives_each_episode_its_own_task():
             return len(task_data["words"][0])
 
     held = Held(Greedy(None), "one", {"words": [["a"]]})
-    held.begin()
-    held.begin()
+    held.begin(TrialInfo())
+    held.begin(TrialInfo())
     assert held.state == 2
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
 from agentsgym.envs.row_paths import remember_paths
 from agentsgym.tokens import Codec, codec_for
-from agentsgym.types import Agent, AllowPaths, RolloutBatch, Tokenizer
+from agentsgym.types import (
+    Agent,
+    AllowPaths,
+    EpisodeOutcome,
+    RolloutBatch,
+    Tokenizer,
+    TrialInfo,
+)
 from agentsgym.types.plain import short_repr
 
 if TYPE_CHECKING:
@@ -70,6 +77,14 @@ class MultistepEnv:
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
         """The state in which an episode of this task begins."""
         raise NotImplementedError(f"{self.name} must define _initialize_episode")
+
+    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
+        """The state in which an episode begins that stands in a trial as `trial` says.
+
+        Override it where episodes of a trial differ, or where one begins with what the last one
+        left (`trial.last_state`). The default is that they are all alike.
+        """
+        return self._initialize_episode(session_id, task_data)
 
     def _format_prompt(self, state: Any, step: int) -> str:
         """What the agent reads before its action number `step` (from 0 in each episode)."""
@@ -188,6 +203,20 @@ class MultistepEnv:
             self.codec = codec_for(
                 self.tokenizer, options, special_tokens_meant=self.special_tokens_meant
             )
+
+    def trial_info(
+        self, outcomes: Sequence[EpisodeOutcome] = (), last_state: Any = None
+    ) -> TrialInfo:
+        """What is known as the episode after those with `outcomes` begins, in a trial of this
+        configuration."""
+        return TrialInfo(
+            episode=len(outcomes),
+            episodes=self.config["episodes_per_trial"],
+            free_shots=self.config["free_shots"],
+            carry=self.config["carry"],
+            outcomes=tuple(outcomes),
+            last_state=last_state,
+        )
 
     # -- playing --------------------------------------------------------------------------------
 

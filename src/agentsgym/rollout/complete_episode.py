@@ -14,7 +14,9 @@ from agentsgym.types import Agent, Episode, copy_message
 
 def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> dict[str, Any]:
     """Play the episode whose state stands in `env.active_states[session_id]` to its end."""
-    session = env._open_sessions.get(session_id) or Session(session_id, {}, Transcript(env.codec))
+    session = env._open_sessions.get(session_id) or Session(
+        session_id, {}, Transcript(env.codec), trial=env.trial_info()
+    )
     first_row = len(session.transcript.rows)
     episode = drive(play_episode(env, session), take_seat(agent, env, session), session)
     return _episode_dict(env, session, episode, first_row)

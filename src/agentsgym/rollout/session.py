@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.tokens import Transcript
-from agentsgym.types import Action, ActionKind, ActionRequest, Message, Step
+from agentsgym.types import Action, ActionKind, ActionRequest, Message, Step, TrialInfo
 from agentsgym.types.plain import clean_text, short_repr
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
@@ -27,7 +27,8 @@ class Session:
     """A running rollout.
 
     `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
-    which `sampled` tokens are used up. `carried` is what earlier episodes leave for the first
+    which `sampled` tokens are used up. `trial` says where the running episode stands in its trial
+    (without the environment's state). `carried` is what earlier episodes leave for the first
     prompt. No row gets longer than `max_rollout_tokens` (None: no bound).
     """
 
@@ -36,6 +37,7 @@ class Session:
     transcript: Transcript
     seed: int = 0
     max_rollout_tokens: int | None = None
+    trial: TrialInfo = field(default_factory=TrialInfo)
     episode: int = 0
     agent_state: Any = None
     sampled: int = 0

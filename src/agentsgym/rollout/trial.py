@@ -12,7 +12,17 @@ from agentsgym.rollout.faults import describe
 from agentsgym.rollout.reward_placement import place
 from agentsgym.rollout.session import FAULTS, Session, SessionError
 from agentsgym.tokens import DraftRow, Transcript, tell_rewritten
-from agentsgym.types import Action, ActionRequest, Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types import (
+    Action,
+    ActionRequest,
+    Episode,
+    EpisodeOutcome,
+    Rollout,
+    Row,
+    Step,
+    StepSpan,
+    TrialInfo,
+)
 
 if TYPE_CHECKING:
     from agentsgym.envs.base import MultistepEnv
@@ -79,9 +89,17 @@ class Trial:
         elif carry == "summary" and session.steps and session.steps[-1].kind == "reflection":
             carried = text(env._format_memory(session.steps[-1].action), "_format_memory")
         session.begin_episode(episode, carried=carried, go_on=carry == "full")
-        env.active_states[session.session_id] = env._initialize_episode(
-            session.session_id, session.fresh_task()
+        trial = self._info()
+        session.trial = trial.without_state()
+        env.active_states[session.session_id] = env._begin_episode(
+            session.session_id, session.fresh_task(), trial
         )
+
+    def _info(self) -> TrialInfo:
+        """What the next episode is told about the trial."""
+        outcomes = [EpisodeOutcome(e.reward, e.win, e.stop_reason) for e in self._episodes]
+        last = self._env.active_states.get(self.session.session_id) if outcomes else None
+        return self._env.trial_info(outcomes, last)
 
     def reflects_after(self, episode: int) -> bool:
         """Whether a reflection follows this episode."""

@@ -32,6 +32,7 @@ from agentsgym.types.paths import (
 )
 from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
+from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
 
 __all__ = [
     "Action",
@@ -44,6 +45,7 @@ __all__ = [
     "EngineAgent",
     "EngineStats",
     "Episode",
+    "EpisodeOutcome",
     "FinishReason",
     "GenerationRequest",
     "GenerationResult",
@@ -58,6 +60,7 @@ __all__ = [
     "StepSpan",
     "Tokenizer",
     "TrainableEngine",
+    "TrialInfo",
     "WeightUpdate",
     "allowed_directories",
     "checked_path",

@@ -15,8 +15,7 @@ from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.rounds import earlier_state, round_line
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Agent, Tokenizer, TrialInfo
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
@@ -24,7 +23,7 @@ REFLECT = "Note what you know about the arms."
 
 
 class State(TypedDict):
-    """An episode: the task, its number in the trial, what was pulled, and what was said last.
+    """An episode: the task, its place in the trial, what was pulled, and what was said last.
 
     `carried` counts the earlier episodes as far as the agent may know them (`carry`), `counts`
     this one. `steps` counts actions, malformed ones too.
@@ -32,7 +31,7 @@ class State(TypedDict):
 
     seed: int
     probabilities: tuple[float, ...]
-    episode: int
+    trial: TrialInfo
     carried: Counts
     counts: Counts
     steps: int
@@ -59,8 +58,7 @@ class BanditEnv(MultistepEnv):
     pull. `info["win"]` says whether the arm pulled is the best one; the metric `regret` is how much
     more probable a success would have been with it.
 
-    In a trial the arms stay and the noise is fresh. `_initialize_episode` learns the episode's
-    number from the state that the session's last episode left in `active_states`.
+    In a trial the arms stay and the noise is fresh.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
@@ -101,24 +99,23 @@ class BanditEnv(MultistepEnv):
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
         seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
-        fresh = State(
+        return State(
             seed=seed,
             probabilities=probabilities,
-            episode=0,
+            trial=self.trial_info(),
             carried=no_counts(len(self.arm_names)),
             counts=no_counts(len(self.arm_names)),
             steps=0,
             said="",
         )
-        earlier: State | None = earlier_state(
-            self, session_id, {**fresh}, ("seed", "probabilities")
-        )
-        if earlier is None:
-            return fresh
-        fresh["episode"] = earlier["episode"] + 1
-        if self.carries:
-            fresh["carried"] = add(earlier["carried"], earlier["counts"])
-        return fresh
+
+    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
+        state = self._initialize_episode(session_id, task_data)
+        state["trial"] = trial.without_state()
+        last: State | None = trial.last_state
+        if last is not None and self.carries:
+            state["carried"] = add(last["carried"], last["counts"])
+        return state
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -128,7 +125,7 @@ class BanditEnv(MultistepEnv):
             f"Pull {', '.join(most)} or {last}; each wins at its own fixed rate. "
             f"Answer with the name. {self.pulls} pulls."
         )
-        return f"{round_line(self, state['episode'], 'same arms')} {rules}".strip()
+        return f"{state['trial'].round_line('same arms')} {rules}".strip()
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -165,7 +162,7 @@ class BanditEnv(MultistepEnv):
         return outcome(
             state["probabilities"][arm],
             state["seed"],
-            state["episode"],
+            state["trial"].episode,
             arm,
             sum(state["counts"][arm]),
         )
@@ -177,7 +174,7 @@ class BanditEnv(MultistepEnv):
 
     def _anchor(self, state: State) -> str:
         """The information state: equal where an agent knows the same (order does not matter)."""
-        episode = state["episode"] if self.carries else 0
+        episode = state["trial"].episode if self.carries else 0
         return f"{episode}/{state['steps']}/{add(state['carried'], state['counts'])}"
 
     # -- tasks ----------------------------------------------------------------------------------

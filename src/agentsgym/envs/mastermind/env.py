@@ -12,8 +12,7 @@ from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
 from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
-from agentsgym.envs.rounds import earlier_state, round_line
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Agent, Tokenizer, TrialInfo
 
 MAX_CODES = 1296
 MOST_PEGS = 10
@@ -24,7 +23,7 @@ Told = tuple[tuple[Code, Feedback], ...]
 
 
 class State(TypedDict):
-    """An episode: the task, its number in the trial, and what the agent was told.
+    """An episode: the task, its place in the trial, and what the agent was told.
 
     `told` holds the hints, this episode's guesses and, as far as the agent may know them
     (`carry`), those of earlier episodes; `possible` is the set of codes that agree with it (bit i:
@@ -34,7 +33,7 @@ class State(TypedDict):
     solution: Code
     seed: int
     hints: Told
-    episode: int
+    trial: TrialInfo
     told: Told
     possible: int
     steps: int
@@ -58,8 +57,7 @@ class MastermindEnv(MultistepEnv):
 
     `task_data` is `{"solution": "red blue", "seed": int}`; the seed draws the opening hints. The
     right guess earns 1.0 and ends the episode; every action costs `step_cost`. In a trial the code
-    and the hints stay: `_initialize_episode` learns the episode's number from the state that the
-    session's last episode left in `active_states`.
+    and the hints stay.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
@@ -113,23 +111,24 @@ class MastermindEnv(MultistepEnv):
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
         solution, hints = self.read_task(task_data)
-        fresh = State(
+        return State(
             solution=solution,
             seed=int(task_data.get("seed", 0)),
             hints=hints,
-            episode=0,
+            trial=self.trial_info(),
             told=hints,
             possible=self.possible(hints),
             steps=0,
             said="",
         )
-        earlier: State | None = earlier_state(self, session_id, {**fresh}, ("solution", "seed"))
-        if earlier is None:
-            return fresh
-        fresh["episode"] = earlier["episode"] + 1
-        if self.carries:
-            fresh["told"], fresh["possible"] = earlier["told"], earlier["possible"]
-        return fresh
+
+    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
+        state = self._initialize_episode(session_id, task_data)
+        state["trial"] = trial.without_state()
+        last: State | None = trial.last_state
+        if last is not None and self.carries:
+            state["told"], state["possible"] = last["told"], last["possible"]
+        return state
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -141,9 +140,7 @@ class MastermindEnv(MultistepEnv):
             f'Guess like "{example}". {self.config["max_steps_per_episode"]} guesses.'
         )
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
-        return "\n".join(
-            [f"{round_line(self, state['episode'], 'same code')} {rules}".strip(), *hints]
-        )
+        return "\n".join([f"{state['trial'].round_line('same code')} {rules}".strip(), *hints])
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -187,7 +184,7 @@ class MastermindEnv(MultistepEnv):
 
     def _anchor(self, state: State) -> str:
         """The information state: equal where an agent was told the same (order does not matter)."""
-        episode = state["episode"] if self.carries else 0
+        episode = state["trial"].episode if self.carries else 0
         told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
         return f"{episode}/{state['steps']}/{told}"
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dill  # type: ignore[import-untyped]
@@ -21,10 +21,12 @@ from agentsgym.envs.config import ConfigError
 from agentsgym.rollout.seat import Seat
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
+from agentsgym.types import TrialInfo
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "_open_sessions"})
 _HOOKS = frozenset(
     {
+        "_begin_episode",
         "_initialize_episode",
         "_format_prompt",
         "_step_episode",
@@ -65,9 +67,10 @@ def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class RemoteState:
     """A state that a worker holds, reached by `played`: the actions of the session's episodes,
-    the running one last. Earlier ones count, for an environment may look back at them."""
+    the running one last. Earlier ones count, for an episode is told how they ended (`trial`)."""
 
     lease: Lease
+    trial: TrialInfo = field(default_factory=TrialInfo)
     played: tuple[tuple[str, ...], ...] = ((),)
 
     @property
@@ -82,7 +85,7 @@ class RemoteState:
 
     def after(self, action: str) -> "RemoteState":
         """The state that an action leads to."""
-        return RemoteState(self.lease, (*self.played[:-1], (*self.actions, action)))
+        return replace(self, played=(*self.played[:-1], (*self.actions, action)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +123,19 @@ class RemoteEnv(MultistepEnv):
         return self._env.class_path
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
-        state = self._next_episode(session_id, task_data)
+        return self._begin_episode(session_id, task_data, self.trial_info())
+
+    def _begin_episode(
+        self, session_id: str, task_data: dict[str, Any], trial: TrialInfo
+    ) -> RemoteState:
+        last, info = trial.last_state, trial.without_state()
+        if isinstance(last, RemoteState):
+            state = RemoteState(last.lease, info, (*last.played, ()))
+        else:
+            lease = Lease(least_busy(self.config["workers"]), session_id, task_data)
+            state = RemoteState(lease, info)
         self._insist(state, None)
         return state
-
-    def _next_episode(self, session_id: str, task_data: dict[str, Any]) -> RemoteState:
-        last = self.active_states.get(session_id)
-        if isinstance(last, RemoteState) and last.lease.task_data == task_data:
-            return RemoteState(last.lease, (*last.played, ()))
-        return RemoteState(Lease(least_busy(self.config["workers"]), session_id, task_data))
 
     def _format_prompt(self, state: RemoteState, step: int) -> Any:
         return self._ask(state, "_format_prompt", step)
@@ -189,8 +196,8 @@ class RemoteEnv(MultistepEnv):
 
     def _begin(self, state: RemoteState) -> None:
         lease = state.lease
-        begin = ("begin", lease.number, self._packed.number, lease.session_id, lease.task_data)
-        _value(*self._request(state, (*begin, state.played)))
+        session = (lease.number, self._packed.number, lease.session_id, lease.task_data)
+        _value(*self._request(state, ("begin", *session, state.trial, state.played)))
 
     def _request(self, state: RemoteState, message: tuple[Any, ...]) -> tuple[str, Any]:
         return state.lease.worker.request(

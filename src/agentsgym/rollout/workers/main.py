@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ import dill  # type: ignore[import-untyped]
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.session import copy_task
 from agentsgym.rollout.workers.channel import MOST_BYTES, Channel
+from agentsgym.types import TrialInfo
 
 Reply = tuple[str, Any]
 
@@ -39,9 +40,10 @@ class Held:
     episodes: int = 0
     steps: int = 0
 
-    def begin(self) -> None:
-        """Begin the next episode. The environment still finds the last one's state."""
-        self.state = self.env._initialize_episode(self.session_id, copy_task(self.task_data))
+    def begin(self, trial: TrialInfo) -> None:
+        """Begin the next episode; `trial` may be of a later one."""
+        info = replace(trial.at(self.episodes), last_state=self.state)
+        self.state = self.env._begin_episode(self.session_id, copy_task(self.task_data), info)
         self.env.active_states[self.session_id] = self.state
         self.episodes += 1
         self.steps = 0
@@ -91,10 +93,16 @@ class Server:
         return "ok", None
 
     def on_begin(
-        self, lease: int, env_id: int, session_id: str, task_data: Any, played: Played
+        self,
+        lease: int,
+        env_id: int,
+        session_id: str,
+        task_data: Any,
+        trial: TrialInfo,
+        played: Played,
     ) -> Reply:
         """Bring a session to where it stands after `played`: on from where it is if its next
-        episode begins, else from the start."""
+        episode begins, else from the start. `trial` is what the running episode is told."""
         *before, now = played
         held = self._held.get(lease)
         if held is None or now or not before or not held.stands_after(tuple(before)):
@@ -102,8 +110,8 @@ class Server:
             env.active_states.pop(session_id, None)
             held = self._held[lease] = Held(env, session_id, task_data)
             for actions in before:
-                _play(held, actions)
-        _play(held, now)
+                _play(held, trial, actions)
+        _play(held, trial, now)
         return "ok", None
 
     def on_step(self, lease: int, place: tuple[int, int], action: str) -> Reply:
@@ -123,8 +131,8 @@ class Server:
         return "ok", getattr(held.env, method)(held.state, *arguments)
 
 
-def _play(held: Held, actions: tuple[str, ...]) -> None:
-    held.begin()
+def _play(held: Held, trial: TrialInfo, actions: tuple[str, ...]) -> None:
+    held.begin(trial)
     for action in actions:
         held.step(action)
 

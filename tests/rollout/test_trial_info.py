@@ -1,0 +1,88 @@
+"""What an episode is told about its trial."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from told import ToldEnv
+
+from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.types import EpisodeOutcome, TrialInfo
+from helpers import CountdownEnv
+
+TRIAL = {"episodes_per_trial": 3, "free_shots": 1, "carry": "full", "error_allowance": 0}
+
+
+def first_prompts(rollout):
+    return [episode.steps[0].observation.rpartition("\n\n")[2] for episode in rollout.episodes]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_episode_is_told_its_number_and_how_the_earlier_ones_ended(workers):
+    env = ToldEnv(None, {**TRIAL, "workers": workers})
+    script = ScriptedAgent(["a", "b", "bad", "c", "d"])
+    [rollout] = env.run_trial([{"rewards": [0.5, 1.0]}], script).rollouts
+    won, lost = (1.5, True, "done"), (0.5, True, "malformed")
+    assert first_prompts(rollout) == [
+        repr((0, 3, 1, "full", (), None, False, None)),
+        repr((1, 3, 1, "full", (won,), None, True, ["a", "b"])),
+        repr((2, 3, 1, "full", (won, lost), None, True, ["bad"])),
+    ]
+    assert not env.active_states
+
+
+@pytest.mark.parametrize("carry", ["none", "summary"])
+def test_it_is_told_whatever_the_agent_sees_of_the_earlier_ones(carry):
+    env = ToldEnv(None, {**TRIAL, "carry": carry, "episodes_per_trial": 2})
+    [rollout] = env.run_trial([{"rewards": [2.0]}], ScriptedAgent(["x"])).rollouts
+    assert first_prompts(rollout) == [
+        repr((0, 2, 1, carry, (), None, False, None)),
+        repr((1, 2, 1, carry, ((2.0, True, "done"),), None, True, ["x"])),
+    ]
+
+
+def test_engine_sessions_side_by_side_are_told_of_their_own_trials(tiny_llama, chat_tokenizer):
+    agent = DirectOutputAgent(
+        EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4), SamplingParams(max_tokens=3)
+    )
+    env = ToldEnv(chat_tokenizer, TRIAL)
+    batch = env.run_trial([{"rewards": [float(k)]} for k in range(3)], agent, 2)
+    for rollout in batch.rollouts:
+        reward = rollout.task_data["rewards"][0]
+        outcome = (reward, reward > 0, "done")
+        last = [episode.steps[0].action for episode in rollout.episodes]
+        assert first_prompts(rollout)[2] == repr(
+            (2, 3, 1, "full", (outcome, outcome), None, True, [last[1]])
+        )
+
+
+def test_an_overridden_episode_counts_with_the_reward_that_it_returned():
+    class Doubled(ToldEnv):
+        def _run_complete_episode(self, session_id, agent):
+            record = super()._run_complete_episode(session_id, agent)
+            return {**record, "final_reward": 2 * record["final_reward"]}
+
+    [rollout] = Doubled(None, TRIAL).run_trial([{"rewards": [1.0]}], ScriptedAgent(["x"])).rollouts
+    assert "((2.0, True, 'done'), (2.0, True, 'done'))" in first_prompts(rollout)[2]
+
+
+def test_without_the_hook_all_episodes_begin_alike():
+    env = CountdownEnv(None, TRIAL)
+    assert env._begin_episode("s", {"rewards": [1.0]}, env.trial_info()) == (
+        env._initialize_episode("s", {"rewards": [1.0]})
+    )
+
+
+def test_it_says_where_the_trial_stands():
+    outcome = EpisodeOutcome(1.0, None, "done")
+    trial = TrialInfo(1, 3, 1, "full", (outcome,), last_state={"x": 1})
+    assert trial.scored and not trial.at(0).scored
+    assert trial.at(0) == TrialInfo(0, 3, 1, "full")
+    assert trial.without_state().last_state is None
+    assert trial.without_state() == trial and "x" not in repr(trial)
+    assert trial.round_line("same code") == "Round 2 of 3, scored, same code."
+    assert trial.at(0).round_line("same code") == "Round 1 of 3, practice."
+    assert replace(trial, carry="none").round_line("same code") == ""
+    assert TrialInfo(carry="full").round_line("same code") == ""
+    with pytest.raises(FrozenInstanceError):
+        trial.episode = 2
