@@ -1,0 +1,70 @@
+"""docs/public-api.md lists what the packages export, no more and no less."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import agentsgym
+from agentsgym.types import RolloutBatch
+
+PAGE = (Path(__file__).parent.parent / "docs/public-api.md").read_text(encoding="utf-8")
+SECTIONS = {
+    re.sub("`", "", title): body
+    for title, body in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+}
+PACKAGES = [title for title in SECTIONS if title.startswith("agentsgym")]
+# Of what this package exports for the others, a part is public.
+IN_PART = {"agentsgym.rollout"}
+
+
+def named(section):
+    """The names in the first column of the section's table."""
+    cells = re.findall(r"^\| (`.*?) \|", SECTIONS[section], re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]
+
+
+def test_the_packages_are_those_that_users_import():
+    rooms = {"envs", "credit", "rollout", "evaluation", "training", "checks"}
+    assert set(PACKAGES) == {"agentsgym", *(f"agentsgym.{room}" for room in rooms)}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_are_those_that_the_package_exports(package):
+    module = importlib.import_module(package)
+    names = named(package)
+    assert len(set(names)) == len(names)
+    assert all(getattr(module, name) is not None for name in names)
+    if package in IN_PART:
+        assert set(names) < set(module.__all__)
+    else:
+        assert sorted(names) == sorted(module.__all__)
+
+
+def test_what_an_author_overrides_exists():
+    listed = SECTIONS["agentsgym.envs"].partition("Of `MultistepEnv`")[2].partition("([write")[0]
+    names = re.findall(r"`(\w+)`", listed)
+    assert len(names) > 15
+    assert all(hasattr(agentsgym.MultistepEnv, name) for name in names)
+
+
+def test_the_batch_has_the_keys():
+    assert set(named("Keys of RolloutBatch")) == set(RolloutBatch([], all_steps=True))
+
+
+def test_the_command_line_has_the_commands():
+    from typer.main import get_command
+
+    from agentsgym.cli.app import app
+
+    listed = {name.removeprefix("agentsgym ") for name in named("The command line")}
+    assert listed == set(get_command(app).commands)
+
+
+def test_other_names_exist():
+    from agentsgym import generation, types
+
+    others = re.findall(r"`(\w+)`", SECTIONS["Other packages"].replace("agentsgym.generation.", ""))
+    assert set(others) == set(generation.__all__)
+    assert {"Rollout", "Episode", "Step", "Row", "StepSpan"} <= set(types.__all__)
