@@ -97,7 +97,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
     MetricsFile(path).append("train", 2, {"loss": 0.5})
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
     MetricsFile(path).drop_after(1)
-    assert path.read_text() == '{"step": 1, "phase": "train"}\n'
+    assert path.read_text() == '{"schema": 1, "step": 1, "phase": "train"}\n'
 
 
 def cyclic():
@@ -182,7 +182,7 @@ def set_in(line, path, value):
         (["rows", 0, "spans"], [[0, 0]], "no rollout"),
         (["episodes", 0, "steps", 0, "reward"], "much", "steps: reward is 'much'"),
         (["episodes", 0, "steps", 0, "info"], [], r"steps: info is \[\]"),
-        (["episodes", 0, "steps", 0, "more"], 1, "no rollout"),
+        (["episodes", 0, "steps", 0, "anchor"], KeyError, "'anchor' is missing"),
         (["episodes", 0, "messages"], ["hello"], "no rollout"),
         (["group"], 1e400, "group is"),
         (["group"], 10**30, "group is 1000"),

@@ -40,7 +40,7 @@ def test_metrics_are_strict_json(tmp_path):
     metrics.append("train", 1, {"reward": math.nan, "stop/done": math.inf, "loss": 0.5})
     line = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(line) == {
-        "step": 1, "phase": "train", "reward": None, "stop/done": None, "loss": 0.5
+        "schema": 1, "step": 1, "phase": "train", "reward": None, "stop/done": None, "loss": 0.5
     }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_summary_has_the_promised_keys(tmp_path):
     for phase, rate in (("before", 0.1), ("after", 0.3)):
         figures = data[phase]
         assert figures["win_rate"] == rate and figures["ci95"] == [rate - 0.02, rate + 0.03]
-        assert (figures["episodes"], figures["secrets"], figures["mean_steps"]) == (256, 64, 5.0)
+        assert (figures["episodes"], figures["clusters"], figures["mean_steps"]) == (256, 64, 5.0)
         assert figures["regret"] == 1.0 - rate
     assert data["seconds"] == 4.0 and data["phases"] == {"model": 1.5, "rl": 2.5}
     assert data["env_config"] == {"hints": 2} and data["seed"] == 3

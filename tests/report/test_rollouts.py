@@ -80,9 +80,9 @@ def test_lines_are_strict_json_with_the_documented_keys(tmp_path, chat_tokenizer
     line = json.loads(text)
     assert line["final_reward"] is None and line["step"] == 7 and line["phase"] == "train"
     assert set(line) == {
-        "phase", "step", "session_id", "group", "index", "seed", "policy_version",
-        "env_class_path", "env_config", "task_data", "final_reward", "error", "episodes", "rows",
-        "advantages",
+        "schema", "phase", "step", "dataset", "session_id", "group", "index", "seed",
+        "policy_version", "env_class_path", "env_config", "task_data", "final_reward", "error",
+        "episodes", "rows", "advantages",
     }  # fmt: skip
 
 
@@ -119,3 +119,13 @@ def test_free_form_info_becomes_what_json_can_say(tmp_path, sampled):
     episode = replace(rollout.episodes[0], steps=(step,))
     write(tmp_path, [replace(rollout, episodes=(episode,))])
     assert next(read_rollouts(tmp_path)).episodes[0].steps[0].info == plain(odd)
+
+
+def test_evaluation_sets_of_one_step_have_shards_of_their_own(tmp_path, sampled):
+    write(tmp_path, sampled[:1], "eval", 3, dataset="easy")
+    write(tmp_path, sampled[1:3], "eval", 3, dataset="very/hard.")
+    write(tmp_path, sampled[3:], "eval", 3)
+    found = [(line.dataset, line.step) for line in read_lines(tmp_path, "eval")]
+    assert sorted(found, key=str) == [("easy", 3), *[("very/hard.", 3)] * 2, *[(None, 3)] * 3]
+    drop_rollouts_from(tmp_path, 2)
+    assert not list(read_lines(tmp_path))

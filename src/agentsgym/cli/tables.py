@@ -57,7 +57,7 @@ def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
         ("steps", [number(f.mean_steps) for f in found]),
         *_metric_lines(found),
         ("episodes", [str(f.episodes) for f in found]),
-        ("distinct secrets", [str(f.secrets) for f in found]),
+        ("task clusters", [str(f.clusters) for f in found]),
         ("failed", [str(f.failures) for f in found]),
     ]
     if all(f.win_rate is None for f in found):

@@ -8,6 +8,7 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.runs.config import RunConfig, parse_config
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.summary import check_version
 from agentsgym.runs.overrides import load_yaml, merge
 
 
@@ -33,10 +34,14 @@ def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunC
 
 
 def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of an earlier run, to go on with it in the same directory."""
+    """The configuration of an earlier run, to go on with it in the same directory.
+
+    Raises ConfigError where there is none, NewerFormat where a newer agentsgym wrote the run.
+    """
     directory = RunDirectory(run_dir)
     if not directory.is_run():
         raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
+    check_version(directory.summary)
     data = load_yaml(directory.config.read_bytes(), str(directory.config))
     return parse_config(merge({**data, "output_dir": str(run_dir)}, overrides or {}))
 

@@ -2,6 +2,7 @@
 
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine
+from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.metrics import MetricsFile, read_metrics
 from agentsgym.runs.files.rollouts import (
     RolloutWriter,
@@ -14,6 +15,7 @@ from agentsgym.runs.files.summary import Figures, Summary, read_summary
 __all__ = [
     "Figures",
     "MetricsFile",
+    "NewerFormat",
     "RolloutLine",
     "RolloutWriter",
     "RunDirectory",

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_SHARD = re.compile(r"([a-z]+)-(\d+)\.jsonl\.gz")
+_SHARD = re.compile(r"([a-z]+)-(\d+)(?:\.[^/]+)?\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,11 @@ class RunDirectory:
         """Whether a run was started here."""
         return self.config.is_file()
 
-    def shard(self, phase: str, step: int) -> Path:
-        """The shard of the rollouts played in `phase` at optimiser step `step`."""
-        return self.rollouts / f"{phase}-{step:06d}.jsonl.gz"
+    def shard(self, phase: str, step: int, dataset: str | None = None) -> Path:
+        """The shard of the rollouts played in `phase` at optimizer step `step`, on the evaluation
+        set `dataset` where there are several."""
+        name = "" if dataset is None else f".{quote(dataset, safe='')}"
+        return self.rollouts / f"{phase}-{step:06d}{name}.jsonl.gz"
 
     def shards(self) -> Iterator[tuple[str, int, Path]]:
         """Phase, step and path of each shard, by step; "before" comes first, "after" last."""
@@ -71,7 +74,7 @@ class RunDirectory:
             for path in self.rollouts.glob("*.jsonl.gz")
             if (match := _SHARD.fullmatch(path.name))
         ]
-        yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2)))
+        yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2), shard[2]))
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
         """Step and path of every checkpoint, whole or not, the newest first."""

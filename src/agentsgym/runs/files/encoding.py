@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
 from agentsgym.types.secrets import mask_known, mask_secrets, masked
@@ -21,17 +22,19 @@ from agentsgym.types.secrets import mask_known, mask_secrets, masked
 @dataclass(frozen=True, slots=True)
 class RolloutLine:
     """A rollout as it was recorded: in which `phase`, before which optimiser `step` (the policy's
-    version), and the advantages of its rows' tokens where it was trained on."""
+    version), on which of several evaluation sets (`dataset`; None where there is one), and the
+    advantages of its rows' tokens where it was trained on."""
 
     rollout: Rollout
     phase: str
     step: int
     advantages: tuple[tuple[float, ...], ...] | None = None
+    dataset: str | None = None
 
 
 def to_line(line: RolloutLine) -> bytes:
     """A rollout as a line of a shard, without its end."""
-    data = to_json(line)
+    data = ROLLOUTS.stamped(to_json(line))
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
@@ -49,6 +52,7 @@ def to_json(line: RolloutLine) -> dict[str, Any]:
     return {
         "phase": line.phase,
         "step": line.step,
+        "dataset": line.dataset,
         "session_id": rollout.session_id,
         "group": rollout.group,
         "index": rollout.index,
@@ -66,7 +70,7 @@ def to_json(line: RolloutLine) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RolloutLine:
-    """The rollout of a shard's line. Raises KeyError where a key is missing."""
+    """The rollout of a line in the current version. Raises KeyError where a key is missing."""
     rollout = Rollout(
         session_id=data["session_id"],
         group=data["group"],
@@ -82,7 +86,7 @@ def from_json(data: Mapping[str, Any]) -> RolloutLine:
     )
     given = data["advantages"]
     advantages = None if given is None else tuple(_numbers(values) for values in given)
-    return RolloutLine(rollout, data["phase"], data["step"], advantages)
+    return RolloutLine(rollout, data["phase"], data["step"], advantages, data["dataset"])
 
 
 def _episode_to_json(episode: Episode) -> dict[str, Any]:
@@ -128,11 +132,19 @@ def _step_to_json(step: Step) -> dict[str, Any]:
 
 def _step_from_json(data: Mapping[str, Any]) -> Step:
     rewards = data["token_rewards"]
-    given = {
-        "reward": _number(data["reward"]),
-        "token_rewards": None if rewards is None else _numbers(rewards),
-    }
-    return Step(**{**data, **given})
+    return Step(
+        index=data["index"],
+        observation=data["observation"],
+        action=data["action"],
+        reward=_number(data["reward"]),
+        done=data["done"],
+        info=data["info"],
+        malformed=data["malformed"],
+        truncated=data["truncated"],
+        kind=data["kind"],
+        anchor=data["anchor"],
+        token_rewards=None if rewards is None else _numbers(rewards),
+    )
 
 
 def _row_to_json(row: Row) -> dict[str, Any]:

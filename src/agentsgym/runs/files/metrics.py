@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.runs.files.atomic import naming, write_text
+from agentsgym.runs.files.formats import METRICS, NewerFormat
 from agentsgym.types.plain import plain
 
 
@@ -17,8 +18,9 @@ class MetricsFile:
         self._path = path
 
     def append(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
-        """Write one line: `step`, `phase`, and the values; what is not finite becomes null."""
-        line = {"step": step, "phase": phase, **plain(values)}
+        """Write one line: its version, `step`, `phase`, and the values; what is not finite becomes
+        null."""
+        line = METRICS.stamped({"step": step, "phase": phase, **plain(values)})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with naming(self._path), self._path.open("ab+") as file:
             file.write(_separator(file) + json.dumps(line, allow_nan=False).encode() + b"\n")
@@ -28,7 +30,8 @@ class MetricsFile:
         if not self._path.exists():
             return
         kept = [line for line in read_metrics(self._path) if line["step"] <= step]
-        write_text(self._path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+        texts = [json.dumps(METRICS.stamped(line), allow_nan=False) + "\n" for line in kept]
+        write_text(self._path, "".join(texts))
 
 
 def _separator(file: Any) -> bytes:
@@ -40,17 +43,24 @@ def _separator(file: Any) -> bytes:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file; one that was cut off is left out."""
+    """The lines of a metrics file, without their version; one that was cut off is left out.
+
+    Raises NewerFormat where a newer agentsgym wrote it.
+    """
     if not path.exists():
         return
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        line = _parsed(text)
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
+        line = _parsed(text, path)
+        if isinstance(line.get("step"), int) and "phase" in line:
             yield line
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    """A line's values; none where it is damaged."""
     try:
-        return plain(json.loads(text))
+        line = plain(json.loads(text))
+        return METRICS.current(line, path) if isinstance(line, dict) else {}
+    except NewerFormat:
+        raise
     except (ValueError, RecursionError):
-        return None
+        return {}

@@ -10,6 +10,7 @@ from typing import Any
 from agentsgym.runs.files.atomic import DamagedFile, replacing
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine, from_json, to_line
+from agentsgym.runs.files.formats import ROLLOUTS, NewerFormat
 from agentsgym.runs.files.stored import checked
 from agentsgym.types import Rollout
 
@@ -30,11 +31,13 @@ class RolloutWriter:
         self.agent_tokens = 0
 
     def __call__(self, rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
-        """Record rollouts; `info` holds `phase`, `step`, and `advantages` by row or None."""
+        """Record rollouts; `info` holds `phase`, `step`, `advantages` by row or None, and the
+        `dataset`'s name where there are several evaluation sets."""
         if info["phase"] == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
         lines = _lines(rollouts, info)
-        _write(self._directory.shard(info["phase"], info["step"]), lines)
+        shard = self._directory.shard(info["phase"], info["step"], info.get("dataset"))
+        _write(shard, lines)
 
 
 def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[RolloutLine]:
@@ -44,7 +47,7 @@ def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[Rol
         advantages = None
         if by_row is not None:
             advantages = tuple(tuple(map(float, next(by_row))) for _ in rollout.rows)
-        yield RolloutLine(rollout, info["phase"], info["step"], advantages)
+        yield RolloutLine(rollout, info["phase"], info["step"], advantages, info.get("dataset"))
 
 
 def _write(path: Path, lines: Iterable[RolloutLine]) -> None:
@@ -57,7 +60,8 @@ def _write(path: Path, lines: Iterable[RolloutLine]) -> None:
 
 
 def read_shard(path: Path) -> Iterator[RolloutLine]:
-    """The rollouts of one shard. Raises DamagedFile where it holds anything else."""
+    """The rollouts of one shard, also one of an older version. Raises DamagedFile where it holds
+    anything else, NewerFormat where a newer agentsgym wrote it."""
     number = 0
     try:
         with gzip.open(path, "rb") as file:
@@ -65,17 +69,17 @@ def read_shard(path: Path) -> Iterator[RolloutLine]:
                 number += 1
                 if len(line) == MOST_BYTES:
                     raise DamagedFile(f"it is longer than {MOST_BYTES} bytes")
-                yield _read_line(line)
+                yield _read_line(line, path)
     except DamagedFile as error:
         raise DamagedFile(f"{path} is damaged: line {number}: {error}") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DamagedFile(f"{path} is damaged after line {number}: {error}") from None
 
 
-def _read_line(text: bytes) -> RolloutLine:
+def _read_line(text: bytes, path: Path) -> RolloutLine:
     try:
-        return checked(from_json(json.loads(text)))
-    except DamagedFile:
+        return checked(from_json(ROLLOUTS.current(json.loads(text), path)))
+    except (DamagedFile, NewerFormat):
         raise
     except KeyError as error:
         raise DamagedFile(f"{error} is missing") from None

@@ -11,7 +11,7 @@ from agentsgym.types import Row
 Kinds = Mapping[str, tuple[type, ...]]
 
 _NUMBER = (int, float)
-_LINE: Kinds = {"phase": (str,), "step": (int,)}
+_LINE: Kinds = {"phase": (str,), "step": (int,), "dataset": (str, NoneType)}
 _ROLLOUT: Kinds = {
     "session_id": (str,),
     "group": (int,),

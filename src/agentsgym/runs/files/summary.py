@@ -1,6 +1,8 @@
 """summary.json: what a run did and what came of it."""
 
 import json
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import DamagedFile, write_text
 from agentsgym.runs.files.encoding import finite
+from agentsgym.runs.files.formats import SUMMARY
 from agentsgym.types.plain import plain
 from agentsgym.types.secrets import masked
 
@@ -16,7 +19,7 @@ Status = Literal["running", "interrupted", "failed", "finished"]
 
 
 class Figures(BaseModel):
-    """One evaluation. `ci95` is the win rate's interval, from a bootstrap over secrets (tasks
+    """One evaluation. `ci95` is the win rate's interval, from a bootstrap over `clusters` (tasks
     with the same solution); `regret` is the reference player's mean score minus this one's.
     Numbers that are not known are null."""
 
@@ -27,7 +30,7 @@ class Figures(BaseModel):
     mean_steps: float | None
     regret: float | None
     episodes: int
-    secrets: int
+    clusters: int
     tasks: int
     reward: float | None
     reward_ci95: tuple[float | None, float | None]
@@ -47,7 +50,7 @@ class Figures(BaseModel):
             mean_steps=finite(evaluation.mean_steps),
             regret=None if evaluation.regret is None else finite(evaluation.regret),
             episodes=evaluation.episodes,
-            secrets=evaluation.clusters,
+            clusters=evaluation.clusters,
             tasks=evaluation.tasks,
             reward=finite(evaluation.reward),
             reward_ci95=(finite(low), finite(high)),
@@ -57,6 +60,16 @@ class Figures(BaseModel):
             stop_reasons=dict(evaluation.stop_reasons),
             environments={path: cls.of(own) for path, own in evaluation.environments.items()},
         )
+
+    @property
+    def secrets(self) -> int:
+        """The name of `clusters` in 0.1."""
+        warnings.warn(
+            "Figures.secrets is now Figures.clusters; the old name will go with agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.clusters
 
 
 class Summary(BaseModel):
@@ -90,15 +103,35 @@ class Summary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write the file; a reader sees the old one or the new one."""
-        data = plain(masked(self.model_dump()))
+        data = SUMMARY.stamped(plain(masked(self.model_dump())))
         write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in a file. Raises DamagedFile where it is none."""
+    """The summary in a file, also one of an older version. Raises DamagedFile where it is none,
+    NewerFormat where a newer agentsgym wrote it."""
     try:
-        return Summary.model_validate_json(path.read_bytes())
+        return Summary.model_validate(SUMMARY.current(_record(path), path))
+    except DamagedFile as error:
+        raise DamagedFile(f"{path} is no summary: {error}") from None
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
         raise DamagedFile(f"{path} is no summary: {where} {problem['msg']}") from None
+
+
+def check_version(path: Path) -> None:
+    """Raise NewerFormat where a newer agentsgym wrote a summary. One that is missing or damaged is
+    left to those who read it."""
+    with suppress(FileNotFoundError, DamagedFile):
+        SUMMARY.check(_record(path), path)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(str(error)) from None
+    if not isinstance(record, dict):
+        raise DamagedFile(f"it holds a {type(record).__name__}, not an object")
+    return record

@@ -1,0 +1,93 @@
+"""Versions of the files in a run directory, and how an older record becomes a current one.
+
+Every record (a summary, a line of metrics, a rollout) carries its version as `schema`. A record
+without one was written by agentsgym 0.1, whose formats are version 1.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.types.plain import short_repr
+
+Record = dict[str, Any]
+Conversion = Callable[[Record], Record]
+
+KEY = "schema"
+
+
+class NewerFormat(ValueError):
+    """A file of a later version than this package reads; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The format of one kind of file: `conversions[k]` turns a record of version k + 1 into one
+    of version k + 2. To change a format, add the conversion; the version follows."""
+
+    conversions: tuple[Conversion, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version that is written."""
+        return len(self.conversions) + 1
+
+    def stamped(self, record: Mapping[str, Any]) -> Record:
+        """A current record as it is written: with its version."""
+        return {KEY: self.version, **record}
+
+    def current(self, record: Mapping[str, Any], source: str | Path) -> Record:
+        """A record that was read from `source`, converted to the current version.
+
+        Raises NewerFormat for one of a later version, DamagedFile where the version is none.
+        """
+        version = self.check(record, source)
+        found = {key: value for key, value in record.items() if key != KEY}
+        for convert in self.conversions[version - 1 :]:
+            found = convert(found)
+        return found
+
+    def check(self, record: Mapping[str, Any], source: str | Path) -> int:
+        """A record's version. Raises as `current` does."""
+        version = record.get(KEY, 1)
+        if type(version) is not int or version < 1:
+            raise DamagedFile(f"{KEY} is {short_repr(version)}")
+        if version > self.version:
+            raise NewerFormat(
+                f"{source} was written by a newer agentsgym (schema {version}; this one reads up "
+                f"to {self.version}): upgrade with `pip install --upgrade agentsgym`"
+            )
+        return version
+
+
+def _clusters_of_summary(summary: Record) -> Record:
+    """0.1 called the clusters of an evaluation `secrets`."""
+    evaluations = {
+        name: _clusters_of_figures(summary[name])
+        for name in ("before", "after")
+        if isinstance(summary.get(name), dict)
+    }
+    return summary | evaluations
+
+
+def _clusters_of_figures(figures: Record) -> Record:
+    renamed = {("clusters" if key == "secrets" else key): v for key, v in figures.items()}
+    own = renamed.get("environments")
+    if isinstance(own, dict):
+        renamed["environments"] = {
+            path: _clusters_of_figures(part) if isinstance(part, dict) else part
+            for path, part in own.items()
+        }
+    return renamed
+
+
+def _unnamed_dataset(rollout: Record) -> Record:
+    """0.1 did not say on which of several evaluation sets a rollout was played."""
+    return {**rollout, "dataset": None}
+
+
+SUMMARY = Format((_clusters_of_summary,))
+METRICS = Format()
+ROLLOUTS = Format((_unnamed_dataset,))

@@ -1,0 +1,129 @@
+"""docs/run-directory.md names every key that a run writes, and no other."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agentsgym.runs import load_config, train_run
+from agentsgym.runs.files import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "run-directory.md").read_text(encoding="utf-8")
+SOURCES = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+
+
+def documented(start: str) -> set[str]:
+    """The keys in the first column of the first table behind a text of the page."""
+    table = re.search(r"^\|.*?(?=\n\n)", PAGE.partition(start)[2], re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| (`.*?) \|", table[0], re.MULTILINE)
+    return {key for row in rows for key in re.findall(r"`([^`]+)`", row)}
+
+
+METRICS = documented("\n## metrics.jsonl\n")
+LINE = documented("line.rollout, line.phase, line.step, line.advantages\n```\n")
+SUMMARY = documented("\n## summary.json\n")
+FIGURES = documented("The keys of an evaluation:")
+
+
+def paths(value, prefix="") -> set[str]:
+    """The keys of an object and of the objects in its lists: `episodes[].steps[].reward`."""
+    found = set()
+    for key, inner in value.items():
+        members = inner if isinstance(inner, list) else []
+        objects = [member for member in members if isinstance(member, dict)]
+        below = [paths(member, f"{prefix}{key}[].") for member in objects]
+        found |= set().union(*below) if below else {prefix + key}
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> RunDirectory:
+    """A training with evaluations, a reference model and trials of two episodes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import helpers
+
+    root = tmp_path_factory.mktemp("documented")
+    tokenizer = helpers.build_tokenizer(helpers.CHATML)
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    LlamaForCausalLM(shape).save_pretrained(root / "model")
+    tokenizer.save_pretrained(root / "model")
+    (root / "toy.yaml").write_text(
+        f"""\
+env: helpers.DigitEnv
+env_config: {{episodes_per_trial: 2}}
+model: {root / "model"}
+output_dir: {root / "run"}
+threads: 1
+train:
+  max_steps: 2
+  per_device_train_batch_size: 4
+  num_generations: 2
+  max_action_tokens: 4
+  eval_strategy: steps
+  eval_steps: 1
+  beta: 0.1
+  use_cpu: true
+  allow_imports: [helpers]
+eval: {{episodes: 4}}
+"""
+    )
+    train_run(load_config(str(root / "toy.yaml")))
+    return RunDirectory(root / "run")
+
+
+def unfold(key: str, metrics: set[str]) -> str | None:
+    """The documented name of a key in metrics.jsonl."""
+    for name in METRICS - {"<metric>", "eval_<figure>", "env/<name>/<figure>"}:
+        if re.fullmatch(re.sub(r"<\w+>", r"[^/]+", name), key):
+            return name
+    if key in metrics:
+        return "<metric>"
+    figure = key.removeprefix("eval_")
+    return "eval_<figure>" if figure != key and unfold(figure, metrics) else None
+
+
+def test_every_key_of_metrics_is_documented_and_every_documented_key_is_written(run):
+    lines = [json.loads(text) for text in run.metrics.read_text().splitlines()]
+    keys = {key for line in lines for key in line}
+    names = {key: unfold(key, {"letters"}) for key in keys}
+    assert {key for key, name in names.items() if name is None} == set()
+    # What such a training cannot show stands at least in the sources.
+    for name in METRICS - set(names.values()) - {"env/<name>/<figure>", "metrics/<metric>"}:
+        assert f'"{name}"' in SOURCES or f".{name} " in SOURCES, name
+
+
+def test_every_key_of_a_rollout_is_documented_and_every_documented_key_is_written(run):
+    texts = [t for _, _, p in run.shards() for t in gzip.decompress(p.read_bytes()).splitlines()]
+    assert set().union(*(paths(json.loads(text)) for text in texts)) == LINE
+
+
+def test_every_key_of_the_summary_is_documented_and_every_documented_key_is_written(run):
+    summary = json.loads(run.summary.read_text())
+    assert set(summary) == SUMMARY
+    assert set(summary["before"]) == set(summary["after"]) == FIGURES
+
+
+def test_the_versions_on_the_page_are_those_that_are_written():
+    from agentsgym.runs.files import formats
+
+    rows = dict(re.findall(r"^\| (\S+) \| (\d+) \|", PAGE, re.MULTILINE))
+    assert {name.strip("`"): int(version) for name, version in rows.items()} == {
+        "metrics.jsonl": formats.METRICS.version,
+        "rollouts": formats.ROLLOUTS.version,
+        "summary.json": formats.SUMMARY.version,
+    }
