@@ -368,7 +368,7 @@ def test_names_and_aliases():
         assert type(make(name)).__name__ == "TwentyQuestionsEnv"
     with pytest.raises(TypeError, match="MultistepEnv"):
         register("Int", int)
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid environment name"):
         register("a b", CountdownEnv)
 
 

@@ -66,7 +66,7 @@ def test_an_environment_is_found_in_its_module_and_the_packages_above(path):
 @pytest.mark.parametrize(
     ("name", "config", "said"),
     [
-        ("Bandit", {"episodes_per_trial": 10**9}, "100000 actions in a trial, not 8000000000"),
+        ("Bandit", {"episodes_per_trial": 10**9}, "100000 actions in a trial, got 8000000000"),
         ("Bandit", {"max_steps_per_episode": 10**9}, "100000 actions"),
         ("ClassicalReasoning", {"attempts": 10**9}, "100000 actions"),
         ("Bandit", {"workers": 100_000}, r"'workers'\] of a row must be at most 256"),

@@ -140,5 +140,5 @@ def test_an_object_gets_the_tokenizer_and_stays_as_it_was(own, plain_tokenizer):
 def test_two_objects_for_the_same_rows_are_refused(own):
     with pytest.raises(ValueError, match="envs holds two TwentyQuestions"):
         EnvPool(envs=[own, TwentyQuestionsEnv(None, {"hints": 1})])
-    with pytest.raises(TypeError, match="envs holds environment objects"):
+    with pytest.raises(TypeError, match="envs must contain environment objects"):
         EnvPool(envs=[CountdownEnv])

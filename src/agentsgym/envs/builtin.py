@@ -1,4 +1,4 @@
-"""The environments that come with the package: a name, where its class is, what it needs."""
+"""The environments in this package: name, class path, and required extra."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ GYMNASIUM_PRESETS = ("FrozenLake", "Taxi", "CliffWalking", "Blackjack")
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """An environment's class by its dotted path, and the extra whose `module` it needs, if any."""
+    """The dotted path of an environment's class, and the extra that its `module` needs, if any."""
 
     path: str
     extra: str | None = None

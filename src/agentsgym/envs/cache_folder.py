@@ -1,4 +1,4 @@
-"""Where environments keep what they generate."""
+"""The folder for files that environments generate."""
 
 import os
 from pathlib import Path

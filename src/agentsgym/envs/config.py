@@ -1,4 +1,4 @@
-"""What an environment's `env_config` may hold, and the errors for what it may not."""
+"""The keys of an environment's `env_config`, their checks, and the errors for bad values."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,10 +9,10 @@ from agentsgym.types.plain import short_repr
 from agentsgym.types.visible import visible
 
 NEEDS = "needs"
-"""Key that marks the `env_config` of rows which only one object can play (`MultistepEnv.needs`)."""
+"""Key that marks the `env_config` of rows that only one object can play (`MultistepEnv.needs`)."""
 
 NONE_HINT = (
-    " (a dataset whose columns are Arrow structs fills the keys of other rows with None: make "
+    " (in a dataset whose columns are Arrow structs, the keys of other rows become None: make "
     "the columns datasets.Json(), as agentsgym.task_dataset does)"
 )
 
@@ -28,11 +28,11 @@ class ConfigError(ValueError):
 class Key:
     """One key of an `env_config`.
 
-    `kind` is the accepted type (a bool is no int here, an int is a float, NaN and infinities are
-    nothing); `choices` lists the only allowed values; `minimum` bounds numbers from below; `check`
-    returns what is wrong with a value, or None. A key whose default is None accepts None.
-    `is_path` says that the value is a file or folder: a dataset row may only name one that the
-    caller allows (see `row_paths`).
+    `kind` is the accepted type: a bool is not an int, an int is also a float, NaN and infinities
+    are never accepted. `choices` lists the only allowed values; `minimum` is the lower bound of
+    numbers; `check` returns the problem with a value, or None. A key whose default is None accepts
+    None. `is_path` marks a file or folder: dataset rows may only name paths that the caller allows
+    (see `row_paths`).
     """
 
     kind: type | tuple[type, ...]
@@ -44,7 +44,7 @@ class Key:
     is_path: bool = False
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with `value`, or None."""
+        """The problem with `value`, or None."""
         if value is None and self.default is None:
             return None
         if not self._fits(value):
@@ -61,7 +61,7 @@ class Key:
         assert self.check is not None
         try:
             return self.check(value)
-        except Exception as error:  # a check that did not expect such a value
+        except Exception as error:  # the check did not expect such a value
             return f"cannot be {short_repr(value)} ({type(error).__name__})"
 
     def _kinds(self) -> tuple[type, ...]:
@@ -80,7 +80,7 @@ class Key:
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # an int beyond all floats
+    except OverflowError:  # an int larger than every float
         return False
 
 
@@ -93,7 +93,7 @@ COMMON_KEYS: dict[str, Key] = {
     "reward_placement": Key(
         str,
         "spread",
-        "how a step's reward lies on its agent tokens in per_token_rewards",
+        "how a step's reward is put on its agent tokens in per_token_rewards",
         choices=("spread", "broadcast", "last_token"),
     ),
     "final_reward": Key(
@@ -105,22 +105,24 @@ COMMON_KEYS: dict[str, Key] = {
     "carry": Key(
         str,
         "none",
-        "what an episode sees of the trial's earlier ones",
+        "what an episode shows of the trial's earlier episodes",
         choices=("none", "full", "summary"),
     ),
     "reflection_tokens": Key(int, 128, "token cap of a reflection (carry='summary')", minimum=1),
-    "malformed_penalty": Key(float, 0.0, "taken off the reward of a malformed action", minimum=0),
+    "malformed_penalty": Key(
+        float, 0.0, "subtracted from the reward of a malformed action", minimum=0
+    ),
     "workers": Key(int, 0, "processes that play the episodes (0: this process)", minimum=0),
     "worker_timeout": Key(
-        float, 120.0, "seconds for one answer of a worker, before it is replaced", minimum=0.001
+        float, 120.0, "seconds to wait for a worker's answer before replacing it", minimum=0.001
     ),
 }
 
 
 def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in defaults and check everything.
+    """Fill in defaults and check all values.
 
-    Raises ConfigError naming the environment, the key, the value, and what is allowed.
+    Raises ConfigError with the environment, the key, the value, and the allowed values.
     """
     _refuse_unknown(env_name, keys, given)
     values = {name: given.get(name, key.default) for name, key in keys.items()}
@@ -140,8 +142,8 @@ def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) ->
 def _refuse_unknown(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> None:
     if NEEDS in given and NEEDS not in keys:
         raise ConfigError(
-            f"{env_name}: these tasks are played by one object alone, for it has "
-            f"{short_repr(given[NEEDS])}, which a row cannot carry: hand that object over with "
+            f"{env_name}: only one object can play these tasks because it has "
+            f"{short_repr(given[NEEDS])}, which a row cannot contain: pass that object with "
             "envs=[env] (GRPOEnvTrainer, evaluate, EnvPool)"
         )
     unknown = sorted((name for name in given if name not in keys), key=str)

@@ -1,4 +1,4 @@
-"""Dataset rows: which environment, how configured, which task."""
+"""Dataset rows: the environment, its configuration, and the task."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ class TaskRow(TypedDict):
 
 
 _COLUMNS = ("env_class_path", "env_config", "task_data")
-_JSON_HINT = "; a dict as JSON text comes of a text column: make it datasets.Json()"
+_JSON_HINT = "; a text column stores dicts as JSON text: make it datasets.Json()"
 
 
 def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
-    """The row as a TaskRow. Raises ValueError with the row's number and what is wrong with it."""
+    """The row as a TaskRow. Raises ValueError with the row's number and its problem."""
     problem = _row_problem(row)
     if problem is not None:
         raise ValueError(f"row {number}: {problem}")
@@ -41,11 +41,11 @@ def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
 
 
 def check_rows(rows: Any, envs: "EnvPool") -> list[str]:
-    """What is wrong with a map-style dataset's rows, a sentence each that begins with the number
-    of the row (the first of all that have it); empty where nothing is.
+    """The problems in a map-style dataset's rows, one sentence each, starting with the number of
+    the first row that has the problem; empty if there are none.
 
-    Every (class path, config) that occurs is made once, in `envs`, and asked about its tasks with
-    `check_task`. Nothing is played.
+    Each (class path, config) is made once, in `envs`, and checks its tasks with `check_task`. No
+    episode is played.
     """
     found: dict[str, list[int]] = {}
     listed = rows if hasattr(rows, "__iter__") else (rows[n] for n in range(len(rows)))
@@ -65,7 +65,7 @@ def _problem(row: Any, envs: "EnvPool") -> str | None:
         return problem
     try:
         env = envs.get(row)
-    except Exception as error:  # an environment of the user's may raise anything
+    except Exception as error:  # a user's environment may raise anything
         return f"{row['env_class_path']} cannot be made: {_said(error)}"
     try:
         problem = env.check_task(row["task_data"])
@@ -116,12 +116,12 @@ class EnvPool:
     """One environment object per class and config, made when a row first names it.
 
     Args:
-        tokenizer: of the environments; None for play by text.
-        allow_imports: which dotted paths rows may name (`agentsgym.envs.find`).
-        envs: objects that play the rows of their class and config, instead of ones made here;
-            over `tokenizer` where that is another than theirs (`MultistepEnv.with_tokenizer`).
-        allow_paths: directories under which rows may name files; see `row_paths`.
-        template_options: further arguments of the tokenizer's chat template, for instance
+        tokenizer: the environments' tokenizer; None for play by text.
+        allow_imports: dotted paths that rows may name (`agentsgym.envs.find`).
+        envs: existing objects that play the rows of their class and config. An object with another
+            tokenizer is copied (`MultistepEnv.with_tokenizer`).
+        allow_paths: directories in which rows may name files; see `row_paths`.
+        template_options: extra arguments of the tokenizer's chat template, for instance
             `{"enable_thinking": False}`.
     """
 
@@ -146,7 +146,7 @@ class EnvPool:
 
     @property
     def names(self) -> set[str]:
-        """Class paths of the environments that rows named so far."""
+        """Class paths of the environments that rows have named so far."""
         return {env.class_path for env in self._envs.values()}
 
     def get(self, row: Mapping[str, Any]) -> MultistepEnv:
@@ -175,7 +175,7 @@ class EnvPool:
 
     def _over_tokenizer(self, env: MultistepEnv) -> MultistepEnv:
         if not isinstance(env, MultistepEnv):
-            raise TypeError(f"envs holds environment objects, got {short_repr(env)}")
+            raise TypeError(f"envs must contain environment objects, got {short_repr(env)}")
         options = self._template_options
         if self._tokenizer is None or (env.tokenizer is self._tokenizer and not options):
             return env
@@ -191,14 +191,14 @@ def pool_of(
     allow_imports: AllowImports,
     allow_paths: AllowPaths = (),
 ) -> EnvPool:
-    """The pool that was given, or a new one, with the environment objects that were given."""
+    """The given pool, or a new one with the given environment objects."""
     if isinstance(envs, EnvPool):
         return envs
     return EnvPool(tokenizer, allow_imports, envs or (), allow_paths=allow_paths)
 
 
 def config_key(path: str, config: Mapping[str, Any]) -> str:
-    """A text that is equal for equal configs. Raises ConfigError for what is no plain data."""
+    """A text that is equal for equal configs. Raises ConfigError if it is not plain data."""
     try:
         return json.dumps(config, sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError) as error:
@@ -209,7 +209,7 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
 
 
 def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
-    """Whether rows of this class path and config are the object's."""
+    """Whether rows with this class path and config belong to this object."""
     plain = {name: value for name, value in config.items() if name != NEEDS}
     return (
         config.get(NEEDS) in (None, env.needs)

@@ -1,4 +1,4 @@
-"""Optional packages: a missing one is answered with the command that installs it."""
+"""Optional packages: the error for a missing one contains the command that installs it."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from types import ModuleType
 
 from agentsgym.types.install import install_command
 
-# Which extra brings a package that the command line may find missing.
+# The extra of each package that the command line may find missing.
 _EXTRAS = {
     "torch": "train",
     "accelerate": "train",
@@ -17,7 +17,7 @@ _EXTRAS = {
 
 
 class MissingExtra(ImportError):
-    """An optional extra is needed that is not installed.
+    """A required extra is not installed.
 
     `name` is the extra's name and `command` the exact shell command that installs it.
     """
@@ -29,7 +29,7 @@ class MissingExtra(ImportError):
 
 
 def missing_extra(error: ImportError) -> MissingExtra | None:
-    """The extra that would have brought what could not be imported."""
+    """The extra that provides the module whose import failed; None if there is none."""
     extra = _EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None or installed(str(error.name)):
         return None
@@ -37,7 +37,7 @@ def missing_extra(error: ImportError) -> MissingExtra | None:
 
 
 def installed(module: str) -> bool:
-    """Whether `module` could be imported; imports at most the packages above it."""
+    """Whether `module` can be imported; imports at most its parent packages."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
@@ -45,15 +45,15 @@ def installed(module: str) -> bool:
 
 
 def ensure(module: str, extra: str) -> None:
-    """Raise MissingExtra unless `module`, which `extra` brings, is installed; imports nothing."""
+    """Raise MissingExtra unless `module`, which `extra` provides, is installed; imports nothing."""
     if not installed(module):
         raise MissingExtra(extra, install_command(extra))
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import and return `module`, which `extra` brings. Raises MissingExtra where it is absent.
+    """Import and return `module`, which `extra` provides. Raises MissingExtra if it is missing.
 
-    An error inside a module that is installed passes through unchanged.
+    An error inside an installed module is not caught.
     """
     ensure(module, extra)
     return importlib.import_module(module)

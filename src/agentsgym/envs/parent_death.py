@@ -1,12 +1,12 @@
-"""A child process that ends when its parent dies, also while it is busy in C code.
+"""Ends a child process when its parent dies, even while the child is busy in C code.
 
-The parent holds one end of a pipe, the lifeline, and never writes to it. However the parent dies,
-the kernel closes that end, and on Linux kills the child at once; elsewhere a thread of the child
-waits for it, which works unless C code holds the interpreter's lock. (`PR_SET_PDEATHSIG` would
-kill the child when the *thread* that started it ends.)
+The parent holds one end of a pipe, the lifeline, and never writes to it. When the parent dies, the
+kernel closes that end. On Linux the kernel then kills the child at once; elsewhere a thread of the
+child notices, unless C code holds the interpreter's lock. (`PR_SET_PDEATHSIG` would also kill the
+child when only the *thread* that started it ends.)
 
-`python -P -m agentsgym.envs.parent_death FD MODULE ARGUMENT…` runs a module that way;
-`python_process.start_python` writes that command.
+`python -P -m agentsgym.envs.parent_death FD MODULE ARGUMENT…` runs a module in this way;
+`python_process.start_python` builds that command.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def end_with_parent(lifeline: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-        if _is_closed(lifeline):  # before we listened
+        if _is_closed(lifeline):  # closed before this process listened
             _end()
     else:
         threading.Thread(target=_wait, args=(lifeline,), daemon=True).start()
@@ -46,7 +46,7 @@ def _end() -> None:
 
 
 def main() -> None:
-    """Run the module that the command line names, which sees its own arguments only."""
+    """Run the module named on the command line; it sees only its own arguments."""
     _, lifeline, module, *arguments = sys.argv
     end_with_parent(int(lifeline))
     sys.argv = [module, *arguments]

@@ -1,5 +1,5 @@
-"""Child interpreters that see the same modules as this one, never run its main script, and end
-with it."""
+"""Child interpreters with the same modules as this one. They never run its main script and end
+when it ends."""
 
 import contextlib
 import os
@@ -16,14 +16,14 @@ _LIFELINES: set[int] = set()
 def start_python(
     module: str, *arguments: str, pass_fds: Sequence[int] = (), **options: Any
 ) -> "subprocess.Popen[Any]":
-    """A process that runs `module` as a script; `options` are those of `subprocess.Popen`.
+    """Start a process that runs `module` as a script; `options` go to `subprocess.Popen`.
 
-    The working directory is not put on its path. It is killed when this process ends in any way.
+    The working directory is not on its path. It is killed however this process ends.
     """
     watched, held = os.pipe()
     launcher = python_command("agentsgym.envs.parent_death", str(watched), module, *arguments)
     try:
-        # Our own modules and arguments, no shell.
+        # Only our own modules and arguments, no shell.
         process = subprocess.Popen(  # noqa: S603
             launcher, pass_fds=(*pass_fds, watched), **options
         )
@@ -45,7 +45,7 @@ def run_python(
     cwd: str | None = None,
     timeout: float | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `module` to its end with a text as its standard input; it ends with this process.
+    """Run `module` to its end with a text as standard input; it is killed if this process ends.
 
     Raises `subprocess.TimeoutExpired`.
     """
@@ -72,12 +72,12 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def python_environment() -> dict[str, str]:
-    """This process's environment with its module path, and one thread for numeric libraries."""
+    """This process's environment variables, the module path, and one thread for numeric code."""
     return {**os.environ, **bare_environment()}
 
 
 def bare_environment() -> dict[str, str]:
-    """The module path and one thread for numeric libraries; nothing of this process's own."""
+    """Only the module path and one thread for numeric code; no variables of this process."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
@@ -90,7 +90,7 @@ def _let_go(held: int) -> None:
 
 
 def _let_all_go() -> None:
-    """A fork of this process must not keep its children alive."""
+    """Close all lifelines in a fork of this process, which must not keep the children alive."""
     for held in tuple(_LIFELINES):
         _let_go(held)
 

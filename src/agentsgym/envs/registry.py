@@ -1,4 +1,4 @@
-"""Names for environments, and the rule that a dataset must not be able to run code."""
+"""Names of environments. A dataset can only name registered classes, so it cannot run code."""
 
 import re
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ _CLASSES: dict[str, type[MultistepEnv]] = {}
 
 
 class UnknownEnvironment(LookupError):
-    """No environment goes by this name, or its path may not be imported."""
+    """No environment has this name, or its path may not be imported."""
 
 
 def register(name: str, env_class: type[MultistepEnv]) -> None:
-    """Make an environment known under `name`; an earlier one of that name is replaced.
+    """Make an environment known as `name`; replaces an earlier one of that name.
 
-    Raises TypeError where `env_class` is not a subclass of MultistepEnv, ValueError for a name
-    that is not a word (slashes may divide it).
+    Raises TypeError if `env_class` is not a subclass of MultistepEnv, and ValueError if `name` is
+    not made of words separated by slashes.
     """
     if not (isinstance(env_class, type) and issubclass(env_class, MultistepEnv)):
         raise TypeError(f"{env_class!r} is not a subclass of MultistepEnv")
     if not re.fullmatch(r"\w[\w-]*(/\w[\w-]*)*", name):
-        raise ValueError(f"{name!r} is no name for an environment: letters, digits, _, -, / only")
+        raise ValueError(f"{name!r} is not a valid environment name: use letters, digits, _, -, /")
     _CLASSES[name] = env_class
 
 
@@ -51,7 +51,7 @@ def registered_name(env_class: type[MultistepEnv]) -> str | None:
 
 
 def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
-    """Whether a registered name, an alias or a dotted path means this class; imports nothing."""
+    """Whether a registered name, an alias or a dotted path is this class; imports nothing."""
     if name_or_path == f"{env_class.__module__}.{env_class.__qualname__}":
         return True
     name = registered_name(env_class)
@@ -59,11 +59,11 @@ def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
 
 
 def find(name_or_path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
-    """The class behind a registered name or a dotted path.
+    """The class of a registered name or a dotted path.
 
-    A dotted path outside the agentsgym package that is not registered imports nothing unless
-    `allow_imports` is True or holds its module or a package above it; one inside imports nothing
-    unless it is an environment's. Raises UnknownEnvironment.
+    An unregistered dotted path outside the agentsgym package is only imported if `allow_imports`
+    is True or contains its module or a parent package. A path inside the package is only imported
+    if it belongs to an environment. Raises UnknownEnvironment.
     """
     if name_or_path in _CLASSES:
         return _CLASSES[name_or_path]
@@ -93,12 +93,12 @@ def make(
     allow_paths: AllowPaths = (),
     template_options: Mapping[str, Any] | None = None,
 ) -> MultistepEnv:
-    """Make an environment by its registered name or dotted path (`find` says what is allowed).
+    """Make an environment by its registered name or dotted path (see `find` for what is allowed).
 
-    `env_config` is trusted to name files. A task (`task_data`) may name those of agentsgym's cache,
-    of `ALFWORLD_DATA`, and of the directories in `env_config`, in `allow_paths` and in the variable
-    AGENTSGYM_ALLOW_PATHS. `template_options` are further arguments of the tokenizer's chat template
-    (`MultistepEnv.set_template_options`).
+    `env_config` is trusted and may name any file. A task (`task_data`) may only name files in
+    agentsgym's cache, in `ALFWORLD_DATA`, and in the directories listed in `env_config`, in
+    `allow_paths` or in the variable AGENTSGYM_ALLOW_PATHS. `template_options` are extra arguments
+    of the tokenizer's chat template (`MultistepEnv.set_template_options`).
     """
     env = find(name_or_path, allow_imports)(tokenizer, env_config)
     if allow_paths:
@@ -109,7 +109,7 @@ def make(
 
 
 def _alias(path: str) -> str | None:
-    """`agentsgym.envs.Name` and `agentsgym.envs.Name.NameEnv` mean the registered Name."""
+    """The registered Name that `agentsgym.envs.Name` or `agentsgym.envs.Name.NameEnv` means."""
     match = re.fullmatch(r"agentsgym\.envs\.(\w+)(?:\.(\w+)Env)?", path)
     if match is None or match[1] not in registered():
         return None
@@ -124,8 +124,8 @@ def _registered_by_path(path: str) -> type[MultistepEnv] | None:
 
 
 def _is_shipped(path: str) -> bool:
-    """Whether a dotted path is that of an environment here, in its module or a package above:
-    data must not be able to import whatever else the package holds."""
+    """Whether a dotted path is that of an environment in this package, or is in its module or a
+    parent package: data must not be able to import other parts of the package."""
     module, _, name = path.rpartition(".")
     homes = (known.rpartition(".") for known in _PATHS.values())
     return any(name == known and f"{home}.".startswith(f"{module}.") for home, _, known in homes)

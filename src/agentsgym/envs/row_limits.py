@@ -1,8 +1,7 @@
-"""How much a dataset row may ask for: one row must not be able to hang a training or to fill the
-memory.
+"""Limits on the requests of a dataset row: no row may hang a training or fill the memory.
 
-What the program itself makes has no such bounds: an environment object that is handed over plays
-whatever its configuration says.
+The program's own objects have no such limits: an environment object passed by the caller plays with
+any configuration.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 from agentsgym.envs.config import ConfigError
 
 MOST_ACTIONS = 100_000
-"""Of a trial: steps of an episode times episodes."""
+"""Limit for one trial: steps of an episode times episodes."""
 MOST: Mapping[str, float] = {
     "workers": 256,
     "worker_timeout": 3600,
@@ -23,18 +22,20 @@ MOST: Mapping[str, float] = {
     "ingredients": 20,
     "level": 300,
 }
-_HAND_OVER = "; hand the environment object over with envs=[env] where it is meant"
+_HAND_OVER = "; if this is intended, pass the environment object with envs=[env]"
 
 
 def check_limits(env_name: str, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the configuration of a row asks for too much."""
+    """Raise ConfigError if a row's configuration exceeds a limit."""
     for name, most in MOST.items():
         value = config.get(name)
         if isinstance(value, int | float) and value > most:
             _refuse(env_name, f"env_config[{name!r}] of a row must be at most {most}, got {value}")
     actions = config["max_steps_per_episode"] * config["episodes_per_trial"]
     if actions > MOST_ACTIONS:
-        _refuse(env_name, f"a row may ask for {MOST_ACTIONS} actions in a trial, not {actions}")
+        _refuse(
+            env_name, f"a row may request at most {MOST_ACTIONS} actions in a trial, got {actions}"
+        )
 
 
 def _refuse(env_name: str, problem: str) -> None:

@@ -1,8 +1,8 @@
-"""Paths in an `env_config`: the program's own are trusted, those of dataset rows are not.
+"""Paths in an `env_config`: the program's own are trusted, those in dataset rows are not.
 
-A row may name what lies in agentsgym's cache, under `ALFWORLD_DATA`, in a directory that the
-caller allows, or what this program itself gave to an environment: the rows of an environment's own
-dataset repeat its configuration.
+A row may name files in agentsgym's cache, under `ALFWORLD_DATA`, and in directories that the caller
+allows. It may also name paths that this program has given to an environment, because the rows of an
+environment's own dataset repeat its configuration.
 """
 
 import os
@@ -18,14 +18,14 @@ _GIVEN: set[Path] = set()
 
 
 def remember_paths(keys: Mapping[str, Key], config: Mapping[str, Any]) -> None:
-    """Trust the paths of a configuration from now on."""
+    """Trust the paths of this configuration from now on."""
     _GIVEN.update(real_path(value) for _, value in given_paths(keys, config))
 
 
 def check_paths(
     env_name: str, keys: Mapping[str, Key], config: Mapping[str, Any], allow_paths: AllowPaths
 ) -> None:
-    """Raise ConfigError where a row's configuration names a path that it may not name."""
+    """Raise ConfigError if a row's configuration names a path that is not allowed."""
     for name, value in given_paths(keys, config):
         try:
             checked_path(value, [*shared_directories(allow_paths), *_GIVEN])
@@ -34,14 +34,14 @@ def check_paths(
 
 
 def shared_directories(allow_paths: AllowPaths = ()) -> list[Path]:
-    """Where any environment's rows may name files."""
+    """Directories in which the rows of any environment may name files."""
     official = os.environ.get("ALFWORLD_DATA")
     ours = [str(cache_folder("")), *([official] if official else [])]
     return [*allowed_directories(allow_paths), *map(real_path, ours)]
 
 
 def given_paths(keys: Mapping[str, Key], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each key whose value is a path, with the path."""
+    """Each key whose value is a path, with that path."""
     for name, key in keys.items():
         if key.is_path and isinstance(config.get(name), str):
             yield name, config[name]

@@ -144,7 +144,7 @@ def test_names_that_would_be_read_as_formats_are_refused(task, tmp_path):
 def test_what_is_no_game_is_refused(tmp_path, text):
     file = tmp_path / "game.tw-pddl"
     file.write_text(text)
-    with pytest.raises(RefusedGame, match="is no game"):
+    with pytest.raises(RefusedGame, match="is not a game"):
         Engine().start(str(file))
 
 

@@ -139,9 +139,9 @@ def test_the_same_seed_makes_the_same_game_whatever_the_hash_seed(tmp_path, monk
     ("config", "message"),
     [
         ({"kind": "chess"}, "kind"),
-        ({"kind": "simple", "rooms": 3}, "'rooms' is no setting of simple games"),
+        ({"kind": "simple", "rooms": 3}, "'rooms' is not a setting of simple games"),
         ({"kind": "cooking", "rooms": 2}, "must be one of"),
-        ({"level": 3}, "'level' is no setting of custom games, which have rooms"),
+        ({"level": 3}, "'level' is not a setting of custom games, which have rooms"),
     ],
 )
 def test_sizes_are_checked(make, config, message):

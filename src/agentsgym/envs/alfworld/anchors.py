@@ -1,4 +1,4 @@
-"""A short name for a state of the engine's world, equal where the world is."""
+"""A short key for a state of the engine's world: equal states have equal keys."""
 
 import hashlib
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 _LOOKED = frozenset({"checked", "examined"})
-"""Facts that record what was looked at; they change nothing. Negated facts are left out too: the
-engine keeps them for what was once true, so they tell of the way and not of the world."""
+"""Facts that record past examinations and do not affect the world. Negated facts are ignored too:
+the engine keeps them for facts that were once true, so they describe the history, not the state."""
 
 
 def anchor(facts: Iterable[Any]) -> str:
-    """16 hexadecimal digits that depend on the set of facts alone, on no order or hash seed."""
+    """16 hexadecimal digits that depend only on the set of facts, not on order or hash seed."""
     digest = 0
     for fact in facts:
         if fact.name not in _LOOKED and not fact.is_negation:

@@ -1,10 +1,10 @@
-"""The room in which the engine runs: one thread at a time, and nothing of the process is changed.
+"""Isolates the engine: only one thread runs it at a time, and it leaves the process unchanged.
 
-The engine shares one parser between all games, so it breaks under threads; it overwrites
-`sys.argv` for good and `sys.stdout` while it translates; importing `alfworld` sets
-`ALFWORLD_DATA`; and it runs the expressions of a game file as Python. All calls into it go through
-`contained`, which also puts our evaluator and the speed patch in for their duration, so that other
-users of `textworld` in the process see the stock engine.
+The engine shares one parser between all games, so it fails with several threads. It overwrites
+`sys.argv` permanently and `sys.stdout` while it translates, importing `alfworld` sets
+`ALFWORLD_DATA`, and it runs expressions in a game file as Python. All calls into it go through
+`contained`, which also installs our evaluator and the speed patch for the duration of the call.
+Other users of `textworld` in this process see the unchanged engine.
 """
 
 import os
@@ -33,9 +33,9 @@ def _safety() -> SafeExpressions:
 
 @contextmanager
 def contained(*, fast: bool = True) -> Iterator[None]:
-    """Hold the engine's lock; afterwards `sys.argv`, `sys.stdout` and the environment are back.
+    """Hold the engine's lock; restore `sys.argv`, `sys.stdout` and `ALFWORLD_DATA` afterwards.
 
-    With `fast=False` the engine runs as it is shipped, but for the expressions of games.
+    With `fast=False` the engine runs without the speed patch, but still with our evaluator.
     """
     global _DEPTH
     with _LOCK:

@@ -15,10 +15,10 @@ NOTHING = "Nothing happens."
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the engine shows after a command.
+    """The engine's output after a command.
 
-    `commands` are the admissible ones, sorted; `anchor` is equal where the world is; `plan` holds
-    the planner's commands from here to the win, None unless it was asked for.
+    `commands` are the admissible commands, sorted; `anchor` is equal for equal states of the world;
+    `plan` is the planner's list of commands from here to the win, None if not requested.
     """
 
     text: str
@@ -31,7 +31,7 @@ class View:
 class Engine:
     """One instance of the engine, which plays one game after another.
 
-    `fast=False` runs it without the speed patch. Raises MissingExtra where it is not installed.
+    `fast=False` disables the speed patch. Raises MissingExtra if the engine is not installed.
     """
 
     def __init__(self, *, fast: bool = True) -> None:
@@ -45,7 +45,7 @@ class Engine:
             self._env = wrappers.AlfredInfos(wrappers.AlfredDemangler(stock))
 
     def start(self, game_file: str, *, planning: bool = False) -> View:
-        """Load a game and begin it. Raises RefusedGame."""
+        """Load and start a game. Raises RefusedGame."""
         with contained(fast=self._fast):
             self._infos.policy_commands = planning
             check_game(game_file)
@@ -53,7 +53,7 @@ class Engine:
             return self._view(self._env.reset(), planning)
 
     def step(self, command: str, *, planning: bool = False) -> View:
-        """Give a command."""
+        """Send a command."""
         with contained(fast=self._fast):
             self._infos.policy_commands = planning
             state, _, _ = self._env.step(command)
@@ -70,12 +70,12 @@ class Engine:
 
 
 _IDLE: list[Engine] = []
-"""Engines that no game holds. One costs 34 MB of disk reads and is never unloaded, so they are
-used again."""
+"""Engines that no game uses. One costs 34 MB of disk reads and is never unloaded, so engines are
+reused."""
 
 
 class Game:
-    """A game under way, with the commands that were given so far."""
+    """A running game, with the commands given so far."""
 
     def __init__(self, game_file: str, *, planning: bool = False) -> None:
         self.game_file = game_file
@@ -86,13 +86,13 @@ class Game:
         self.view = self._engine.start(game_file, planning=planning)
 
     def step(self, command: str) -> View:
-        """Give a command."""
+        """Send a command."""
         self.view = self._engine.step(command, planning=self.planning)
         self.played.append(command)
         return self.view
 
     def plan(self) -> tuple[str, ...]:
-        """The planner's commands from here to the win; empty where it is won or lost for good."""
+        """The planner's commands from here to the win; empty if it is won or cannot be won."""
         if self.view.plan is None:
             replayed = replay(self.game_file, self.played, planning=True)
             self.view = replayed.view
@@ -108,7 +108,7 @@ def _take() -> Engine:
 
 
 def replay(game_file: str, commands: Sequence[str], *, planning: bool = False) -> Game:
-    """The game after these commands. With `planning` only the last view holds a plan."""
+    """The game after these commands. With `planning`, only the last view has a plan."""
     game = Game(game_file, planning=planning and not commands)
     for number, command in enumerate(commands, 1):
         game.planning = planning and number == len(commands)
@@ -117,7 +117,7 @@ def replay(game_file: str, commands: Sequence[str], *, planning: bool = False) -
 
 
 def solve(game_file: str) -> tuple[str, ...] | None:
-    """The planner's commands that win a game, played to the win; None where there are none."""
+    """The planner's commands that win a game, verified by playing them; None if there are none."""
     game = Game(game_file, planning=True)
     plan = game.plan()
     game.planning = False

@@ -39,10 +39,10 @@ _TAGGED = " Write it as <action>command</action>."
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode after `actions`, the commands that the engine took; the rest changed nothing.
+    """An episode after `actions`, the commands that the engine accepted; others change nothing.
 
-    `game` is the live engine game, None once it is won. `text` is what the agent reads next and
-    `plan_length` the planner's remaining commands (None unless `dense_reward` asks for them).
+    `game` is the running engine game, None once it is won. `text` is the next prompt's text, and
+    `plan_length` the number of commands left in the planner's plan (None without `dense_reward`).
     """
 
     game_file: str
@@ -59,12 +59,12 @@ class ALFWorldEnv(MultistepEnv):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
     `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache, the official data or a
-    directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS). A win earns
-    1.0 on its step; `dense_reward` adds its value for each command by which the planner's remaining
-    plan gets shorter (and takes it where the plan gets longer). A command that the engine does not
-    admit is answered with "Nothing happens." and counts as malformed.
+    directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS). The winning
+    step earns 1.0. `dense_reward` is added for each command by which the planner's remaining plan
+    gets shorter, and subtracted if it gets longer. A command that is not admissible gets the answer
+    "Nothing happens." and counts as malformed.
 
-    Raises MissingExtra where the extra `alfworld` is not installed.
+    Raises MissingExtra if the extra `alfworld` is not installed.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
@@ -88,7 +88,7 @@ class ALFWorldEnv(MultistepEnv):
         "eval_split": Key(
             str,
             "valid_unseen",
-            "which held-out games evaluate: of rooms that training knows, or of others",
+            "which held-out games to evaluate on: in rooms known from training, or in new ones",
             choices=("valid_seen", "valid_unseen"),
         ),
         "train_tasks": Key(
@@ -100,7 +100,10 @@ class ALFWorldEnv(MultistepEnv):
         "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
         "action_tags": Key(bool, False, "read the command from <action>…</action>"),
         "dense_reward": Key(
-            float, 0.0, "reward per command by which the planner's plan gets shorter", minimum=0.0
+            float,
+            0.0,
+            "reward per command by which the planner's plan becomes shorter",
+            minimum=0.0,
         ),
     }
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -147,15 +150,15 @@ class ALFWorldEnv(MultistepEnv):
         return after, reward, after.won, info
 
     def admissible_actions(self, state: State) -> list[str]:
-        """What an agent may say in a state."""
+        """The actions that an agent may take in a state."""
         return [self.spoken(command) for command in state.commands]
 
     def spoken(self, command: str) -> str:
-        """A command as an action, with tags where the configuration wants them."""
+        """A command as an action, with tags if the configuration requires them."""
         return f"<action>{command}</action>" if self.config["action_tags"] else command
 
     def command(self, action: str) -> str:
-        """The command in an action, what was thought aloud before it left out; "" for none."""
+        """The command in an action, without any thoughts before it; "" if there is none."""
         said = action.rpartition("</think>")[2]
         if not self.config["action_tags"]:
             return said.strip()
@@ -163,7 +166,7 @@ class ALFWorldEnv(MultistepEnv):
         return tagged[0].strip() if len(tagged) == 1 else ""
 
     def _refused(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
-        """What the engine answers, without asking it, to a command that it does not admit."""
+        """The engine's answer to a command that is not admissible, without running the engine."""
         info = {**self._info(state), "malformed": True, "win": state.won}
         return replace(state, text=_NOTHING), 0.0, state.won, info
 
@@ -174,7 +177,7 @@ class ALFWorldEnv(MultistepEnv):
         return info
 
     def _game(self, state: State) -> "Game":
-        """The live game of a state; replayed where it has gone on without the state."""
+        """The running game of a state; replayed if the game has moved on from this state."""
         from agentsgym.envs.alfworld.engine import replay
 
         if state.game is not None and tuple(state.game.played) == state.actions:
@@ -208,11 +211,11 @@ class ALFWorldEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def game_file(self, task_data: Mapping[str, Any]) -> str:
-        """The path of a task's game. A generated one that is not there is made in the cache,
-        wherever the task says that it was.
+        """The path of a task's game. A generated game that is missing is made again in the cache,
+        even if the task names another folder.
 
-        Raises ValueError without `game_file` or with a bad value, PathRefused for a file outside
-        the directories that are allowed, FileNotFoundError where there is none.
+        Raises ValueError if `game_file` is missing or invalid, PathRefused for a file outside the
+        allowed directories, and FileNotFoundError if there is no such game.
         """
         given = task_data.get("game_file")
         if not isinstance(given, str):
@@ -232,11 +235,11 @@ class ALFWorldEnv(MultistepEnv):
         raise FileNotFoundError(f"there is no game {given}")
 
     def get_train_dataset(self) -> Any:
-        """Games of the split `train`: the official ones where they are there, else generated."""
+        """Games of the split `train`: the official ones if they are installed, else generated."""
         return task_dataset(self, self._tasks("train", "train_tasks", GENERATED_TRAIN))
 
     def get_eval_dataset(self) -> Any:
-        """Games of `eval_split`; none of them is a training game."""
+        """Games of `eval_split`; none of them is also a training game."""
         split = self.config["eval_split"]
         return task_dataset(self, self._tasks(split, "eval_tasks", GENERATED_EVAL))
 
@@ -251,7 +254,7 @@ class ALFWorldEnv(MultistepEnv):
     # -- the expert -----------------------------------------------------------------------------
 
     def expert_plan(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
-        """The planner's commands that win a task; empty where it finds none."""
+        """The planner's commands that win a task; empty if it finds none."""
         return _plan(self.game_file(task_data), "seed" in task_data)
 
     def optimal_agent(self) -> Agent:
@@ -261,17 +264,17 @@ class ALFWorldEnv(MultistepEnv):
         return ExpertAgent()
 
     def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
-        """The expert, who with probability `detours` does something else at a step."""
+        """The expert, who takes a random other action with probability `detours` at each step."""
         from agentsgym.envs.alfworld.expert import ExpertAgent
 
         return ExpertAgent(detours=detours, seed=seed)
 
     def reference_steps(self, task_data: Mapping[str, Any]) -> int:
-        """Number of commands of the expert's play, for regret in steps."""
+        """Number of commands that the expert needs, for regret in steps."""
         return len(self.expert_plan(task_data))
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The expert's reward: 1.0 where its plan fits into the step limit, plus dense rewards."""
+        """The expert's reward: 1.0 if its plan fits into the step limit, plus dense rewards."""
         steps = self.reference_steps(task_data)
         if not steps:
             return None
@@ -281,7 +284,7 @@ class ALFWorldEnv(MultistepEnv):
 
 
 def task_type_names(given: Sequence[str | int] | None) -> list[str]:
-    """Names of task types that are given by name or number; None gives all."""
+    """Names of task types given by name or number; None gives all."""
     numbers = {number: name for name, number in TASK_TYPES.items()}
     if given is None:
         return list(TASK_TYPES)
@@ -299,7 +302,7 @@ def _bad_task_types(given: Sequence[Any]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _plan(game_file: str, generated: bool) -> tuple[str, ...]:
-    """A generated game carries the planner's plan; for others the planner is asked."""
+    """The plan stored with a generated game; for other games the planner computes it."""
     from agentsgym.envs.alfworld.engine import solve
 
     if generated:

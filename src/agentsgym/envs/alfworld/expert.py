@@ -1,4 +1,4 @@
-"""The planner as an agent: it plays any ALFWorld task to the win, for games to learn from."""
+"""The planner as an agent: it wins any ALFWorld task, as a teacher for imitation."""
 
 import random
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What the expert has in mind: the commands said and those still to say."""
+    """The expert's state: the commands given so far and the rest of its plan."""
 
     said: tuple[str, ...]
     ahead: tuple[str, ...]
@@ -23,11 +23,12 @@ class _Course:
 class ExpertAgent:
     """Plays the planner's commands.
 
-    Where others gave commands before, or it made a detour itself, it plans anew from there.
+    It makes a new plan after a command that was not in its plan: its own detour or another agent's
+    command.
 
     Args:
-        detours: probability at each step of a random admissible command instead of the plan's.
-        seed: of the detours.
+        detours: probability at each step of a random admissible command instead of the planned one.
+        seed: the seed of the detours.
     """
 
     def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
@@ -39,7 +40,7 @@ class ExpertAgent:
         return _Seated(seat, self._detours, self._rng)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: the conversation alone does not say which game it is."""
+        """Raises LookupError: messages alone do not identify the game."""
         raise LookupError("an ExpertAgent needs a seat in a session: play it with run_trial")
 
 
@@ -53,7 +54,7 @@ class _Seated:
         self._rng = rng
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The planner's next command ("look" where it has none left)."""
+        """The planner's next command ("look" if no command is left)."""
         env, task_data, said = self._env, self._seat.task_data, self._seat.said
         if self._detours and self._rng.random() < self._detours:
             commands = _game(env, task_data, said).view.commands
@@ -73,7 +74,7 @@ def _plan(env: ALFWorldEnv, task_data: Any, said: Sequence[str]) -> tuple[str, .
 
 
 def _game(env: ALFWorldEnv, task_data: Any, said: Sequence[str]) -> Any:
-    """The game after what was said, in this process."""
+    """The game after these commands, in this process."""
     from agentsgym.envs.alfworld.engine import Game
 
     game = Game(env.game_file(task_data))

@@ -1,9 +1,9 @@
 """The expressions in a game's grammar, as in `{o.indefinite + ' ' + o.name | …}`.
 
-TextWorld hands them to Python's `eval`, so that whoever wrote a game file could run any code. Here
-they are read as what they are for: texts, the things that a rule is about, what is known of a
-thing, `+`, `and`, `or`, `not`, `==`, `!=` and `… if … else …`. A game with anything else is
-refused when it is loaded.
+TextWorld passes them to Python's `eval`, so the author of a game file could run any code. This
+module evaluates only what games need: texts, the objects of a rule, their properties, `+`, `and`,
+`or`, `not`, `==`, `!=` and `… if … else …`. A game with any other expression is refused when it is
+loaded.
 """
 
 import ast
@@ -16,20 +16,20 @@ MAX_VALUE = 100_000
 FIELDS = frozenset(
     {"id", "type", "name", "noun", "adj", "desc", "room_type", "definite", "indefinite"}
 )
-"""What a game may ask about a thing (an `EntityInfo` of TextWorld); all are texts or None."""
+"""The attributes of TextWorld's `EntityInfo` that a game may read; all are texts or None."""
 
 Evaluator = Callable[[Mapping[str, Any]], Any]
 
 
 class RefusedGame(RuntimeError):
-    """A game file holds what no game needs; the message says what.
+    """A game file contains something that no game needs; the message says what.
 
-    No ValueError: the engine takes one for a command that changes nothing.
+    This is not a ValueError, because the engine treats a ValueError as a command without effect.
     """
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression. Raises RefusedGame for one that a game may not use."""
+    """The value of an expression. Raises RefusedGame for an expression that is not allowed."""
     return compiled(expression)(variables)
 
 
@@ -43,7 +43,7 @@ def compiled(expression: str) -> Evaluator:
         return _compile(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RefusedGame(
-            f"a game's expression may join texts and names of things, no more: {shown} ({error})"
+            f"a game's expression may only join texts and names of things: {shown} ({error})"
         ) from None
 
 
@@ -73,7 +73,7 @@ def _compile(node: ast.expr) -> Evaluator:
 
 
 def _connected(stop_at: bool, parts: list[Evaluator]) -> Evaluator:
-    """`or` (which stops at what is true) or `and`, with Python's values."""
+    """`or` (stops at the first true value) or `and`, returning the same values as Python."""
 
     def value(variables: Mapping[str, Any]) -> Any:
         found: Any = None
@@ -90,7 +90,7 @@ def _thing(variables: Mapping[str, Any], name: str) -> Any:
     try:
         return variables[name]
     except KeyError:
-        raise RefusedGame(f"a game's expression names {name!r}, which its rule does not") from None
+        raise RefusedGame(f"a game's expression uses {name!r}, which its rule lacks") from None
 
 
 def _joined(first: Any, second: Any) -> str:

@@ -1,4 +1,4 @@
-"""Where games come from: the official data where it is there, else generated ones in a cache."""
+"""The source of games: the official data if it is installed, else generated ones in a cache."""
 
 import json
 import logging
@@ -14,19 +14,19 @@ from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.types import is_allowed, real_path
 
 GENERATOR_VERSION = "v1"
-"""Part of the cache's path; raised whenever the generator's games change."""
+"""Part of the cache's path; increased whenever the generator's games change."""
 
 _log = logging.getLogger(__name__)
 
 
 class NoGames(LookupError):
-    """No game was found where the configuration says that there are some."""
+    """There are no games in the folder that the configuration names."""
 
 
 def data_root(given: str | None) -> Path | None:
     """The folder with the official splits: `given`, else ALFWORLD_DATA; None without games.
 
-    Raises NoGames where `given` holds no split.
+    Raises NoGames if `given` contains no split.
     """
     named = given or os.environ.get("ALFWORLD_DATA")
     if not named:
@@ -41,13 +41,13 @@ def data_root(given: str | None) -> Path | None:
 
 
 def game_roots(root: Path | None) -> list[Path]:
-    """Where the official games really are: the root and its splits, which may be links."""
+    """The real folders of the official games: the root and its splits, which may be links."""
     return [] if root is None else [real_path(path) for path in (root, *(root / s for s in SPLITS))]
 
 
 def existing_game(given: str, root: Path | None, allowed: Sequence[Path]) -> Path | None:
-    """The game file at a path, which may be relative to `root`; None where there is none or it
-    lies outside `allowed`."""
+    """The game file at a path, which may be relative to `root`; None if it does not exist or is
+    outside `allowed`."""
     for base in (Path(), *([root] if root else [])):
         real = real_path(base / given)
         if is_allowed(real, allowed) and real.is_file():
@@ -58,7 +58,7 @@ def existing_game(given: str, root: Path | None, allowed: Sequence[Path]) -> Pat
 def official_tasks(
     root: Path, split: str, task_types: Sequence[str], limit: int | None
 ) -> list[Task]:
-    """Solvable games of a split in the order of their paths; slicing and moving ones are out."""
+    """Solvable games of a split, sorted by path, without games that need slicing or moving."""
     known = _solvable(str(root / split))
     tasks = [
         Task(game_file=path, task_type=kind, split=split)
@@ -86,7 +86,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _task_type(game_file: Path) -> str:
-    """From the official folder's name where it tells, else from `traj_data.json`."""
+    """The task type in the official folder's name, else in `traj_data.json`."""
     named = game_file.parent.parent.name.partition("-")[0]
     if named in TASK_TYPES:
         return named
@@ -95,7 +95,7 @@ def _task_type(game_file: Path) -> str:
 
 
 def generated_tasks(root: Path, split: str, task_types: Sequence[str], count: int) -> list[Task]:
-    """`count` generated games, the task types in turn. Makes the ones that are not there yet.
+    """`count` generated games, cycling through the task types. Missing games are made.
 
     Raises MissingExtra, GenerationFailed.
     """
@@ -115,7 +115,7 @@ def game_folder(root: Path, split: str, task_type: str, seed: int) -> Path:
 
 
 def _make(tasks: Sequence[Task]) -> None:
-    """Generate games in a child process, so that this one never loads the engine."""
+    """Generate games in a child process, so that this process never loads the engine."""
     if not tasks:
         return
     ensure("alfworld", "alfworld")

@@ -1,4 +1,4 @@
-"""Generates the games whose tasks it reads from standard input: `python -m` this module.
+"""Generates the games of the tasks on standard input; run with `python -m`.
 
 Input: a JSON list of tasks with `game_file`, `task_type`, `split` and `seed`.
 """
@@ -11,7 +11,7 @@ from agentsgym.envs.alfworld.generator import generate
 
 
 def main() -> None:
-    """Make every game that is not there yet."""
+    """Make every game that does not exist yet."""
     for task in json.load(sys.stdin):
         folder = Path(task["game_file"]).parent
         generate(folder, task["task_type"], task["split"], task["seed"])

@@ -1,8 +1,8 @@
-"""Valid ALFWorld games of all six task types, from a seed, with nothing downloaded.
+"""Generates valid ALFWorld games of all six task types from a seed, without any download.
 
-A game folder holds what the official data has: `game.tw-pddl`, `traj_data.json` and
-`initial_state.pddl`. The real planner solves every game and its plan is played to the win before
-the folder appears under its name, so a folder that exists is whole.
+A game folder has the same files as the official data: `game.tw-pddl`, `traj_data.json` and
+`initial_state.pddl`. The real planner must solve every game, and its plan is played to the win
+before the folder gets its final name, so an existing folder is always complete.
 """
 
 import json
@@ -39,12 +39,12 @@ _NEEDS = {
 
 
 class GenerationFailed(RuntimeError):
-    """No valid game came of a seed in `ATTEMPTS` attempts."""
+    """A seed gave no valid game in `ATTEMPTS` attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be done: classes of the object, the receptacle and the lamp (or "")."""
+    """The goal: classes of the object, the receptacle and the lamp (or "")."""
 
     task_type: str
     target: str
@@ -53,10 +53,10 @@ class Goal:
 
 
 def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
-    """Make the game of (task type, split, seed) in `folder` unless it is there; its game file.
+    """Make the game of (task type, split, seed) in `folder` if it is missing; return its file.
 
-    `valid_unseen` takes the floor plans that the official split holds out, the others those that
-    it trains on. Raises MissingExtra, KeyError for an unknown task type, GenerationFailed.
+    `valid_unseen` uses the floor plans that the official split holds out, other splits the official
+    training floor plans. Raises MissingExtra, KeyError for an unknown task type, GenerationFailed.
     """
     final = folder / GAME_FILE
     if final.exists():
@@ -76,7 +76,7 @@ def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
 
 
 def _publish(scratch: Path, folder: Path) -> None:
-    """Rename into place; who comes second finds the same game there."""
+    """Rename to the final name; if another process was first, keep its identical game."""
     try:
         os.rename(scratch, folder)
     except OSError:
@@ -85,7 +85,7 @@ def _publish(scratch: Path, folder: Path) -> None:
 
 
 def _draw(number: int, split: str, rng: Random) -> tuple[Room, Goal] | None:
-    """A furnished room and a goal for it, or None where the draw does not work out."""
+    """A furnished room and a goal for it, or None if the draw has no valid goal."""
     constants = tables()
     task_type = next(name for name, known in TASK_TYPES.items() if known == number)
     room_kind = rng.choice(sorted(constants.GOALS_VALID[task_type]))
@@ -126,7 +126,7 @@ def _goals(task_type: str, room: Room) -> Iterator[Goal]:
 
 
 def _write(folder: Path, room: Room, goal: Goal, name: str, rng: Random) -> bool:
-    """Write the three files; False where the planner finds no plan that wins."""
+    """Write the three files; False if the planner finds no plan that wins."""
     from agentsgym.envs.alfworld.engine import solve
 
     problem = problem_text(room, goal, name)

@@ -1,7 +1,7 @@
 """The room of a generated ALFWorld game: its furniture and the objects in it.
 
-Everything comes from the tables and floor plans that the `alfworld` package ships, and from one
-`random.Random`; sets are sorted before anything is drawn from them.
+All choices come from the tables and floor plans of the `alfworld` package and from one
+`random.Random`; sets are sorted before a random draw.
 """
 
 import json
@@ -31,7 +31,7 @@ class Thing:
 
 @dataclass(slots=True)
 class Room:
-    """Receptacles and, for each object, the receptacle that it stands in."""
+    """Receptacles, and for each object the receptacle that contains it."""
 
     floor_plan: int
     receptacles: list[Thing]
@@ -45,7 +45,7 @@ class Room:
 
 @cache
 def tables() -> Any:
-    """The package's `alfworld.gen.constants`. Raises MissingExtra where it is not installed."""
+    """The package's `alfworld.gen.constants`. Raises MissingExtra if it is not installed."""
     return require("alfworld.gen.constants", "alfworld")
 
 
@@ -68,8 +68,8 @@ def object_kinds(floor_plan: int) -> frozenset[str]:
 def furnish(floor_plan: int, rng: Random) -> Room:
     """A room with a floor plan's receptacles, at most MAX_RECEPTACLES of them.
 
-    Openable ones stand where the floor plan has them; of the others it tells the class only, so
-    their number and place are drawn.
+    Openable receptacles keep their position in the floor plan. For the others the floor plan names
+    only the class, so their number and position are drawn.
     """
     constants = tables()
     static = set(constants.RECEPTACLES) - set(constants.MOVABLE_RECEPTACLES)
@@ -108,7 +108,7 @@ def _thinned(receptacles: Sequence[Thing], rng: Random) -> list[Thing]:
 
 
 def pddl_name(object_id: str) -> str:
-    """A simulator's object id as the engine's demangler expects it in PDDL."""
+    """A simulator's object id in the PDDL form that the engine's demangler expects."""
     name = object_id
     for character, word in (
         ("|", "_bar_"), ("-", "_minus_"), ("+", "_plus_"), (".", "_dot_"), (",", "_comma_"),
@@ -118,7 +118,7 @@ def pddl_name(object_id: str) -> str:
 
 
 def put(room: Room, kind: str, rng: Random, *, avoid: str = "") -> bool:
-    """Place one object of a class; False where no receptacle other than `avoid` can hold it."""
+    """Place one object of a class; False if no receptacle other than `avoid` can hold it."""
     stands = [r for r in room.receptacles if r.kind != avoid and kind in holds(r.kind)]
     if kind in tables().VAL_ACTION_OBJECTS["Toggleable"]:
         closed = tables().OPENABLE_CLASS_SET
@@ -130,7 +130,7 @@ def put(room: Room, kind: str, rng: Random, *, avoid: str = "") -> bool:
 
 
 def clutter(room: Room, without: set[str], rng: Random) -> None:
-    """Add up to MAX_DISTRACTORS objects of other classes than `without`."""
+    """Add up to MAX_DISTRACTORS objects of classes that are not in `without`."""
     kinds = sorted(k for k in _portable(room) if k not in without)
     for kind in rng.sample(kinds, min(len(kinds), rng.randint(5, 8))):
         for _ in range(rng.choice((1, 1, 2))):

@@ -1,10 +1,10 @@
-"""The speed patch: what the engine computes again and again is computed once.
+"""The speed patch: caches values that the engine would compute again and again.
 
-Invariant: transcripts are those of the stock engine, character by character. The stock engine
-parses the same grammar strings at every step, copies its whole state for every symbol it expands,
-and translates a game's PDDL into the planner's format four times per episode. Parsed strings and
-translations are remembered, and copies reach only as deep as anything is written to. The patch
-knows its engine versions; with any other it stands aside and warns.
+Invariant: transcripts are those of the unpatched engine, character by character. The unpatched
+engine parses the same grammar strings at every step, copies its whole state for every symbol it
+expands, and translates a game's PDDL into the planner's format four times per episode. The patch
+caches parsed strings and translations, and copies only the parts that are modified. It supports
+certain engine versions; with any other version it does nothing and warns.
 """
 
 import copy
@@ -24,7 +24,7 @@ STRINGS = 4096
 
 
 class Memo:
-    """The last `size` results of a pure function, by key."""
+    """A cache of the last `size` results of a pure function, by arguments."""
 
     def __init__(self, function: Callable[..., Any], size: int) -> None:
         self._function = function
@@ -44,7 +44,7 @@ class Memo:
 
 
 def unknown_versions() -> dict[str, str]:
-    """Installed packages whose version the patch does not know."""
+    """Installed packages whose version the patch does not support."""
     found = {}
     for package, known in KNOWN_VERSIONS.items():
         version = importlib.metadata.version(package)
@@ -54,7 +54,7 @@ def unknown_versions() -> dict[str, str]:
 
 
 class SpeedPatch:
-    """Replacements for module attributes, put in by `apply` and taken out by `restore`."""
+    """Replacements for module attributes, installed by `apply` and removed by `restore`."""
 
     def __init__(self) -> None:
         unknown = unknown_versions()
@@ -63,7 +63,7 @@ class SpeedPatch:
         if unknown:
             listed = ", ".join(f"{name} {version}" for name, version in sorted(unknown.items()))
             warnings.warn(
-                f"the ALFWorld speed patch does not know {listed}; the engine runs unpatched, "
+                f"the ALFWorld speed patch does not support {listed}; the engine runs unpatched, "
                 "about 20 times slower",
                 RuntimeWarning,
                 stacklevel=2,
@@ -72,12 +72,12 @@ class SpeedPatch:
             self._prepare()
 
     def apply(self) -> None:
-        """Put the replacements in."""
+        """Install the replacements."""
         for module, name, _, ours in self._swaps:
             setattr(module, name, ours)
 
     def restore(self) -> None:
-        """Put the engine's own functions back."""
+        """Restore the engine's own functions."""
         for module, name, stock, _ in self._swaps:
             setattr(module, name, stock)
 
@@ -105,14 +105,14 @@ class SpeedPatch:
 
 
 class _Queries:
-    """Stands for `Rule` where only `parse_conjunctive_query` is asked of it."""
+    """Replaces `Rule` where the engine only uses its `parse_conjunctive_query`."""
 
     def __init__(self, rule: Any) -> None:
         self.parse_conjunctive_query = Memo(rule.parse_conjunctive_query, STRINGS)
 
 
 def copy_symbol(symbol: Any) -> Any:
-    """A symbol whose `context` can be set without touching the original's, nor its parts'."""
+    """A copy of a symbol; setting its `context` does not change the original or its parts."""
     fresh = object.__new__(type(symbol))
     fresh.__dict__.update(symbol.__dict__)
     if hasattr(symbol, "expression") and hasattr(symbol.expression, "context"):
@@ -128,7 +128,7 @@ def _facts(state: Any) -> Any:
 
 
 def _copier(symbol_class: type) -> Callable[[Any], Any]:
-    """What stands for `deepcopy` in the engine's text generator."""
+    """The replacement for `deepcopy` in the engine's text generator."""
 
     def copied(value: Any) -> Any:
         if isinstance(value, symbol_class):

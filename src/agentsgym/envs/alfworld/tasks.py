@@ -1,4 +1,4 @@
-"""The six task types and the splits, named and numbered as the official data has them."""
+"""The six task types and the splits, with the names and numbers of the official data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ SPLITS = ("train", "valid_seen", "valid_unseen")
 
 
 class Task(TypedDict):
-    """`task_data` of ALFWorld. Only `game_file` is needed.
+    """`task_data` of ALFWorld. Only `game_file` is required.
 
-    `seed` marks a generated game: with it, `task_type` and `split` a file that is gone is made
-    again, the same.
+    `seed` marks a generated game: if its file is missing, the same game is made again from `seed`,
+    `task_type` and `split`.
     """
 
     game_file: str
@@ -33,7 +33,7 @@ LAST_SEED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a generated game was made from."""
+    """The values from which a game is generated."""
 
     task_type: str
     split: str
@@ -41,9 +41,9 @@ class Origin:
 
 
 def generated_from(task_data: Mapping[str, Any]) -> Origin | None:
-    """What a task's game is generated from; None for a task that names a file alone.
+    """The values from which a task's game is generated; None for a task that only names a file.
 
-    Raises ValueError for a value that the generator does not know: the three are part of a path.
+    Raises ValueError for a value unknown to the generator, because all three are part of a path.
     """
     if not all(key in task_data for key in ("seed", "task_type", "split")):
         return None

@@ -1,4 +1,4 @@
-"""Gymnasium environments with discrete actions, played in words; presets `Gymnasium/<Name>`."""
+"""Gymnasium environments with discrete actions, played as text; presets `Gymnasium/<Name>`."""
 
 from agentsgym.envs.gymnasium.adapter import GymnasiumEnv
 from agentsgym.envs.gymnasium.presets import (

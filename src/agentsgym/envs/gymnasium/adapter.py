@@ -1,4 +1,4 @@
-"""The adapter: a Gymnasium environment with discrete actions as an environment in words."""
+"""The adapter: plays a Gymnasium environment with discrete actions as text."""
 
 import copy
 import hashlib
@@ -18,21 +18,21 @@ from agentsgym.types import Tokenizer
 from agentsgym.types.plain import short_repr
 
 EVAL_SHARE = 5
-"""One in this many different tasks is held out for evaluation."""
+"""One out of this many different tasks is held out for evaluation."""
 
 _FRUITLESS_SEEDS = 2000
 _MOST_VALUES = 5_000_000
 
 _MOST_TEMPLATES = 64
 _TEMPLATES: dict[tuple[str, str], Any] = {}
-"""Raw environments by id and options, to be copied by classes that share their model."""
+"""Raw environments by id and options; classes that share their model copy them."""
 
 Split = tuple[list[dict[str, int]], list[dict[str, int]]]
 
 
 @dataclass(slots=True)
 class Running:
-    """An episode: the raw environment, its last observation, and how many steps it took."""
+    """An episode: the raw environment, its last observation, and the number of steps so far."""
 
     raw: Any
     observation: Any
@@ -43,28 +43,28 @@ class Running:
 
 
 class GymnasiumEnv(MultistepEnv):
-    """A Gymnasium environment whose actions have names and whose observations can be described.
+    """A Gymnasium environment whose actions have names and whose observations become text.
 
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
     `raw_options` (arguments of `gymnasium.make` for a task) and `identity` (equal for tasks that
-    are the same puzzle). `task_data` is `{"seed": int}`, which seeds the raw environment's own
-    generator. Rewards are Gymnasium's; where the model `P` is exposed, best play is exact.
+    are the same puzzle). `task_data` is `{"seed": int}`, the seed of the raw environment's
+    generator. Rewards are Gymnasium's. If the model `P` is available, best play is exact.
     """
 
     env_id: ClassVar[str] = ""
     actions: ClassVar[Mapping[str, int]] = {}
     rules: ClassVar[str] = ""
     wasted_step: ClassVar[float] = 0.0
-    """What a step without a move pays, and each step that is left when an episode is given up:
-    where time costs, talking nonsense must not be a way to save it."""
+    """Reward of a step without a valid move, and of each step that remains when an episode is given
+    up: if time costs, invalid answers must not avoid that cost."""
 
     shares_model: ClassVar[bool] = False
-    """Whether sessions may share what the raw environment holds besides what `reset` and `step`
-    assign anew: a table like `P` that is only read. Taxi's takes 700 KB and 3 ms to make."""
+    """Whether sessions may share the attributes of the raw environment that `reset` and `step` do
+    not assign, such as the read-only table `P`. Taxi's table takes 700 KB and 3 ms to make."""
 
     config_keys: ClassVar[Mapping[str, Key]] = {
-        "train_tasks": Key(int, 256, "most training tasks", minimum=1),
-        "eval_tasks": Key(int, 64, "most evaluation tasks", minimum=1),
+        "train_tasks": Key(int, 256, "maximum number of training tasks", minimum=1),
+        "eval_tasks": Key(int, 64, "maximum number of evaluation tasks", minimum=1),
     }
 
     def __init__(
@@ -78,15 +78,15 @@ class GymnasiumEnv(MultistepEnv):
     # -- what a subclass overrides --------------------------------------------------------------
 
     def describe(self, raw: Any, observation: Any) -> str:
-        """The observation in words; `raw` is the unwrapped Gymnasium environment."""
+        """The observation as text; `raw` is the unwrapped Gymnasium environment."""
         return f"Observation: {observation}"
 
     def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of `gymnasium.make` beyond the id."""
+        """Arguments of `gymnasium.make` other than the id."""
         return {}
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
-        """Equal for seeds that give the same task. Every seed is a task of its own by default."""
+        """Equal for seeds that give the same task. By default every seed is a separate task."""
         return seed
 
     # -- an episode -----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class GymnasiumEnv(MultistepEnv):
         return state, reward, state.terminated, info
 
     def ending(self, state: Running, reward: float) -> dict[str, Any]:
-        """What the last step's info says: an episode is won where its last reward is positive."""
+        """The info of the last step: an episode is won if its last reward is positive."""
         return {"win": reward > 0}
 
     def _anchor(self, state: Running) -> str:
@@ -159,7 +159,7 @@ class GymnasiumEnv(MultistepEnv):
         final_action: str,
         step_rewards: Sequence[float],
     ) -> float:
-        """The sum; an episode that was given up also pays for the steps it had left."""
+        """The sum; an episode that was given up also pays for the steps that remained."""
         left = 0 if state.terminated else self.config["max_steps_per_episode"] - len(actions)
         return sum(step_rewards) + self.wasted_step * left
 
@@ -170,22 +170,22 @@ class GymnasiumEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task is a `seed`."""
+        """A task must have a `seed`."""
         seed = task_data.get("seed")
         if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
             return None
         return f"task_data needs a 'seed' (an int from 0), got {short_repr(task_data)}"
 
     def get_train_dataset(self) -> Any:
-        """Tasks that differ from each other; one where every seed gives the same task."""
+        """Tasks that differ from each other; a single one if every seed gives the same task."""
         return task_dataset(self, self._tasks()[0])
 
     def get_eval_dataset(self) -> Any:
-        """Other tasks than the training ones; the same one where there is only one."""
+        """Tasks that are not training tasks; if there is only one task, that one."""
         return task_dataset(self, self._tasks()[1])
 
     def _tasks(self) -> Split:
-        """Seeds of training and evaluation tasks, chosen by what the tasks are."""
+        """Seeds of training and evaluation tasks, split by the tasks' identities."""
         self._split = self._split or self._searched()
         return self._split
 
@@ -208,8 +208,8 @@ class GymnasiumEnv(MultistepEnv):
         return (only, only) if only else (train, held_out)
 
     def _identities(self) -> Iterator[tuple[int, Hashable]]:
-        """Seeds from 0 on and what their tasks are; a raw environment is made again only where
-        its options change."""
+        """Seeds from 0 on with their tasks' identities; a new raw environment is only made if its
+        options change."""
         made_with: dict[str, Any] | None = None
         raw = None
         for seed in itertools.count():
@@ -222,8 +222,8 @@ class GymnasiumEnv(MultistepEnv):
     # -- best play ------------------------------------------------------------------------------
 
     def best_play(self, running: Running) -> BestPlay | None:
-        """Best play in this raw environment's model within the step limit; None without a `P`, or
-        where its values are too many to be kept."""
+        """Best play in this raw environment's model within the step limit; None if there is no
+        `P` or if its values would need too much memory."""
         model = getattr(running.raw, "P", None)
         if model is None or len(model) * self.config["max_steps_per_episode"] > _MOST_VALUES:
             return None
@@ -237,16 +237,16 @@ class GymnasiumEnv(MultistepEnv):
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of best play, by value iteration; None where `best_play` has none."""
+        """Expected reward of best play, by value iteration; None if `best_play` returns None."""
         running = self.begin(task_data)
         best = self.best_play(running)
         return None if best is None else best.value(int(running.observation))
 
     def best_word(self, running: Running) -> str:
-        """The word of a best action now. Raises ValueError without a model."""
+        """The name of a best action now. Raises ValueError without a model."""
         best = self.best_play(running)
         if best is None:
-            raise ValueError(f"{self.env_id} exposes no model, so its best play is not known")
+            raise ValueError(f"{self.env_id} exposes no model, so its best play is unknown")
         left = self.config["max_steps_per_episode"] - running.steps
         number = best.action(int(running.observation), left)
         return next(word for word, index in self.actions.items() if index == number)

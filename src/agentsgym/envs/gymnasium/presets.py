@@ -1,4 +1,4 @@
-"""The presets: FrozenLake, Taxi, CliffWalking and Blackjack in words."""
+"""The presets: FrozenLake, Taxi, CliffWalking and Blackjack as text."""
 
 import importlib
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,15 +11,15 @@ MOST_ICE = 64
 
 
 def _too_wide(side: int) -> str | None:
-    """A dataset row must not be able to ask for a lake that fills the memory."""
+    """Limits the side length: a dataset row must not ask for a lake that fills the memory."""
     return None if side <= MOST_ICE else f"must be at most {MOST_ICE}, got {side}"
 
 
 class GymnasiumFrozenLakeEnv(GymnasiumEnv):
     """Gymnasium's FrozenLake: cross the ice without falling into a hole. The goal pays 1.0.
 
-    Maps are drawn from the seed (`map="random"`, always with a way to the goal) or Gymnasium's
-    fixed ones. With `slippery=True` a step goes astray two times in three, as Gymnasium has it.
+    Maps are drawn from the seed (`map="random"`, always solvable) or are Gymnasium's fixed ones.
+    With `slippery=True` two of three steps go in a wrong direction, as in Gymnasium.
     """
 
     env_id = "FrozenLake-v1"
@@ -36,7 +36,7 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
         "size": Key(
             int, 4, f"side of a random lake, at most {MOST_ICE}", minimum=2, check=_too_wide
         ),
-        "slippery": Key(bool, False, "whether steps go astray"),
+        "slippery": Key(bool, False, "whether steps may go in a wrong direction"),
     }
 
     def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
         return options | {"desc": rows}
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
-        """The map, and where steps go astray the seed."""
+        """The map; on slippery ice also the seed."""
         return (self.model_key(raw), seed if self.config["slippery"] else None)
 
     def model_key(self, raw: Any) -> Hashable:
@@ -70,10 +70,10 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
 
 
 class GymnasiumTaxiEnv(GymnasiumEnv):
-    """Gymnasium's Taxi: fetch a passenger and bring them where they want to go.
+    """Gymnasium's Taxi: pick up a passenger and bring them to their destination.
 
     Each step pays -1, an illegal pickup or dropoff -10, the right dropoff 20. An episode that is
-    given up pays for the steps it had left.
+    given up also pays for the steps that remained.
     """
 
     env_id = "Taxi-v4"
@@ -98,11 +98,11 @@ class GymnasiumTaxiEnv(GymnasiumEnv):
     }
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
-        """The start: of 300 there are."""
+        """The start state; there are 300."""
         return int(observation)
 
     def describe(self, raw: Any, observation: Any) -> str:
-        """The grid, and where taxi, passenger and destination are."""
+        """The grid, and the positions of taxi, passenger and destination."""
         row, column, passenger, destination = (int(i) for i in raw.decode(int(observation)))
         grid = [[cell.decode() for cell in line] for line in raw.desc]
         grid[row + 1][2 * column + 1] = "T"
@@ -124,8 +124,8 @@ class GymnasiumTaxiEnv(GymnasiumEnv):
 class GymnasiumCliffWalkingEnv(GymnasiumEnv):
     """Gymnasium's CliffWalking: walk along a cliff to the goal; best play earns -13.
 
-    Each step pays -1, a fall -100 and a new start. An episode that is given up pays for the steps
-    it had left. There is one task, unless `slippery=True` makes steps go astray.
+    Each step pays -1, a fall -100 and a return to the start. An episode that is given up also pays
+    for the steps that remained. There is one task, unless `slippery=True`.
     """
 
     env_id = "CliffWalking-v1"
@@ -139,19 +139,19 @@ class GymnasiumCliffWalkingEnv(GymnasiumEnv):
     reward_range: ClassVar[tuple[float, float]] = (float("-inf"), -1.0)
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 50, "actions per episode", minimum=1),
-        "slippery": Key(bool, False, "whether steps go astray"),
+        "slippery": Key(bool, False, "whether steps may go in a wrong direction"),
     }
 
     def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether steps go astray."""
+        """Whether the ground is slippery."""
         return {"is_slippery": self.config["slippery"]}
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
-        """The seed where steps go astray; else there is one task."""
+        """The seed if the ground is slippery; otherwise there is one task."""
         return seed if self.config["slippery"] else 0
 
     def describe(self, raw: Any, observation: Any) -> str:
-        """The grid, and where the agent stands."""
+        """The grid and the agent's position."""
         height, width = raw.shape
         rows = [["." for _ in range(width)] for _ in range(height)]
         rows[-1][1:] = ["C"] * (width - 2) + ["G"]

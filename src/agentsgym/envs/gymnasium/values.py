@@ -1,4 +1,4 @@
-"""Best play in a known model: value iteration over the steps that are left."""
+"""Best play in a known model: value iteration over the remaining steps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class BestPlay:
-    """The best expected sum of rewards, and the actions that earn it.
+    """The best expected sum of rewards, and the actions that achieve it.
 
-    Rewards are not discounted; an episode ends at a terminal state or when no step is left.
+    Rewards are not discounted; an episode ends at a terminal state or when no step remains.
 
     Args:
         model: Gymnasium's `P`, with states 0..S-1 and actions 0..A-1.
@@ -30,8 +30,8 @@ class BestPlay:
         self.values: Floats = np.zeros((horizon + 1, len(model)))
         """Value of state s with k steps left, shape [H + 1, S]."""
         self.actions = np.zeros((horizon + 1, len(model)), dtype=np.int64)
-        """The best action there (of equals the one that ends sooner), shape [H + 1, S]; row 0
-        means nothing."""
+        """The best action there (among equals the one that ends sooner), shape [H + 1, S]; row 0
+        has no meaning."""
         steps = np.zeros(len(model))
         for left in range(1, horizon + 1):
             continued = np.append(self.values[left - 1], 0.0)[ends]
@@ -44,16 +44,16 @@ class BestPlay:
             steps = among_best.min(axis=1)
 
     def value(self, state: int, left: int | None = None) -> float:
-        """Expected sum of rewards from `state` with `left` steps to go (default: all)."""
+        """Expected sum of rewards from `state` with `left` steps remaining (default: all)."""
         return float(self.values[self.horizon if left is None else left, state])
 
     def action(self, state: int, left: int) -> int:
-        """A best action in `state` with `left` steps to go, at least 1."""
+        """A best action in `state` with `left` steps remaining, at least 1."""
         return int(self.actions[left, state])
 
 
 def _arrays(model: Model) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-    """Next states (S for an end), rewards and probabilities, each [S, A, most outcomes]."""
+    """Next states (S for an end), rewards and probabilities, each [S, A, max outcomes]."""
     states = len(model)
     actions = max(len(model[s]) for s in model)
     most = max(len(outcomes) for s in model for outcomes in model[s].values())

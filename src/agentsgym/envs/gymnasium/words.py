@@ -1,4 +1,4 @@
-"""Which of a few action words an agent says."""
+"""Reads which of a few action words an agent's text contains."""
 
 import re
 from collections.abc import Collection
@@ -7,10 +7,10 @@ MAX_ACTION_CHARACTERS = 4000
 
 
 def action_word(action: str, words: Collection[str]) -> str | None:
-    """The one of `words` that an action names, thoughts before `</think>` left out.
+    """The action word in an agent's text; thoughts before `</think>` are ignored.
 
-    Case does not matter, nor does what else is said, but an action that names several of the
-    words, none, or runs over 4,000 characters makes no move (None).
+    Case and other words do not matter. The result is None (no move) if the text contains none of
+    the action words or several, or if it is longer than 4,000 characters.
     """
     if len(action) > MAX_ACTION_CHARACTERS:
         return None

@@ -1,4 +1,4 @@
-"""Games played in the real engine: `textworld` over its own Z-machine interpreter."""
+"""Games played in the real engine: `textworld` with its own Z-machine interpreter."""
 
 import re
 import warnings
@@ -16,11 +16,11 @@ _BANNER = "$$"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the engine shows after a command.
+    """The engine's output after a command.
 
-    `score` counts points out of `max_score`; `progress` is the engine's intermediate reward: 1
-    where the last command came nearer to the win, -1 where it led away, 0 else. `anchor` is equal
-    where the world is.
+    `score` counts points out of `max_score`; `progress` is the engine's intermediate reward: 1 if
+    the last command came closer to the win, -1 if it led away, else 0. `anchor` is equal for equal
+    states of the world.
     """
 
     text: str
@@ -34,7 +34,7 @@ class View:
 
 
 class Game:
-    """A game under way, with the commands that were given so far."""
+    """A running game, with the commands given so far."""
 
     def __init__(self, game_file: str) -> None:
         textworld = require("textworld", "textworld")
@@ -50,13 +50,13 @@ class Game:
                 facts=True,
             )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # jericho's: it knows the game by no checksum
+                warnings.simplefilter("ignore")  # jericho warns that it does not know the game
                 self._env = textworld.start(game_file, infos)
             weakref.finalize(self, self._env.close).atexit = False
             self.view = _view(self._env.reset())
 
     def step(self, command: str) -> View:
-        """Give a command."""
+        """Send a command."""
         with contained(fast=False):
             state, _, _ = self._env.step(command)
             self.view = _view(state)
@@ -78,7 +78,7 @@ def _view(state: Any) -> View:
 
 
 def tidy(feedback: str) -> str:
-    """The story without the title drawn in letters, the input prompt and the status line."""
+    """The story without the title in letter graphics, the input prompt and the status line."""
     lines = feedback.split("\n")
     drawn = [number for number, line in enumerate(lines) if _BANNER in line]
     story = "\n".join(lines[drawn[-1] + 1 :] if drawn else lines)

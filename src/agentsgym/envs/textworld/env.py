@@ -1,4 +1,4 @@
-"""TextWorld: games that `tw-make` makes by seed, played by the real engine."""
+"""TextWorld: games that `tw-make` generates from a seed, played by the real engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ _SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode after `actions`, the commands that the engine took; the rest changed nothing.
+    """An episode after `actions`, the commands that the engine accepted; others change nothing.
 
-    `game` is the live engine game, None once it is over; `text` is what the agent reads next.
+    `game` is the running engine game, None once it is over; `text` is the next prompt's text.
     """
 
     game_file: str
@@ -47,12 +47,12 @@ class TextWorldEnv(MultistepEnv):
 
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
     cache or a directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS).
-    With `reward="score"` a step earns the points that it scores divided by the game's maximum, so
-    a perfect game earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0,
-    -1); with `"win"` the last step of a win earns 1.0. A command that is not admissible is not
-    given to the engine (its "quit" or "restart" would break the game) and counts as malformed.
+    With `reward="score"` a step earns its points divided by the game's maximum, so a perfect game
+    earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0, -1); with `"win"`
+    the winning step earns 1.0. A command that is not admissible does not reach the engine (its
+    "quit" or "restart" would break the game) and counts as malformed.
 
-    Raises MissingExtra where the extra `textworld` is not installed, ConfigError for a size that
+    Raises MissingExtra if the extra `textworld` is not installed, and ConfigError for a size that
     the kind of game does not have.
     """
 
@@ -65,7 +65,7 @@ class TextWorldEnv(MultistepEnv):
         "quest_length": Key(int, None, "custom (4): commands that the quest takes", minimum=1),
         "ingredients": Key(int, None, "cooking (1): ingredients of the meal", minimum=1),
         "level": Key(int, None, "coin_collector, treasure_hunter (5): difficulty", minimum=1),
-        "reward": Key(str, "score", "what steps earn", choices=("score", "progress", "win")),
+        "reward": Key(str, "score", "reward of a step", choices=("score", "progress", "win")),
         "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
         "cache_dir": Key(
             str, None, "folder for the games; None: ~/.cache/agentsgym/textworld", is_path=True
@@ -124,11 +124,11 @@ class TextWorldEnv(MultistepEnv):
         return after, reward, after.over, info
 
     def admissible_actions(self, state: State) -> list[str]:
-        """What an agent may say in a state."""
+        """The actions that an agent may take in a state."""
         return list(state.commands)
 
     def _game(self, state: State) -> "Game":
-        """The live game of a state; replayed where it has gone on without the state."""
+        """The running game of a state; replayed if the game has moved on from this state."""
         from agentsgym.envs.textworld.engine import Game
 
         if state.game is not None and tuple(state.game.played) == state.actions:
@@ -156,10 +156,10 @@ class TextWorldEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def game_file(self, task_data: Mapping[str, Any]) -> str:
-        """The path of a task's game, made where it is not there yet.
+        """The path of a task's game, which is made if it does not exist yet.
 
         Raises ValueError without `seed` and `game_file`, PathRefused for a file outside the
-        directories that are allowed, FileNotFoundError, GenerationFailed.
+        allowed directories, FileNotFoundError, GenerationFailed.
         """
         given = task_data.get("game_file")
         if isinstance(given, str):
@@ -175,7 +175,7 @@ class TextWorldEnv(MultistepEnv):
     def _given_game(self, given: str) -> Path:
         allowed = [*shared_directories(self.allow_paths), real_path(self._folder)]
         path = checked_path(given, allowed)
-        if path.suffix != ".z8":  # the engine has other readers for other files
+        if path.suffix != ".z8":  # the engine would read other files with other interpreters
             raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {given}")
         for part in (path, checked_path(str(path.with_suffix(".json")), allowed)):
             if not part.is_file():
@@ -183,7 +183,7 @@ class TextWorldEnv(MultistepEnv):
         return path
 
     def get_train_dataset(self) -> Any:
-        """Seeds whose games differ; those that are not there yet are made, about 2 s each."""
+        """Seeds whose games differ; missing games are made, about 2 s each."""
         return task_dataset(self, self._tasks("train_tasks", held_out=False))
 
     def get_eval_dataset(self) -> Any:
@@ -198,22 +198,22 @@ class TextWorldEnv(MultistepEnv):
     # -- the best known play --------------------------------------------------------------------
 
     def walkthrough(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
-        """The generator's commands that win a task; empty where it gives none."""
+        """The generator's commands that win a task; empty if it gives none."""
         game = details(Path(self.game_file(task_data)))
         return tuple(game.get("metadata", {}).get("walkthrough", ()))
 
     def optimal_agent(self) -> Agent:
-        """Who plays the walkthrough."""
+        """The agent that plays the walkthrough."""
         from agentsgym.envs.textworld.walkthrough import WalkthroughAgent
 
         return WalkthroughAgent()
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """Who plays the walkthrough."""
+        """The agent that plays the walkthrough."""
         return self.optimal_agent()
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """1.0 where the walkthrough fits into the step limit; None where that is not known, and
+        """1.0 if the walkthrough fits into the step limit; None if there is no walkthrough, and
         with `reward="progress"`."""
         commands = self.walkthrough(task_data)
         fits = 0 < len(commands) <= self.config["max_steps_per_episode"]

@@ -16,10 +16,10 @@ from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.envs.textworld.recipe import Recipe
 
 EVAL_SHARE = 3
-"""One seed in this many is for evaluation."""
+"""One seed out of this many is for evaluation."""
 _MAX_ROUNDS = 4
 _SECONDS, _SECONDS_EACH = 60.0, 30.0
-"""How long the generator may take to start, and for a game: large ones would take for ever."""
+"""Time limits for the generator's start and for one game: large games would never finish."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,19 +32,19 @@ class Task(TypedDict):
 
 
 class GenerationFailed(RuntimeError):
-    """`tw-make` could not make a game; the message holds the end of what it said."""
+    """`tw-make` could not make a game; the message contains the end of its output."""
 
 
 def game_path(root: Path, recipe: Recipe, seed: int) -> Path:
-    """Where the game of a seed is kept. Games depend on the generator's version."""
+    """The file of a seed's game. Games depend on the generator's version."""
     version = importlib.metadata.version("textworld")
     return root / f"textworld-{version}" / recipe.slug / f"{seed:06d}" / "game.z8"
 
 
 def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]:
-    """The games of these seeds; the ones that are not there are made, about 2 s each.
+    """The games of these seeds; missing ones are made, about 2 s each.
 
-    They are made in a child process. Raises MissingExtra, GenerationFailed.
+    A child process makes them. Raises MissingExtra, GenerationFailed.
     """
     ensure("textworld", "textworld")
     paths = [game_path(root, recipe, seed) for seed in seeds]
@@ -62,7 +62,7 @@ def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]
 def _run(missing: Sequence[tuple[list[str], str]]) -> None:
     seconds = _SECONDS + _SECONDS_EACH * len(missing)
     with tempfile.TemporaryDirectory() as empty, _in_time(seconds):
-        # the generator takes its knowledge from a folder `textworld_data` where it is run
+        # the generator would read a folder `textworld_data` in its working directory
         done = run_python(
             "agentsgym.envs.textworld.make",
             input=json.dumps(missing),
@@ -85,21 +85,21 @@ def _in_time(seconds: float) -> Iterator[None]:
 
 
 def details(game_file: Path) -> Any:
-    """The generator's description of a game, which lies beside it."""
+    """The generator's description of a game, stored next to the game."""
     return json.loads(game_file.with_suffix(".json").read_text())
 
 
 def fingerprint(game_file: Path) -> str:
-    """Equal for games with the same world, quests and objective."""
+    """A text that is equal for games with the same world, quests and objective."""
     game = details(game_file)
     told = json.dumps([game["world"], game["quests"], game["objective"]], sort_keys=True)
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 
 def distinct_seeds(root: Path, recipe: Recipe, count: int, *, held_out: bool) -> list[int]:
-    """The first seeds of training, or of evaluation, whose games differ from all smaller seeds'.
+    """The first training (or evaluation) seeds whose games differ from those of all smaller seeds.
 
-    Fewer than `count` where the recipe has not so many different games.
+    There are fewer than `count` if the recipe does not have that many different games.
     """
     block = -(-count * EVAL_SHARE // (1 if held_out else EVAL_SHARE - 1))
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Runs the real `tw-make` for a list of games: `python -m` this module.
+"""Runs the real `tw-make` for a list of games; run with `python -m`.
 
 Reads a JSON list of [arguments, game file] from standard input. The generator's games depend on
 the hash seed, so it must be started with PYTHONHASHSEED=0.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def tw_make() -> str:
-    """The path of the script that the package installs. Raises LookupError where it is not."""
+    """The path of the script that the package installs. Raises LookupError if it is missing."""
     for file in importlib.metadata.files("textworld") or ():
         if file.name == "tw-make":
             return str(file.locate())
@@ -24,7 +24,7 @@ def tw_make() -> str:
 
 
 def make(arguments: Sequence[str], game_file: Path) -> None:
-    """Make one game; its folder appears whole or not at all."""
+    """Make one game; its folder appears only when it is complete."""
     folder = game_file.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
@@ -41,7 +41,7 @@ def make(arguments: Sequence[str], game_file: Path) -> None:
 
 
 def main() -> None:
-    """Make every game that is not there yet."""
+    """Make every game that does not exist yet."""
     for arguments, game_file in json.load(sys.stdin):
         if not Path(game_file).exists():
             make(arguments, Path(game_file))

@@ -17,18 +17,18 @@ COOKING_ROOMS = (1, 6, 9, 12)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A kind of game and its sizes: with a seed, a game."""
+    """A kind of game and its sizes; together with a seed it defines a game."""
 
     kind: str
     sizes: tuple[tuple[str, int], ...]
 
     @property
     def slug(self) -> str:
-        """A folder name that tells recipes apart."""
+        """A folder name that is unique for this recipe."""
         return "-".join([self.kind, *(f"{name}{value}" for name, value in self.sizes)])
 
     def arguments(self, seed: int) -> list[str]:
-        """What `tw-make` is called with, without the output."""
+        """The arguments of `tw-make`, without the output path."""
         sizes = dict(self.sizes)
         own: Sequence[Any]
         if self.kind == "custom":
@@ -45,15 +45,15 @@ class Recipe:
 
 
 def recipe(kind: str, given: Mapping[str, int | None]) -> Recipe:
-    """The recipe with the kind's defaults where nothing is given.
+    """The recipe with the given sizes, and the kind's defaults for the others.
 
-    Raises ValueError, which names the setting, for one that the kind does not have.
+    Raises ValueError with the name of a setting that the kind does not have.
     """
     defaults = SIZES[kind]
     for name, value in given.items():
         if value is not None and name not in defaults:
             allowed = ", ".join(defaults) or "no sizes"
-            raise ValueError(f"{name!r} is no setting of {kind} games, which have {allowed}")
+            raise ValueError(f"{name!r} is not a setting of {kind} games, which have {allowed}")
     sizes = {name: given.get(name) or default for name, default in defaults.items()}
     if kind == "cooking" and sizes["rooms"] not in COOKING_ROOMS:
         raise ValueError(f"'rooms' of cooking games must be one of {COOKING_ROOMS}")

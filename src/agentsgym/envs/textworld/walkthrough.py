@@ -1,4 +1,4 @@
-"""The generator's walkthrough as an agent: it plays any TextWorld task to the win."""
+"""The generator's walkthrough as an agent: it wins any TextWorld task."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class WalkthroughAgent:
-    """Says the walkthrough's commands in order, "look" for ever after.
+    """Gives the walkthrough's commands in order, then "look" forever.
 
-    It goes by the number of commands said: it cannot take over another's game.
+    It only counts its own commands, so it cannot continue a game that another agent began.
     """
 
     def seated(self, seat: "Seat") -> Agent:
@@ -20,7 +20,7 @@ class WalkthroughAgent:
         return _Seated(seat)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: the conversation alone does not say which game it is."""
+        """Raises LookupError: messages alone do not identify the game."""
         raise LookupError("a WalkthroughAgent needs a seat in a session: play it with run_trial")
 
 
