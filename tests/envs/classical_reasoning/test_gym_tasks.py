@@ -90,9 +90,11 @@ def test_a_task_that_nobody_has_sorted_is_refused_by_name(monkeypatch):
     new = {**gym.factory.DATASETS, "brand_new": gym.factory.DATASETS["chain_sum"]}
     monkeypatch.setattr(gym.factory, "DATASETS", new)
     config = {"source": "reasoning_gym", "gym_tasks": ["brand_new"]}
-    with pytest.raises(ConfigError, match="'brand_new', which is not asked: nobody has checked"):
+    with pytest.raises(
+        ConfigError, match="'brand_new', which is not supported: its scorer has not been reviewed"
+    ):
         make("ClassicalReasoning", None, config).get_train_dataset()
-    with pytest.raises(ConfigError, match="'composite', which is not asked: it mixes"):
+    with pytest.raises(ConfigError, match="'composite', which is not supported: it mixes"):
         make("ClassicalReasoning", None, {**config, "gym_tasks": ["composite"]}).get_train_dataset()
 
 

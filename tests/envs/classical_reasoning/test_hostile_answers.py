@@ -451,7 +451,10 @@ GYM_ROW = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": "no_such_task"}, "'no_such_task', which is not asked: nobody has checked"),
+        (
+            {"task": "no_such_task"},
+            "'no_such_task', which is not supported: its scorer has not been reviewed",
+        ),
         ({"task": "composite"}, "it mixes other tasks"),
         ({"task": 5}, "needs 'question' and 'task'"),
         ({"question": None}, "needs 'question' and 'task'"),

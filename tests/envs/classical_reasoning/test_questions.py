@@ -58,7 +58,7 @@ def test_bad_rows_are_all_named_by_number(tmp_path):
 def test_a_long_report_is_cut_and_an_empty_file_refused(tmp_path):
     with pytest.raises(BadQuestions, match=r"50 bad rows(.|\n)*and 30 more"):
         load_questions(write(tmp_path / "q.jsonl", *(["nope"] * 50)))
-    with pytest.raises(BadQuestions, match="holds no questions"):
+    with pytest.raises(BadQuestions, match="contains no questions"):
         load_questions(write(tmp_path / "e.jsonl", ""))
     with pytest.raises(FileNotFoundError):
         load_questions(tmp_path / "none.jsonl")

@@ -130,7 +130,7 @@ def test_answers_begin_with_yes_no_or_i_dont_know():
         ("[tv presenter]", "TV presenter", True),
     ],
 )
-def test_only_a_normalised_exact_match_wins(guess, solution, wins):
+def test_only_a_normalized_exact_match_wins(guess, solution, wins):
     last = episode(play([guess], solution))
     assert (last.reward, last.win, len(last.steps)) == (float(wins), wins, 1)
     assert last.stop_reason == ("win" if wins else "wrong_guess")
@@ -219,6 +219,6 @@ def test_information_reward_pays_bits():
 
 @pytest.mark.parametrize("table", ["default", "quickstart"])
 def test_the_harder_list_goes_without_a_table(table):
-    with pytest.raises(ConfigError, match="has a table of its own, so it goes without 'table'"):
+    with pytest.raises(ConfigError, match="has its own table, so it does not allow 'table'"):
         TwentyQuestionsEnv(None, {"hardcore": True, "table": table})
     assert TwentyQuestionsEnv(None, {"hardcore": False, "table": table}).config["table"] == table

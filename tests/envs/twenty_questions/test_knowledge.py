@@ -8,7 +8,7 @@ import pytest
 
 from agentsgym.envs.twenty_questions.answerer import CallableAnswerer, TableAnswerer
 from agentsgym.envs.twenty_questions.knowledge import load_table, pack, unpack
-from agentsgym.envs.twenty_questions.normalise import matches, normalise
+from agentsgym.envs.twenty_questions.normalize import matches, normalize
 from agentsgym.envs.twenty_questions.predicate import Predicate
 
 DATA = Path(__file__).parent
@@ -154,7 +154,7 @@ def test_synonyms_name_one_secret() -> None:
         owners: dict[str, str] = {}
         for secret in table.secrets:
             for other in table.names(secret):
-                assert owners.setdefault(normalise(other), secret) == secret, other
+                assert owners.setdefault(normalize(other), secret) == secret, other
 
 
 def test_callable_answers_are_one_of_three() -> None:

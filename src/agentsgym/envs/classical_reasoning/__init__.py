@@ -1,4 +1,4 @@
-"""Question–answer reasoning sets as an environment: files, shipped questions, reasoning-gym."""
+"""Question–answer reasoning sets as an environment: files, built-in questions, reasoning-gym."""
 
 from agentsgym.envs.classical_reasoning.env import ClassicalReasoningEnv
 from agentsgym.envs.classical_reasoning.questions import BadQuestions, Question, load_questions

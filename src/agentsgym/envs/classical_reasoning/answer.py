@@ -1,4 +1,4 @@
-"""Finding the final answer in what an agent says."""
+"""Finds the final answer in an agent's text."""
 
 import re
 
@@ -9,10 +9,11 @@ _PHRASE = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*:?\s*(.+)", re.IGN
 
 
 def final_answer(action: str) -> str:
-    """The answer that an action gives, "" where it gives none.
+    """The final answer in an action, "" if there is none.
 
-    Thoughts before `</think>` are left out. Then counts, in this order: the last `\\boxed{…}`, the
-    last `<answer>…</answer>`, what follows the last "answer is" or "answer:", the last line.
+    Thoughts before `</think>` are ignored. The first of these that exists is the answer: the last
+    `\\boxed{…}`, the last `<answer>…</answer>`, the text after the last "answer is" or "answer:",
+    the last line.
     """
     if len(action) > MAX_ACTION_CHARACTERS:
         return ""
@@ -34,7 +35,7 @@ def _last(found: list[str]) -> str | None:
 
 
 def _boxed(text: str) -> str | None:
-    """The inside of the last `\\boxed{…}`, its braces balanced."""
+    """The content of the last `\\boxed{…}`, with balanced braces."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None

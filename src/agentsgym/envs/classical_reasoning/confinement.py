@@ -1,4 +1,4 @@
-"""What a process gives up before it reads answers: files, network, programs, time and memory."""
+"""Removes a process's rights before it reads answers: files, network, programs, time, memory."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def confine() -> list[str]:
-    """Give up what can be given up, for good; what this machine can't do, in words."""
+    """Give up all rights permanently; return, in words, what this machine cannot restrict."""
     missing = forbid_changes()
     calls = forbid_calls(processes=False)
     for name, amount in _LIMITS.items():
@@ -26,8 +26,8 @@ def confine() -> list[str]:
 
 
 def confine_fork(parent: int, seconds: float) -> None:
-    """In a fork of a confined process: end with the parent and after `seconds` of CPU time, start
-    no process, signal none, and look into none (the parent is outside of the fork's own domain)."""
+    """In a fork of a confined process: end with the parent and after `seconds` of CPU time, and
+    start, signal or inspect no process (the parent is outside the fork's own Landlock domain)."""
     if platform.system() == "Linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -38,13 +38,13 @@ def confine_fork(parent: int, seconds: float) -> None:
 
 
 def allow_time(seconds: float | None) -> None:
-    """Let this process end when it needs more CPU time than that from now on; None: no bound."""
+    """End this process after that much more CPU time; None: no limit."""
     used = time.process_time()
     _limit("RLIMIT_CPU", None if seconds is None else math.ceil(used + seconds) + 1)
 
 
 def _limit(name: str, amount: int | None) -> None:
-    """Set the limit that is enforced, not the one up to which it can be raised again."""
+    """Set the soft limit, which is enforced; the hard limit stays, so it can be raised again."""
     with contextlib.suppress(ValueError, OSError):
         kind = getattr(resource, name)
         highest = resource.getrlimit(kind)[1]

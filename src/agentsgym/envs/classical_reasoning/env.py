@@ -1,4 +1,4 @@
-"""The environment: questions are asked one after another, answers graded."""
+"""The environment: it asks questions one after another and grades the answers."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ INSTRUCTIONS = "Think first if you like, then give only your final answer as \\b
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode: its questions, which one is open, wrong answers to it, how many were right."""
+    """An episode: its questions, the open one, wrong answers to it, and how many were right."""
 
     questions: tuple[Question, ...]
     current: int = 0
@@ -36,7 +36,7 @@ class State:
 
     @property
     def done(self) -> bool:
-        """Whether no question is open any more."""
+        """Whether all questions are closed."""
         return self.current >= len(self.questions)
 
 
@@ -60,18 +60,18 @@ class ClassicalReasoningEnv(MultistepEnv):
 
     `task_data` is `{"questions": [{"question": str, "answer": [str, …]}, …], "seed": int}`, so a
     row needs no file. Each right answer earns 1 / (number of questions), times
-    `retry_discount` for every wrong attempt before it. An episode is won where all are right.
+    `retry_discount` for every wrong attempt before it. An episode with only right answers is won.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
-        "source": Key(str, "file", "where questions come from", choices=("file", "reasoning_gym")),
+        "source": Key(str, "file", "source of the questions", choices=("file", "reasoning_gym")),
         "questions_file": Key(
-            str, None, "JSON lines {question, answer}; None: the shipped ones", is_path=True
+            str, None, "JSON lines {question, answer}; None: the built-in ones", is_path=True
         ),
         "eval_file": Key(
             str, None, "JSON lines to evaluate on; None: a share of the questions", is_path=True
         ),
-        "eval_share": Key(float, 0.2, "share of the questions that is held out", check=_share),
+        "eval_share": Key(float, 0.2, "share of questions held out for evaluation", check=_share),
         "gym_tasks": Key(list, ["chain_sum"], "names of reasoning-gym tasks"),
         "gym_questions": Key(
             int,
@@ -83,19 +83,19 @@ class ClassicalReasoningEnv(MultistepEnv):
         "gym_seed": Key(
             int, 42, "seed of the reasoning-gym tasks", minimum=0, check=_at_most(MAX_SEED)
         ),
-        "questions_per_episode": Key(int, 1, "questions of an episode", minimum=1),
-        "attempts": Key(int, 1, "answers allowed to a question", minimum=1),
-        "retry_discount": Key(float, 0.5, "what a wrong attempt leaves of the reward", minimum=0),
+        "questions_per_episode": Key(int, 1, "questions per episode", minimum=1),
+        "attempts": Key(int, 1, "answers allowed per question", minimum=1),
+        "retry_discount": Key(float, 0.5, "factor on the reward per wrong attempt", minimum=0),
         "grading": Key(
             str,
             "auto",
-            "how answers are compared; 'auto' goes by the right answer",
+            "how answers are compared; 'auto' decides by the right answer",
             choices=("auto", "exact", "choice", "number", "math"),
         ),
         "tolerance": Key(float, 1e-4, "relative tolerance of numbers", minimum=0),
-        "grader_timeout": Key(float, 5.0, "seconds until a grader counts as hung", minimum=0.01),
-        "instructions": Key(str, INSTRUCTIONS, "what stands under the first question"),
-        "shuffle_seed": Key(int, 0, "order of the tasks, and which questions share an episode"),
+        "grader_timeout": Key(float, 5.0, "seconds after which a grader is replaced", minimum=0.01),
+        "instructions": Key(str, INSTRUCTIONS, "text under the first question"),
+        "shuffle_seed": Key(int, 0, "order of the tasks, and grouping of questions into episodes"),
     }
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
@@ -111,7 +111,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         self._split: tuple[list[Question], list[Question]] | None = None
 
     def _steps(self) -> int:
-        """Enough for every attempt, and for as many malformed answers as are forgiven."""
+        """Enough for every attempt and for every forgiven malformed answer."""
         each: int = self.config["attempts"] + self.config["error_allowance"]
         return each * int(self.config["questions_per_episode"])
 
@@ -174,7 +174,7 @@ class ClassicalReasoningEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def get_train_dataset(self) -> Any:
-        """The questions that are not held out, `questions_per_episode` to a task."""
+        """The questions that are not held out, `questions_per_episode` per task."""
         return task_dataset(self, self._tasks(0))
 
     def get_eval_dataset(self) -> Any:

@@ -1,4 +1,4 @@
-"""A grader in a process of its own, which is replaced when it hangs or dies."""
+"""A grader in a separate process, which is replaced if it hangs or dies."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 from agentsgym.envs.python_process import bare_environment, start_python
 
 START_SECONDS = 120.0
-"""How long a new process may take to import what it needs; sympy takes seconds on a busy core."""
+"""Seconds for a new process to import its modules; sympy takes seconds on a busy core."""
 MAX_REPLY_BYTES = 2_000
 KEPT_VERDICTS = 4_096
 _PROGRAM = "agentsgym.envs.classical_reasoning.grader_process"
@@ -28,11 +28,11 @@ class GraderFailed(RuntimeError):
 
 
 class ProcessGrader:
-    """Asks a child process. A request that takes longer than `timeout` seconds, or that kills the
-    process, is answered with False, and the next request finds a new process.
+    """Sends requests to a child process. If a request takes longer than `timeout` seconds or kills
+    the process, its result is False, and the next request starts a new process.
 
-    The process is started by the first request and ends with this object or this process.
-    Thread-safe: requests wait for each other.
+    The first request starts the process, which ends with this object or this process. Thread-safe:
+    requests wait for each other.
     """
 
     def __init__(self, timeout: float, modules: Sequence[str]) -> None:
@@ -46,8 +46,8 @@ class ProcessGrader:
     def ask(self, request: Mapping[str, Any]) -> bool:
         """Whether the answer is right.
 
-        Raises GraderFailed where no process can be started, ValueError where the request does not
-        name the question that it asks about.
+        Raises GraderFailed if no process can be started, and ValueError if the request and its
+        data set disagree about the question.
         """
         key = json.dumps(request)
         with self._lock:
@@ -68,13 +68,13 @@ class ProcessGrader:
         return bool(reply["right"])
 
     def _remember(self, key: str, right: bool) -> None:
-        """Keep the last verdicts: the rollouts of a group often give the same answer."""
+        """Keep the latest verdicts: the rollouts of a group often give the same answer."""
         self._verdicts[key] = right
         if len(self._verdicts) > KEPT_VERDICTS:
             del self._verdicts[next(iter(self._verdicts))]
 
     def close(self) -> None:
-        """End the process, if one runs."""
+        """End the process if it runs."""
         with self._lock:
             if self._child is not None:
                 self._child.kill()
@@ -82,7 +82,7 @@ class ProcessGrader:
 
 
 class _Child:
-    """One process. It is asked one thing at a time, and a reply must carry its request's number."""
+    """One process. It gets one request at a time; a reply must carry its request's number."""
 
     def __init__(self) -> None:
         self._process = start_python(
@@ -96,8 +96,8 @@ class _Child:
         weakref.finalize(self, _end, self._process)
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
-        """The reply, None where the process died, did not answer in `timeout` seconds, or said
-        anything else than one reply to this request."""
+        """The reply; None if the process died, did not answer in `timeout` seconds, or wrote
+        anything but one reply to this request."""
         assert self._process.stdin is not None
         number = secrets.token_hex(16)
         line = json.dumps({**request, "id": number}) + "\n"
@@ -110,7 +110,7 @@ class _Child:
         return self.reply(number, timeout)
 
     def reply(self, number: str, timeout: float) -> dict[str, Any] | None:
-        """What the process says to the request of that number."""
+        """The process's reply to the request with that number."""
         line = self._line(time.monotonic() + timeout)
         try:
             said = json.loads(line) if line else None
@@ -119,7 +119,7 @@ class _Child:
         return said if isinstance(said, dict) and said.get("id") == number else None
 
     def _has_spoken(self) -> bool:
-        """Whether the process said something that nobody asked for."""
+        """Whether the process wrote something without a request."""
         assert self._process.stdout is not None
         return bool(wait([self._process.stdout.fileno()], 0))
 
@@ -157,12 +157,12 @@ def _start(modules: list[str]) -> _Child:
 
 
 def _tell(missing: list[str]) -> None:
-    """Say once in this process which protection the machine does not offer."""
+    """Log once per process which protection this machine does not support."""
     new = [what for what in missing if what not in _TOLD]
     _TOLD.update(new)
     if new:
         _log.warning(
-            "answers are graded in a process with less protection than elsewhere: %s",
+            "answers are graded in a process with less protection than on other machines: %s",
             ", ".join(new),
         )
 

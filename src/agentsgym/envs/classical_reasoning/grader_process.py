@@ -1,17 +1,16 @@
-"""The program of a grader's own process: one JSON request per line, one JSON reply per line.
+"""The program of a grader's process: one JSON request per line, one JSON reply per line.
 
-It serves what needs math-verify or reasoning-gym, and gives up files, network, programs and most
-of its memory before it reads anything (`confinement`). A reply carries its request's number, which
-is drawn at random for every request, and our side takes exactly one reply for each, so that
-nothing written earlier, later or twice counts.
+It serves requests that need math-verify or reasoning-gym. Before it reads anything, it gives up
+files, network, programs and most of its memory (`confinement`). A reply carries the number of its
+request. The number is random and the parent accepts exactly one reply per request, so a reply
+written earlier, later or twice does not count.
 
-Nothing that an answer says is evaluated: a question comes here after its answer has matched a
-grammar, or for a scorer that only compares. Where an answer becomes an expression of sympy's, which
-may take any time, that happens in a fork, which has no way to reply: it can only write one
-byte, the verdict of its own answer, and sympy's own evaluator is taken out of it. So what
-is left if sympy or math-verify had a hole through which a text of the grammar ran as code: that
-code could forge the verdict of the one answer that brought it, reach no other answer's, read files,
-and change nothing.
+No answer is evaluated as code: a request arrives here only after its answer has matched a grammar,
+or for a scorer that only compares. Turning an answer into a sympy expression may take any time, so
+it happens in a fork. The fork cannot reply; it can only write one byte, the verdict on its own
+answer, and sympy's evaluator is removed from it. If sympy or math-verify had a hole through which
+text of the grammar ran as code, this risk would remain: the code could forge the verdict on its own
+answer and read files. It could reach no other answer and change nothing.
 """
 
 import functools
@@ -33,7 +32,7 @@ from agentsgym.envs.classical_reasoning.gym_scorers import ENTRY_SCORERS
 from agentsgym.envs.classical_reasoning.gym_tasks import ENTRY, SYMBOLIC, digest
 
 KEPT_TASKS = 8
-"""How many data sets are kept for further questions of theirs."""
+"""Number of data sets that are kept for further questions."""
 
 _EXAMPLES = (
     r"\frac{x+1}{2}", r"x^2 - 2x + 1", r"(x+1)^{2}", r"\sqrt{3}", r"2\pi", "x = 3", r"\{1, 2\}",
@@ -43,15 +42,15 @@ _EXAMPLES = (
 
 
 class NoVerdict(RuntimeError):
-    """A fork died or took too long: the answer is wrong, this time."""
+    """A fork died or took too long; this answer counts as wrong."""
 
 
 class NoSuchEntry(ValueError):
-    """The entry that a row names can't be made, or is another question than the row's."""
+    """The entry that a row names cannot be made, or is not the row's question."""
 
 
 def main() -> None:
-    """Answer requests until the input ends. What a grader prints goes to standard error."""
+    """Answer requests until the input ends. Graders' printed output goes to standard error."""
     missing = confine()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -74,7 +73,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"right": False, "error": str(error)[:300]}
     except NoVerdict:
         return {"right": False, "late": True}
-    except Exception:  # a scorer may raise anything on an odd answer, which is then wrong
+    except Exception:  # a scorer may raise anything on a strange answer, which then is wrong
         return {"right": False}
 
 
@@ -88,19 +87,19 @@ def grade(request: Mapping[str, Any]) -> bool:
 
 
 def _warm(modules: list[str]) -> bool:
-    """Import what requests need, so that forks of this process have it."""
+    """Import the modules that requests need, so that forks of this process have them."""
     for module in modules:
         importlib.import_module(module)
     if "math_verify" in modules:
         for example in _EXAMPLES:
             _same_mathematics(example, "1")
-    gc.freeze()  # a fork's collector would touch, and so copy, every page
+    gc.freeze()  # in a fork the collector would touch, and so copy, every page
     return True
 
 
 def _same_mathematics(right: str, given: str) -> bool:
-    """Whether math-verify takes two texts of LaTeX for equal. Its other way of reading is never
-    asked for: it evaluates."""
+    """Whether math-verify considers two LaTeX texts equal. Its other parser is never used, because
+    it evaluates the text."""
     math_verify = importlib.import_module("math_verify")
     latex = [math_verify.LatexExtractionConfig()]
     read = [
@@ -127,7 +126,7 @@ def _grade_gym(request: Mapping[str, Any]) -> bool:
 
 
 def _generated(request: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The data set and its entry that a request names."""
+    """The data set and the entry that a request names."""
     task, seed, size = request["task"], request["seed"], request["size"]
     try:
         data = _data_set(task, seed, size)
@@ -136,12 +135,12 @@ def _generated(request: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         raise
     except Exception as error:
         raise NoSuchEntry(
-            f"reasoning-gym can't make {task}, seed {seed}, {request['index']} of {size}: {error}"
+            f"reasoning-gym cannot make {task}, seed {seed}, {request['index']} of {size}: {error}"
         ) from error
 
 
 def _entry(data: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    if request["task"] == "word_ladder":  # its entries differ from process to process
+    if request["task"] == "word_ladder":  # its entries differ between processes
         first, *_, last = request["right"].split(",")
         return {"metadata": {"start_word": first.strip(), "end_word": last.strip()}}
     entry: Mapping[str, Any] = data[request["index"]]
@@ -156,7 +155,7 @@ def _entry(data: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @functools.cache
 def _warm_sympy() -> None:
-    """Let sympy import and cache once what every fork would import again."""
+    """Let sympy import and cache what every fork would otherwise import again."""
     example = {"metadata": {"integrand": "x*sin(x) + 2*x*exp(x**2) + 3/x", "variable": "x"}}
     ENTRY_SCORERS["antiderivative"]("sin(x) - x*cos(x) + exp(x**2) + 3*log(x) + C", example)
     gc.freeze()
@@ -169,7 +168,7 @@ def _data_set(task: str, seed: int, size: int) -> Any:
 
 
 def _apart(verdict: Callable[[], bool], request: Mapping[str, Any]) -> bool:
-    """Find a verdict in a fork. Raises NoVerdict where it dies, hangs or says anything else."""
+    """Compute a verdict in a fork. Raises NoVerdict if it dies, hangs or writes anything else."""
     read, write = os.pipe()
     parent, seconds = os.getpid(), float(request["seconds"])
     child = os.fork()
@@ -188,7 +187,7 @@ def _apart(verdict: Callable[[], bool], request: Mapping[str, Any]) -> bool:
 
 
 def _run_fork(verdict: Callable[[], bool], pipe: int, parent: int, seconds: float) -> None:
-    """Never returns: the fork ends here whatever happens."""
+    """Never returns: the fork always ends here."""
     try:
         os.dup2(pipe, 3)
         for standard in range(3):
@@ -207,10 +206,10 @@ def _nowhere() -> int:
 
 
 def _no_evaluator() -> None:
-    """Take `eval` out of sympy: it stands behind `parse_expr` and `sympify` of texts. Numbers that
-    latex2sympy read come that way too, and are made here."""
+    """Remove `eval` from sympy: `parse_expr` and `sympify` of texts use it. latex2sympy's numbers
+    also pass through it, so `_number` replaces it."""
     parser = importlib.import_module("sympy.parsing.sympy_parser")
-    setattr(parser, "eval_expr", _number)  # noqa: B010 (mypy knows no such name of a module)
+    setattr(parser, "eval_expr", _number)  # noqa: B010 (mypy does not know this name)
 
 
 def _number(code: str, *_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whether an answer is right: pure functions that compare texts, and evaluate nothing."""
+"""Decides whether an answer is right: pure functions that compare texts and evaluate nothing."""
 
 import math
 import re
@@ -14,11 +14,11 @@ _LATEX = re.compile(r"\\[a-zA-Z]+|\$|[\^_]|[a-z]\s*[=<>]")
 
 
 def kind_of(question: str, answer: str) -> str:
-    """How answers to a question are compared, told by its right answer.
+    """How answers to a question are compared, decided by its right answer.
 
     A single letter that the question offers as an option is a choice; a number, also with a
-    percent sign, a currency or thousands commas, is a number; LaTeX, powers and equations are
-    mathematics; all else is compared as text.
+    percent sign, a currency or thousands separators, is a number; LaTeX, powers and equations are
+    mathematics; everything else is compared as text.
     """
     if len(answer) == 1 and answer.upper() in _OPTIONS.findall(question):
         return "choice"
@@ -33,24 +33,24 @@ def _plain_number(answer: str) -> bool:
 
 
 def is_right(kind: str, right: str, given: str, tolerance: float) -> bool:
-    """Whether `given` is the answer `right` under one of the kinds exact, choice and number."""
+    """Whether `given` is the answer `right`, for one of the kinds exact, choice and number."""
     if kind == "choice":
         return choice(given) is not None and choice(given) == choice(right)
     if kind == "number":
         return same_number(right, given, tolerance)
-    return normalise(right) == normalise(given)
+    return normalize(right) == normalize(given)
 
 
-def normalise(text: str) -> str:
-    """Case, width, white space, a leading article and punctuation at the ends taken away, unless
-    nothing else is there."""
+def normalize(text: str) -> str:
+    """The text without case, width, extra white space, a leading article and punctuation at the
+    ends, unless nothing else would remain."""
     plain = " ".join(unicodedata.normalize("NFKC", with_powers(text)).casefold().split())
     bare = plain.strip(" .,;:!?'\"`$()[]{}")
     return _ARTICLES.sub("", bare).strip() or plain
 
 
 def choice(text: str) -> str | None:
-    """The one option that an answer names: `B`, `(b)`, `B. the text`, `option B`; else None."""
+    """The one option in an answer: `B`, `(b)`, `B. the text`, `option B`; None otherwise."""
     match = _CHOICE.fullmatch(text.strip().strip("$. "))
     if match is None:
         return None
@@ -60,10 +60,10 @@ def choice(text: str) -> str | None:
 
 
 def same_number(right: str, given: str, tolerance: float) -> bool:
-    """Whether both texts say one number each and the numbers agree.
+    """Whether both texts contain exactly one number and the numbers agree.
 
-    `tolerance` is relative. Where one of them has a percent sign it also stands for its hundredth.
-    An answer that says several numbers is wrong, whichever they are.
+    `tolerance` is relative. If one text has a percent sign, its number divided by 100 also counts.
+    An answer with several numbers is always wrong.
     """
     one, other = number(right), number(given)
     if one is None or other is None:
@@ -76,8 +76,8 @@ def same_number(right: str, given: str, tolerance: float) -> bool:
 
 
 def same_value(right: str, given: str) -> bool | None:
-    """Whether two texts that are numbers and nothing else agree; None where it takes mathematics
-    to say so."""
+    """Whether two texts that are just numbers are equal; None if they are not just numbers, so
+    that mathematics must decide."""
     if "%" in right + given or not (is_number(right) and is_number(given)):
         return None
     one, other = number(right), number(given)

@@ -1,7 +1,7 @@
-"""Our own scorers of reasoning-gym tasks; `gym_tasks` says which task has which.
+"""Our own scorers for reasoning-gym tasks; `gym_tasks` assigns them to tasks.
 
-Those of *text* take the answer given and the right one, those of *entry* the answer given and the
-entry that the package generated. They compare; nothing that an answer says is evaluated.
+Scorers of *text* take the given answer and the right one, scorers of *entry* the given answer and
+the entry that the package generated. They only compare; no answer is evaluated as code.
 """
 
 import json
@@ -14,28 +14,28 @@ from agentsgym.envs.classical_reasoning.arithmetic import NotArithmetic, calcula
 
 
 def same_text(given: str, right: str) -> bool:
-    """Equal but for white space at the ends of the lines."""
+    """Equal except for white space at the ends of lines."""
     return _lines(given) == _lines(right)
 
 
 def same_letters(given: str, right: str) -> bool:
-    """Equal but for case and white space at the ends."""
+    """Equal except for case and white space at the ends."""
     return given.strip().casefold() == right.strip().casefold()
 
 
 def same_words(given: str, right: str) -> bool:
-    """The same words in the same order, commas between them."""
+    """The same words in the same order, separated by commas."""
     return _parts(given) == _parts(right)
 
 
 def same_integer(given: str, right: str) -> bool:
-    """The same whole number, decimal or with 0x, 0o or 0b before it."""
+    """The same whole number, decimal or with the prefix 0x, 0o or 0b."""
     value = _integer(given)
     return value is not None and value == _integer(right)
 
 
 def same_decimal(given: str, right: str) -> bool:
-    """The same decimal number; commas are left out, leading and trailing zeros say nothing."""
+    """The same decimal number, ignoring commas and leading and trailing zeros."""
     value = _decimal(given)
     return value is not None and value == _decimal(right)
 
@@ -62,23 +62,23 @@ def same_numbers(given: str, right: str) -> bool:
 
 
 def same_polynomial(given: str, right: str) -> bool:
-    """Sums of the same terms. Brackets are not multiplied out: that was the question."""
+    """Sums of the same terms. Brackets are not expanded, because that was the question."""
     ours = _polynomial(given)
     return ours is not None and ours == _polynomial(right)
 
 
 def countdown(given: str, entry: Mapping[str, Any]) -> bool:
-    """An expression of just the given numbers that has the target as its value."""
+    """An expression that uses exactly the given numbers and whose value is the target."""
     return _makes(given, entry["metadata"]["numbers"], entry["metadata"]["target"])
 
 
 def puzzle24(given: str, entry: Mapping[str, Any]) -> bool:
-    """An expression of just the given numbers that has the value 24."""
+    """An expression that uses exactly the given numbers and whose value is 24."""
     return _makes(given, entry["metadata"]["numbers"], 24)
 
 
 def one_of_the_boards(given: str, entry: Mapping[str, Any]) -> bool:
-    """One of the boards that solve the puzzle."""
+    """One of the solved boards."""
     return any(same_text(given, board) for board in entry["metadata"]["valid_answers"])
 
 
@@ -145,7 +145,7 @@ def _json(text: str) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _numbers(text: str) -> list[float] | None:
@@ -157,7 +157,7 @@ def _numbers(text: str) -> list[float] | None:
 
 
 def _polynomial(text: str) -> dict[tuple[str, ...], int] | None:
-    """Coefficients by monomial, None for what is no sum of terms as `-3*x**2*y`."""
+    """Coefficients by monomial; None if the text is not a sum of terms like `-3*x**2*y`."""
     terms: dict[tuple[str, ...], int] = {}
     plain = re.sub(r"\s", "", text)
     if not plain.isascii() or not plain:

@@ -1,4 +1,4 @@
-"""Questions of reasoning-gym's generated tasks."""
+"""Questions from reasoning-gym's generated tasks."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -10,9 +10,9 @@ from agentsgym.envs.extras import require
 
 
 def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[Question]:
-    """`count` distinct questions of each task, or as many as it has among twice that number.
+    """`count` distinct questions of each task; fewer if twice that number contains fewer.
 
-    Raises MissingExtra without reasoning-gym, ConfigError for a task that it does not know.
+    Raises MissingExtra without reasoning-gym, ConfigError for an unknown task.
     """
     package = require("reasoning_gym", "reasoning")
     known = package.factory.DATASETS
@@ -22,12 +22,12 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[Question]
             names = ", ".join(sorted(known))
             raise ConfigError(
                 f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
-                f"it knows {names}"
+                f"known tasks are {names}"
             )
         reason = refusal(task)
         if reason is not None:
             named = f"env_config['gym_tasks'] names {task!r}"
-            raise ConfigError(f"{named}, which is not asked: {reason}")
+            raise ConfigError(f"{named}, which is not supported: {reason}")
         questions += _distinct(package, task, count, seed)
     return questions
 

@@ -1,15 +1,15 @@
-"""How each reasoning-gym task is scored: a table in which every task has been read and sorted.
+"""How each reasoning-gym task is scored: a table of all tasks, each reviewed by hand.
 
-Several of the package's scorers give an answer to `eval`, to `sympy.parse_expr` or to `Fraction`,
-and some give full marks to answers that are wrong (NaN, junk behind the answer, any text at all).
-So a task is scored in one of four ways, and a task that nobody has sorted is refused:
+Several of the package's scorers pass an answer to `eval`, to `sympy.parse_expr` or to `Fraction`,
+and some give full marks to wrong answers (NaN, junk behind the answer, any text at all). So a task
+is scored in one of four ways, and a task that was not reviewed is refused:
 
-- *text*: here, by our function of that name in `gym_scorers`, against the right answer's text;
-- *entry*: by our function of that name, against the entry that the package generates again;
-- *grammar*: by the package, if the whole answer matches the pattern given here, which bounds how
-  long numbers are and how often something is repeated;
+- *text*: by our function of that name in `gym_scorers`, which compares with the right answer;
+- *entry*: by our function of that name, which compares with the entry that the package generates;
+- *grammar*: by the package, if the whole answer matches the pattern given here, which limits the
+  length of numbers and the number of repetitions;
 - *plain*: by the package. Its scorer only compares texts, numbers and JSON; a test searches the
-  code that it reaches for evaluators.
+  code that it calls for evaluators.
 """
 
 import hashlib
@@ -78,36 +78,36 @@ FORM = {
         rf"([-+*/^() 0-9.]|(?<![a-z])({_FUNCTIONS}|[a-z])(?![a-z]))+",
     ),
 }
-"""What an answer for our own scorers must look like at all; they read it by stricter grammars."""
+"""The general form of answers for our own scorers, which then apply stricter grammars."""
 
 REFUSED = {
-    "composite": "it mixes other tasks; name those themselves",
+    "composite": "it mixes other tasks; name those tasks instead",
 }
 
 SYMBOLIC = frozenset({"intermediate_integration", "simple_integration"})
-"""Tasks whose scorers work with sympy's expressions, which can take any time."""
+"""Tasks whose scorers use sympy expressions, which can take any time."""
 
 MAX_SIZE = 200_000
-"""The largest data set that an entry is generated from again: some tasks draw something for every
+"""The largest data set from which an entry is generated again: some tasks draw numbers for every
 entry when the data set is made."""
 MAX_SEED = 2**32 - 1
 
 
 def refusal(task: str) -> str | None:
-    """Why questions of a task are not asked, None where they are."""
+    """Why a task's questions are not supported; None if they are."""
     if task in REFUSED:
         return REFUSED[task]
     if task in TEXT or task in ENTRY or task in GRAMMAR or task in PLAIN:
         return None
-    return "nobody has checked yet that its scorer runs no code from answers"
+    return "its scorer has not been reviewed, so it might run code from answers"
 
 
 def digest(question: str) -> str:
-    """Equal for equal questions."""
+    """A hash that is equal for equal questions."""
     return hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def may_be_scored(task: str, given: str) -> bool:
-    """Whether an answer has the form that the task's scorer needs; others are wrong."""
+    """Whether an answer has the form that the task's scorer needs; other answers are wrong."""
     pattern = GRAMMAR.get(task) or FORM.get(task)
     return pattern is None or re.fullmatch(pattern, given.strip(), re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""Grading an answer by the question's kind, in this process or in the grader's."""
+"""Grades an answer by the question's kind, in this process or in the grader's."""
 
 from agentsgym.envs.classical_reasoning.grader import ProcessGrader
 from agentsgym.envs.classical_reasoning.grading import is_right, kind_of, same_value
@@ -12,8 +12,8 @@ from agentsgym.envs.extras import ensure
 class Judge:
     """Decides whether answers are right.
 
-    Texts, choices and numbers are compared here. Mathematics and reasoning-gym's scorers run in
-    a process that may hang or crash: after `timeout` seconds the answer counts as wrong.
+    Texts, choices and numbers are compared here. math-verify and reasoning-gym's scorers run in a
+    process that may hang or crash: after `timeout` seconds the answer counts as wrong.
     """
 
     def __init__(self, tolerance: float, timeout: float) -> None:
@@ -23,14 +23,14 @@ class Judge:
         self._gym: ProcessGrader | None = None
 
     def __reduce__(self) -> tuple[type["Judge"], tuple[float, float]]:
-        """Sent to another process, it starts graders of its own there."""
+        """A copy in another process starts its own graders."""
         return Judge, (self._tolerance, self._timeout)
 
     def is_right(self, question: Question, given: str, grading: str) -> bool:
         """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
 
-        Raises MissingExtra where mathematics or reasoning-gym needs a package that is absent,
-        ValueError where a question of reasoning-gym is not the one that its place names.
+        Raises MissingExtra if a package for mathematics or reasoning-gym is missing, and ValueError
+        if reasoning-gym's entry is not the row's question.
         """
         if question.kind == "reasoning_gym":
             return self._gym_right(question, given)
@@ -45,7 +45,7 @@ class Judge:
         return is_right("exact", right, given, self._tolerance) or self._same(right, given)
 
     def _same(self, right: str, given: str) -> bool:
-        """Whether math-verify takes two texts for equal; it reads only what `readable` lets by."""
+        """Whether math-verify considers two texts equal; it only gets `readable` texts."""
         if self._math is None:
             ensure("math_verify", "reasoning")
             self._math = ProcessGrader(self._timeout, ["math_verify"])

@@ -1,7 +1,7 @@
-"""Landlock: this process and its children write no file, run no program, reach no TCP port.
+"""Landlock: this process and its children can write no file, run no program, reach no TCP port.
 
-Reading stays allowed, since Python loads modules and data late. Without any rule that names a
-path, three system calls are all that it takes.
+Reading stays allowed, because Python loads modules and data late. As no rule names a path, three
+system calls are enough.
 """
 
 import ctypes
@@ -14,13 +14,13 @@ _VERSION_FLAG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _READ = 1 << 2 | 1 << 3
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
-"""By the interface's version: the number of rights over files that it knows."""
+"""For each version of the interface: its number of file access rights."""
 _TCP = 0b11
 _SOCKETS_AND_SIGNALS = 0b11
 
 
 def forbid_changes() -> list[str]:
-    """Restrict this process; what could not be had, empty where all could."""
+    """Restrict this process; return what could not be restricted (empty if nothing)."""
     if platform.system() != "Linux":
         return [f"no Landlock on {platform.system()}"]
     libc = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +37,7 @@ def forbid_changes() -> list[str]:
 
 
 def _attributes(version: int) -> tuple[bytes, int]:
-    """What the kernel of a version is asked to handle, as its structure and that one's size."""
+    """The rights that the kernel of a version should handle: the structure and its size."""
     rights = max(count for known, count in _FILE_RIGHTS.items() if known <= version)
     files = (1 << rights) - 1 & ~_READ
     network = _TCP if version >= 4 else 0

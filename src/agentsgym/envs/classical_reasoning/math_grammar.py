@@ -1,7 +1,7 @@
-"""Which texts math-verify may read: LaTeX of a closed list of commands, with bounded numbers.
+"""The texts that math-verify may read: LaTeX with a fixed list of commands and bounded numbers.
 
-It is a filter before the parser, not a parser. What it lets through holds no sums, products,
-integrals or limits (they are worked out, not compared), no long numbers and no towers of powers.
+This is a filter before the parser, not a parser. It excludes sums, products, integrals and limits
+(math-verify would compute them, not compare them), long numbers and towers of powers.
 """
 
 import math
@@ -13,7 +13,7 @@ MAX_CHARACTERS = 1_000
 MAX_DEPTH = 25
 MAX_POWERS = 40
 MAX_POWER = 10_000
-"""What the numbers of an exponent, multiplied, may reach."""
+"""Upper limit for the product of an exponent's numbers."""
 
 _CHARACTERS = re.compile(r"[A-Za-z0-9\s+\-*/=<>()\[\]{}|.,:;!^_\\&%$'°π√∞≤≥≠±×÷·−∪∩∈∅]*")
 _LONG_NUMBER = re.compile(r"\d{31}")
@@ -39,7 +39,7 @@ _COMMANDS = frozenset(_NAMES.split()) | set(" ,;:!{}|%$\\&_()[]")
 
 
 class _Power(NamedTuple):
-    """A `^`: what stands before it, its exponent and where that lies in the text."""
+    """A `^`: the text before it, its exponent and the exponent's position."""
 
     base: str
     exponent: str
@@ -48,7 +48,7 @@ class _Power(NamedTuple):
 
 
 def readable(text: str) -> str | None:
-    """The text as math-verify is to read it, None where it may not."""
+    """The text in the form that math-verify should read; None if it may not read it."""
     plain = _PYTHON_POWER.sub(lambda found: f"^{{{found[1]}}}", text)
     if len(plain) > MAX_CHARACTERS or not _CHARACTERS.fullmatch(plain):
         return None
@@ -74,7 +74,7 @@ def _depth(text: str) -> int:
 
 
 def _powers_bounded(text: str) -> bool:
-    """No power of a power of numbers, no exponent of large numbers."""
+    """Whether there is no power of a power of numbers and no exponent with large numbers."""
     powers = list(_powers(text))
     if len(powers) > MAX_POWERS:
         return False
@@ -113,7 +113,7 @@ def _size(exponent: str) -> int:
 
 
 def _reach(number: str) -> int:
-    """A number's value, or how small a fraction of one it may be."""
+    """A number's value, or for a fraction how small it may be."""
     whole, point, decimals = number.partition(".")
     value = int(whole or 0)
     return max(value, 10 ** len(decimals)) if point and decimals.strip("0") else value

@@ -1,4 +1,4 @@
-"""Questions and the files they come from."""
+"""Questions and question files."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ _MOST_REPORTED = 20
 
 
 class BadQuestions(ValueError):
-    """A file of questions has bad rows; the message names each by its number, from 1."""
+    """A question file has bad rows; the message names each by its number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, the answers that count as right, and how they are compared.
+    """A question, its right answers, and how answers are compared.
 
-    `kind` is one of `KINDS`, "auto" (decided by the answer), or "reasoning_gym", whose own scorer
-    decides; `task`, `seed` and `size` then name the task and `index` the entry.
+    `kind` is one of `KINDS`, "auto" (decided by the right answer), or "reasoning_gym", whose own
+    scorer decides; then `task`, `seed` and `size` name the data set and `index` the entry.
     """
 
     question: str
@@ -35,7 +35,7 @@ class Question:
     size: int = 0
 
     def as_task(self) -> dict[str, Any]:
-        """The question as it stands in `task_data`."""
+        """The question in the form of `task_data`."""
         row: dict[str, Any] = {"question": self.question, "answer": list(self.answers)}
         if self.kind != "auto":
             row["kind"] = self.kind
@@ -46,14 +46,14 @@ class Question:
 
     @staticmethod
     def from_task(row: Mapping[str, Any]) -> "Question":
-        """The inverse of `as_task`. Raises ValueError saying what is wrong with the row."""
+        """The inverse of `as_task`. Raises ValueError with the row's problem."""
         if isinstance(row, Mapping) and row.get("kind") == "reasoning_gym":
             return _gym_question(row)
         return read_row(row)
 
 
 def _gym_question(row: Mapping[str, Any]) -> Question:
-    """A question of reasoning-gym's. Rows come from anywhere: what they name is checked."""
+    """A question from reasoning-gym. Rows are not trusted, so all values are checked."""
     question, answers, task = row.get("question"), row.get("answer"), row.get("task")
     if not isinstance(question, str) or not isinstance(task, str):
         raise ValueError("needs 'question' and 'task' (texts)")
@@ -63,7 +63,7 @@ def _gym_question(row: Mapping[str, Any]) -> Question:
         raise ValueError(f"needs 'answer' (a list of texts), got {answers!r:.100}")
     reason = refusal(task)
     if reason is not None:
-        raise ValueError(f"names reasoning-gym's {task!r:.60}, which is not asked: {reason}")
+        raise ValueError(f"names reasoning-gym's {task!r:.60}, which is not supported: {reason}")
     size = _whole(row, "size", 1, MAX_SIZE)
     index, seed = _whole(row, "index", 0, size - 1), _whole(row, "seed", 0, MAX_SEED)
     return Question(question, tuple(answers), "reasoning_gym", task, index, seed, size)
@@ -80,20 +80,20 @@ def _whole(row: Mapping[str, Any], name: str, lowest: int, highest: int) -> int:
 def read_row(row: Any) -> Question:
     """A question from a row `{question, answer}`, optionally with `kind`.
 
-    `answer` is a text, a number, or a list of these, any of which counts as right. Raises
-    ValueError saying what is wrong with the row.
+    `answer` is a text, a number, or a list of these, of which each counts as right. Raises
+    ValueError with the row's problem.
     """
     if not isinstance(row, Mapping):
-        raise ValueError(f"is no object with question and answer but {type(row).__name__}")
+        raise ValueError(f"is {type(row).__name__}, not an object with question and answer")
     unknown = sorted(set(row) - _KEYS)
     if unknown:
-        raise ValueError(f"has the unknown key {unknown[0]!r}; allowed are {sorted(_KEYS)}")
+        raise ValueError(f"has the unknown key {unknown[0]!r}; allowed keys are {sorted(_KEYS)}")
     question = row.get("question")
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"needs a question (a text), got {question!r}")
     kind = row.get("kind", "auto")
     if kind not in (*KINDS, "auto"):
-        raise ValueError(f"has the kind {kind!r}; allowed are {', '.join(KINDS)}")
+        raise ValueError(f"has the kind {kind!r}; allowed kinds are {', '.join(KINDS)}")
     return Question(question.strip(), _answers(row.get("answer")), kind)
 
 
@@ -114,18 +114,17 @@ def _answer_text(value: Any) -> str:
 
 
 def load_questions(path: str | Path) -> list[Question]:
-    """The questions of a JSON-lines file, blank lines left out.
+    """The questions of a JSON-lines file, without blank lines.
 
-    Raises BadQuestions with the numbers of all rows that are not JSON, lack something, or repeat
-    an earlier question, and where there is no question at all; FileNotFoundError where there is
-    no such file.
+    Raises BadQuestions if there is no question, or with the numbers of all rows that are not JSON,
+    are incomplete, or repeat an earlier question; FileNotFoundError if there is no such file.
     """
     text = Path(path).read_text(encoding="utf-8")
     return parse_questions(text.splitlines(), str(path))
 
 
 def shipped_questions() -> list[Question]:
-    """The small set that comes with the package."""
+    """The small question set in the package."""
     folder = resources.files("agentsgym.envs.classical_reasoning") / "data"
     text = (folder / "questions.jsonl").read_text(encoding="utf-8")
     return parse_questions(text.splitlines(), "questions.jsonl")
@@ -149,7 +148,7 @@ def parse_questions(lines: Iterable[str], source: str) -> list[Question]:
     if problems:
         raise BadQuestions(_report(source, problems))
     if not questions:
-        raise BadQuestions(f"{source} holds no questions")
+        raise BadQuestions(f"{source} contains no questions")
     return questions
 
 

@@ -1,4 +1,4 @@
-"""The number that a text says, as a reader takes it: ½, 2 1/2, 4², √9, 5!, –5, 1.5·10³."""
+"""Reads the number in a text as a person would: ½, 2 1/2, 4², √9, 5!, –5, 1.5·10³."""
 
 import math
 import re
@@ -8,9 +8,9 @@ from collections.abc import Callable
 NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 _SIGNED = rf"[-+]?{NUMBER}"
 MAX_CHARACTERS = 1_000
-"""Longer texts say no number; the time to read one grows with the square of its length."""
+"""Longer texts count as no number; reading time grows with the square of the length."""
 MAX_FACTORIAL = 170
-"""The largest number whose factorial a float holds."""
+"""The largest number whose factorial fits into a float."""
 
 _DASHES = dict.fromkeys(map(ord, "−–—‒‐‑﹣－"), "-")
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
@@ -40,15 +40,15 @@ _FORMS: list[tuple[str, Callable[..., float]]] = [
 ]  # fmt: skip
 _READ = [(re.compile(pattern), value) for pattern, value in _FORMS]
 _SIMPLE = re.compile(r"\s*[-+]?\d{1,300}(?:\.\d{1,300})?\s*", re.ASCII)
-"""Numbers that need no reading, as most are."""
+"""Numbers that need no special reading; most numbers are like this."""
 _FACTORIAL = re.compile(r"\s*(\d{1,3})\s*!\s*")
 
 
 def number(text: str) -> float | None:
-    """The only number in a text, None where it says none, several, or what is no float.
+    """The only number in a text; None if it has none, several, or one that no float can hold.
 
-    Commas stand between groups of three digits only. A factorial is one where the text says
-    nothing else: "It is 5!" says five.
+    Commas are accepted only between groups of three digits. A factorial counts only if the text
+    has nothing else: "It is 5!" means five.
     """
     if _SIMPLE.fullmatch(text):
         return float(text)
@@ -78,12 +78,12 @@ def is_number(text: str) -> bool:
 
 
 def with_powers(text: str) -> str:
-    """A text whose raised digits are written `^2`, and whose dashes are hyphens."""
+    """The text with raised digits written as `^2` and dashes as hyphens."""
     return _UNIT.sub(lambda run: "^" + run[0].translate(_POWERS), text.translate(_DASHES))
 
 
 def plain_text(text: str) -> str | None:
-    """A text in ASCII and √, None where it holds mathematics that would be lost."""
+    """The text in ASCII and √; None if that would lose mathematical symbols."""
     if len(text) > MAX_CHARACTERS:
         return None
     for pattern, replacement in _ONE_WAY:

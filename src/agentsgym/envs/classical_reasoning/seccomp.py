@@ -1,8 +1,8 @@
-"""A seccomp filter that takes system calls away from this process and its children, for good.
+"""A seccomp filter that permanently removes system calls from this process and its children.
 
-What is refused answers with "operation not permitted". It is a list of what is refused, not of
-what is allowed: which calls an interpreter and its libraries make differs by version. Together
-with Landlock it leaves reading files, memory, time, and writing to what is open already.
+A refused call fails with "operation not permitted". The filter lists refused calls, not allowed
+ones, because the calls of an interpreter and its libraries differ by version. Together with
+Landlock it leaves only reading files, memory, time, and writing to files that are already open.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 _X86, _ARM = 0, 1
 _MACHINES = {"x86_64": (_X86, 0xC000003E, 317), "aarch64": (_ARM, 0xC00000B7, 277)}
-"""By machine: the column of the table, the audit architecture, the number of seccomp(2)."""
+"""For each machine: the column of the table, the audit architecture, the number of seccomp(2)."""
 
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     # programs and other processes
@@ -39,7 +39,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "openat2": (437, 437),
     "open_by_handle_at": (304, 265), "memfd_create": (319, 279), "mq_open": (240, 180),
-    # shared memory and semaphores of others
+    # shared memory and semaphores of other processes
     "shmget": (29, 194), "shmctl": (31, 195), "semctl": (66, 191), "msgctl": (71, 187),
     # the kernel
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
@@ -57,8 +57,8 @@ _MORE: dict[str, tuple[int | None, int | None]] = {
 _CLONE3 = 435
 _OPEN, _OPENAT, _PRLIMIT = (2, None), (257, 56), (302, 261)
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000
-"""Flags of open(2) by which a file is written or made: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and
-O_TMPFILE's own bit, which are the same on both machines."""
+"""Flags of open(2) that write or create a file: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and
+O_TMPFILE's own bit; they are the same on both machines."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -72,7 +72,7 @@ Instruction = tuple[int, int, int, int]
 def forbid_calls(*, processes: bool) -> str | None:
     """Install the filter; with `processes` also against new processes and signals to others.
 
-    Returns what could not be had, None where the filter is in force.
+    Returns the reason if the filter could not be installed, else None.
     """
     machine = _MACHINES.get(platform.machine())
     if platform.system() != "Linux" or machine is None:
@@ -89,11 +89,11 @@ def _program(column: int, architecture: int, refused: Iterable[int]) -> list[Ins
         (_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
     ]  # fmt: skip
-    if column == _X86:  # the numbers of the x32 calling convention mean the same calls
+    if column == _X86:  # the x32 calling convention has other numbers for the same calls
         code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
     for call in refused:
         code += _unless(_EQUAL, call, _ERRNO | errno.EPERM)
-    code += _unless(_EQUAL, _CLONE3, _ERRNO | errno.ENOSYS)  # the C library falls back to clone
+    code += _unless(_EQUAL, _CLONE3, _ERRNO | errno.ENOSYS)  # the C library then uses clone
     for entry, position in ((_OPEN, 1), (_OPENAT, 2)):
         code += _if_call(entry[column], position, _ANY_BIT, _WRITING)
     code += _if_call(_PRLIMIT[column], 0, _AT_LEAST, 1)  # the limits of another process

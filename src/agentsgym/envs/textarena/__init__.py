@@ -1,4 +1,4 @@
-"""TextArena's single-player games that run offline, as environments `TextArena/<Game>`."""
+"""TextArena's offline single-player games, as environments `TextArena/<Game>`."""
 
 from agentsgym.envs.textarena.env import TextArenaEnv, game_class
 from agentsgym.envs.textarena.games import GAMES, Game

@@ -1,4 +1,4 @@
-"""Which move an answer makes: one per step, however much is said around it."""
+"""Reads the move from an answer: one move per step, however long the answer is."""
 
 import re
 
@@ -8,12 +8,12 @@ _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 
 
 def last_move(action: str) -> str:
-    """The last `[...]` of an action, thoughts before `</think>` left out; "" where there is none.
+    """The last `[...]` of an action, ignoring thoughts before `</think>`; "" if there is no move.
 
-    An action without any bracket is put into brackets, as TextArena's own wrapper does. Only
-    printable ASCII of at most 64 characters makes a move, and an action of more than 4,000
-    characters makes none: games hand what stands in the brackets to `int`, which fails on a
-    superscript digit and on five thousand nines.
+    An action without any bracket is put into brackets, as TextArena's own wrapper does. A move is
+    at most 64 characters of printable ASCII, and an action longer than 4,000 characters is no
+    move: games pass the text in the brackets to `int`, which raises for a superscript digit and
+    for five thousand nines.
     """
     if len(action) > MAX_ACTION_CHARACTERS:
         return ""

@@ -14,8 +14,8 @@ from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
 from agentsgym.envs.textarena.limits import size_problem
 from agentsgym.envs.textarena.moves import moves
+from agentsgym.envs.textarena.patches import playable
 from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
-from agentsgym.envs.textarena.repairs import playable
 from agentsgym.types import Tokenizer
 from agentsgym.types.plain import short_repr
 
@@ -24,16 +24,16 @@ _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
 class TextArenaEnv(MultistepEnv):
-    """One of TextArena's games; `game` is set by the subclass.
+    """One of TextArena's games; the subclass sets `game`.
 
-    `task_data` is `{"seed": int}`. An action's last `[...]` is its move. The game pays at its
-    end; where `max_steps_per_episode` cuts it short, its own measure of progress counts. What
-    the game calls an invalid move counts as malformed.
+    `task_data` is `{"seed": int}`. The last `[...]` of an action is its move. The game pays at its
+    end; if `max_steps_per_episode` ends it earlier, it pays the game's own measure of progress.
+    A move that the game calls invalid counts as malformed.
     """
 
     game: ClassVar[Game]
     config_keys: ClassVar[Mapping[str, Key]] = {
-        "game_options": Key(dict, {}, "arguments of the game's constructor, as TextArena has them"),
+        "game_options": Key(dict, {}, "arguments of the game's constructor, named as in TextArena"),
         "train_tasks": Key(int, 512, "number of training seeds", minimum=1),
         "eval_tasks": Key(int, 64, "number of evaluation seeds", minimum=1),
     }
@@ -79,40 +79,40 @@ class TextArenaEnv(MultistepEnv):
     def _calculate_reward(
         self, state: Play, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
     ) -> float:
-        """The sum, with the game's own measure of progress where a limit cut it short."""
+        """The sum, plus the game's own measure of progress if a limit ended the game."""
         return sum(step_rewards) + (0.0 if state.done else state.progress())
 
     def admissible_actions(self, state: Play) -> list[str]:
-        """The moves of the right form; see `moves`."""
+        """All moves of the right form; see `moves`."""
         return moves(self.game.name, state.raw)
 
     # -- tasks ----------------------------------------------------------------------------------
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task is a `seed`."""
+        """A task must have a `seed`."""
         seed = task_data.get("seed")
         if isinstance(seed, int) and not isinstance(seed, bool):
             return None
         return f"task_data needs a 'seed' (an int), got {short_repr(task_data)}"
 
     def get_train_dataset(self) -> Any:
-        """Distinct seeds; a single task where every seed gives the same puzzle."""
+        """Distinct seeds; a single task if every seed gives the same puzzle."""
         return task_dataset(self, self._tasks(0, self.config["train_tasks"]))
 
     def get_eval_dataset(self) -> Any:
-        """Other seeds; the same single task where every seed gives the same puzzle."""
+        """Other seeds; the same single task if every seed gives the same puzzle."""
         return task_dataset(self, self._tasks(EVAL_SEEDS_BEGIN, self.config["eval_tasks"]))
 
     @property
     def one_puzzle(self) -> bool:
-        """Whether every seed gives the same puzzle, so that there is one task."""
+        """Whether every seed gives the same puzzle, so that there is only one task."""
         given = self.config["variant"] or self.config["game_options"]
         return self.game.one_puzzle and not (self.game.name == "Countdown" and given)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The reward of perfect play where every task of the game can be solved, else None.
+        """The reward of perfect play if every task of the game can be solved, else None.
 
-        Numbers that are drawn (Countdown's "random") may not reach their target.
+        Random numbers (Countdown's "random") may not reach their target.
         """
         return self.game.best if self.one_puzzle or not self.game.one_puzzle else None
 
@@ -123,7 +123,7 @@ class TextArenaEnv(MultistepEnv):
         return [{"seed": next(seeds)} for _ in range(count)]
 
     def _playable_seeds(self, first: int) -> Iterator[int]:
-        """Seeds from `first` on whose puzzle can be solved; only two games deal others."""
+        """Seeds from `first` on whose puzzle can be solved; only two games have others."""
         seed = first
         while True:
             if self.game.name not in ("FifteenPuzzle", "LightsOut") or self._playable(seed):
@@ -144,7 +144,7 @@ class TextArenaEnv(MultistepEnv):
     # -- configuration --------------------------------------------------------------------------
 
     def _variant(self, package: Any) -> tuple[str, dict[str, Any]]:
-        """TextArena's raw id of the variant, and the constructor's arguments that it stands for."""
+        """TextArena's raw id of the variant, and the constructor's arguments of that variant."""
         variant = "" if self._is_random_countdown() else self.config["variant"]
         env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
         spec = package.envs.registration.ENV_REGISTRY[env_id]
@@ -164,7 +164,7 @@ class TextArenaEnv(MultistepEnv):
             allowed = ", ".join(sorted(self._accepted)) or "none"
             raise ConfigError(
                 f"{self.name}: env_config['game_options'] has the unknown option {unknown[0]!r}; "
-                f"allowed are {allowed}"
+                f"allowed options are {allowed}"
             )
         problem = size_problem({**spec.kwargs, **options})
         if problem is not None:
@@ -192,7 +192,7 @@ def _version() -> str:
 
 
 def game_class(name: str) -> type[TextArenaEnv]:
-    """The environment class of a game. Raises KeyError for a game that is not in the table."""
+    """The environment class of a game. Raises KeyError for an unknown game."""
     found: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
     return found
 

@@ -1,9 +1,9 @@
-"""What is known of each game: a table. It imports nothing, TextArena least of all."""
+"""A table of facts about each game. It imports nothing, in particular not TextArena."""
 
 from dataclasses import dataclass
 
 TESTED_VERSION = "0.7.4"
-"""The TextArena version that the `draws` and `prints` columns below were checked with."""
+"""The TextArena version for which the `draws` and `prints` columns below were checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,19 +11,19 @@ class Game:
     """One of TextArena's games.
 
     Attributes:
-        name: TextArena's own name, and the second part of ours.
+        name: TextArena's name of the game, and the second part of the environment's name.
         steps: default `max_steps_per_episode` of the default variant.
         variants: TextArena's suffixes (`Mastermind-v0-hard` is "hard"); "" is the default one.
         low, high: bounds of an episode's reward. Rewards outside are clamped to them.
-        best: reward of perfect play where every task of the default variant can be solved, else
+        best: reward of perfect play if every task of the default variant can be solved, else
             None.
         wins: whether a reward of 1.0 means that the game was won.
         draws: whether a step draws random numbers (a reset always may).
         prints: whether the game writes to standard output.
         one_puzzle: whether every seed gives the same puzzle.
-        slow: whether a reset takes long enough to be worth keeping.
+        slow: whether a reset is slow enough to be cached.
         spare_steps: steps beyond the game's own number of turns, for malformed actions, which
-            are no turns of the game but steps of the episode.
+            count as steps of the episode but not as turns of the game.
     """
 
     name: str

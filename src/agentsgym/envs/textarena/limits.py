@@ -1,5 +1,5 @@
-"""How large TextArena's games may be made: beyond, dealing a puzzle takes minutes or gigabytes, or
-never ends."""
+"""Upper limits for the sizes of TextArena's games. Above them, making a puzzle takes minutes or
+gigabytes, or never ends."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ WIDEST_ROOM = 10
 
 
 def size_problem(options: Mapping[str, Any]) -> str | None:
-    """What is wrong with the sizes among a game's constructor's arguments, or None."""
+    """The first problem with the sizes in a game's constructor arguments, or None."""
     for name, value in options.items():
         if value is None:
             continue
@@ -58,7 +58,7 @@ def _room_problem(options: Mapping[str, Any]) -> str | None:
 
 
 def _mines_problem(options: Mapping[str, Any]) -> str | None:
-    """The first cell and those around it are free of mines; the game draws until it is so."""
+    """The first cell and its neighbors must be free of mines; the game draws until they are."""
     if "num_mines" not in options:
         return None
     most = int(options["rows"]) * int(options["cols"]) - 9

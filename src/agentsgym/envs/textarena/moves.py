@@ -1,4 +1,4 @@
-"""The moves that a game understands where it stands: for scripted players and checks."""
+"""The moves that a game accepts in its current state: for scripted players and checks."""
 
 import itertools
 import string
@@ -10,10 +10,9 @@ _DIRECTIONS = ("up", "down", "left", "right")
 
 
 def moves(name: str, raw: Any) -> list[str]:
-    """All moves of the right form that are not known to be useless now, at most 5,000.
+    """All moves of the right form, without moves known to be useless now; at most 5,000.
 
-    Some may still be refused by the game (a blocked car, a wrong letter), as its rules are its
-    own.
+    The game's rules may still refuse some of them (a blocked car, a wrong letter).
     """
     listed = (f"[{move}]" for move in _MOVES[name](raw))
     return list(itertools.islice(listed, MOST_MOVES))

@@ -1,4 +1,4 @@
-"""One game being played: the raw TextArena game, its random numbers and what it said last."""
+"""A running game: the raw TextArena game, its random numbers and its last output."""
 
 import contextlib
 import copy
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.textarena.games import Game
+from agentsgym.envs.textarena.patches import admissible, outcome, patch, progress
 from agentsgym.envs.textarena.randomness import RandomStream, silenced
-from agentsgym.envs.textarena.repairs import admissible, outcome, progress, repair
 
 
 class UnplayableSeed(ValueError):
-    """TextArena fails to make a puzzle from this seed."""
+    """TextArena cannot make a puzzle from this seed."""
 
 
 @dataclass(slots=True)
 class Play:
     """A running game.
 
-    `text` is what the game said since the last action. `reward` stays None until the game is
-    done. `draws` says whether steps need the session's own random numbers.
+    `text` is the game's output since the last action. `reward` stays None until the game is done.
+    `draws` says whether steps need the session's own random numbers.
     """
 
     game: Game
@@ -38,7 +38,7 @@ class Play:
     move: str = ""
 
     def step(self, move: str) -> None:
-        """Make one move ("" for a malformed action); a game that is done stays as it is."""
+        """Make one move ("" for a malformed action); a finished game does not change."""
         if self.done:
             return
         move = admissible(self.game.name, move)
@@ -54,7 +54,7 @@ class Play:
             self.reason = str(info.get("reason", ""))
 
     def progress(self) -> float:
-        """What the game's own measure of progress pays for where it stands."""
+        """The reward for the current state by the game's own measure of progress."""
         with self._own_world():
             return progress(self.game, self.raw)
 
@@ -69,10 +69,10 @@ class Play:
 
 
 def heard(raw: Any) -> str:
-    """What the game said since it was last asked, the player's own words left out.
+    """The game's output since the last call, without the player's own words.
 
-    Countdown, Cryptarithm and Slitherlink log an action with the number 0 for the text and the
-    action for the kind of message: what is not of a known kind is the player's too.
+    Countdown, Cryptarithm and Slitherlink log an action as the number 0, with the action as the
+    message type: messages of an unknown type are therefore the player's too.
     """
     kinds = importlib.import_module("textarena").ObservationType
     _, observations = raw.get_observation()
@@ -86,21 +86,21 @@ def heard(raw: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A game that was reset and not played yet, and the random numbers it goes on with."""
+    """A game after its reset and before the first move, with its random numbers."""
 
     raw: Any
     stream: RandomStream
 
     def copy(self) -> "Fresh":
-        """The same puzzle once more."""
+        """A second game with the same puzzle."""
         return Fresh(copy.deepcopy(self.raw), self.stream.copy())
 
 
 def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
-    """Make and reset a game. Raises UnplayableSeed where TextArena cannot.
+    """Make and reset a game. Raises UnplayableSeed if TextArena cannot.
 
-    A game is made anew for each episode and inside the session's stream: RushHour and Countdown
-    draw their puzzles when they are made.
+    Each episode makes a new game inside the session's random stream, because RushHour and
+    Countdown draw their puzzles in the constructor.
     """
     textarena = importlib.import_module("textarena")
     stream = RandomStream(seed)
@@ -116,9 +116,9 @@ def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fres
 
 
 class Shelf:
-    """Puzzles that took long to make, kept to be copied: the last 256 that were asked for.
+    """A cache of puzzles that take long to make: the last 256 that were requested.
 
-    A puzzle depends on the game, its options and the seed alone, so environments share them.
+    A puzzle depends only on the game, its options and the seed, so environments share the cache.
     """
 
     SIZE = 256
@@ -128,7 +128,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def deal(self, game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
-        """A copy of the puzzle, made where it is not there yet; see `deal`."""
+        """A copy of the puzzle, which is made if it is not cached; see `deal`."""
         key = (env_id, repr(sorted(options.items())), seed)
         with self._lock:
             if key not in self._kept:
@@ -139,17 +139,17 @@ class Shelf:
             return self._kept[key].copy()
 
     def clear(self) -> None:
-        """Forget all puzzles."""
+        """Drop all puzzles."""
         with self._lock:
             self._kept.clear()
 
 
 KEPT = Shelf()
-"""The shelf of this process."""
+"""The cache of this process."""
 
 
 def begin(game: Game, fresh: Fresh, *, error_allowance: int, draws: bool) -> Play:
-    """Start to play a game that was dealt."""
+    """Start to play a dealt game."""
     fresh.raw.state.error_allowance = error_allowance
-    repair(game.name, fresh.raw)
+    patch(game.name, fresh.raw)
     return Play(game, fresh.raw, fresh.stream, draws, text=heard(fresh.raw))

@@ -1,4 +1,4 @@
-"""A session's own random numbers, for games that draw from Python's global generator."""
+"""Random numbers per session, for games that use Python's global generator."""
 
 import contextlib
 import io
@@ -13,24 +13,24 @@ _LOCK = threading.RLock()
 class RandomStream:
     """A state of Python's global generator that belongs to one session.
 
-    TextArena's games seed and use the module `random` itself. Whatever runs inside `installed`
-    draws from this stream, and the global state is as before afterwards, also when it raises.
-    Streams exclude each other across threads; they cannot keep out a thread that uses the
-    global generator without one.
+    TextArena's games seed and use the module `random` itself. Code inside `installed` draws from
+    this stream; the global state is restored afterwards, also after an exception. Only one thread
+    at a time can be inside `installed`; a thread that uses the global generator without a stream
+    is not blocked.
     """
 
     def __init__(self, seed: int) -> None:
         self._state: Any = random.Random(seed).getstate()
 
     def copy(self) -> "RandomStream":
-        """A stream that goes on from here on its own."""
+        """An independent stream that continues from the current state."""
         twin = RandomStream(0)
         twin._state = self._state
         return twin
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Make this stream the global generator for a while."""
+        """Make this stream the global generator inside the block."""
         with _LOCK:
             outside = random.getstate()
             random.setstate(self._state)
@@ -43,6 +43,6 @@ class RandomStream:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Swallow what is printed, one thread at a time."""
+    """Discard printed output, one thread at a time."""
     with _LOCK, contextlib.redirect_stdout(io.StringIO()):
         yield

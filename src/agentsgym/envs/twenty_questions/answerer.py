@@ -1,6 +1,6 @@
-"""Who answers the questions: the table, or any callable, behind one protocol.
+"""Answerers: the table, or any callable, behind one protocol.
 
-Keeps one rule: what the player sees is one of three texts, whoever answers.
+One rule holds for all of them: the player only ever sees one of three texts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ History = Sequence[tuple[str, str]]
 class Answer:
     """An answer to one question.
 
-    `parsed`: the question was understood; `attribute`: the column of the table that it asks for,
-    None for a question about several or about none.
+    `parsed`: whether the question was understood; `attribute`: the column of the table that it asks
+    for, None for a question about several columns or none.
     """
 
     text: AnswerText
@@ -45,7 +45,7 @@ class Answerer(Protocol):
 
 @dataclass(frozen=True)
 class TableAnswerer:
-    """Answers from a knowledge table; exact, offline, the same every time."""
+    """Answers from a knowledge table; exact, offline, deterministic."""
 
     table: KnowledgeTable
 
@@ -60,10 +60,10 @@ class TableAnswerer:
 
 @dataclass(frozen=True)
 class CallableAnswerer:
-    """Answers with any function of (secret, question, history), say an LLM's completion.
+    """Answers with any function of (secret, question, history), for instance an LLM's completion.
 
-    The function's text is reduced to one of the three answers by its first word; anything else,
-    also a text that is no string, is "I don't know". Its exceptions are not caught.
+    The first word of the function's text decides which of the three answers it means; any other
+    text, and any value that is not a string, is "I don't know". Its exceptions are not caught.
     """
 
     function: Callable[[str, str, History], str]
@@ -78,7 +78,7 @@ _UNKNOWN = re.compile(r"\W*i (?:do not|don['’]?t) know\b", re.IGNORECASE)
 
 
 def read_answer(text: object) -> Answer:
-    """One of the three answers from an answerer's raw text, which goes no further."""
+    """One of the three answers from an answerer's raw text, which is then discarded."""
     head = text[:40] if isinstance(text, str) else ""
     if _YES.match(head):
         return Answer("Yes")

@@ -1,11 +1,11 @@
-"""The best play we can compute: ask what tells most, guess when the answer is known.
+"""The best play we can compute: ask the most informative question, guess when the answer is known.
 
-Greedy, not exact: each question is the one with the highest information gain over the secrets still
-possible, assuming every secret equally likely; an exact optimum would need a search over all orders
-of questions. Where all answers are known no policy needs fewer than log2(secrets) questions on
-average, and over the quickstart table greedy play is within a tenth of a question of that. "I
-don't know" is an answer like the others and tells something too. The policy asks the table's own
-attributes only: a player who compares sizes or asks for letters may in principle do better.
+It is greedy, not exact: each question has the highest information gain over the secrets that are
+still possible, with all of them equally likely. An exact optimum would have to search all orders of
+questions. If all answers are known, no policy needs fewer than log2(secrets) questions on average;
+on the quickstart table greedy play is within a tenth of a question of that bound. "I don't know" is
+an answer like the others and also gives information. The policy only asks for the table's own
+attributes: a player who compares sizes or asks for letters may in principle be better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BestPlay:
     """The greedy information-gain policy over one table.
 
     A set of candidate secrets is a bit mask (bit i: `table.secrets[i]`); the best question for a
-    set is worked out once. Ties go to the earlier attribute and the earlier secret, so play is
+    set is computed once. Ties go to the earlier attribute and the earlier secret, so play is
     deterministic.
     """
 
@@ -46,9 +46,9 @@ class BestPlay:
     def next_action(self, known: Known, wrong: frozenset[str], steps_left: int) -> str:
         """The next question, or a guess in brackets.
 
-        `known` are (attribute key, answer) pairs with None for "I don't know", `wrong` secrets that
-        were guessed in vain, `steps_left` the actions left including this one. It guesses when one
-        candidate is left, no attribute tells the rest apart, or this is the last step.
+        `known` are (attribute key, answer) pairs with None for "I don't know", `wrong` the wrong
+        guesses so far, `steps_left` the actions left including this one. It guesses if one
+        candidate is left, if no attribute separates the candidates, or if this is the last step.
         """
         candidates = self._candidates(known, wrong)
         asked = self._question(candidates) if steps_left > 1 else None
@@ -61,7 +61,7 @@ class BestPlay:
         return tuple(self.table.secrets[i] for i in _bits(self._filter(known)))
 
     def play(self, secret: str, known: Known = (), max_steps: int = 20) -> tuple[bool, int]:
-        """(won, steps used with the guess) when the table answers. KeyError: an unknown secret."""
+        """(won, number of steps including the guess) with the table's answers. Raises KeyError."""
         row = self.table.row(secret)
         answers, used = list(known), 0
         while True:
@@ -76,7 +76,7 @@ class BestPlay:
     def expected(self, known: Known = (), max_steps: int = 20) -> tuple[float, float]:
         """(win probability, mean steps) over the secrets that agree with `known`, equally likely.
 
-        (0.0, 0.0) where no secret is. Steps count questions and the guess.
+        (0.0, 0.0) if no secret agrees. Steps count questions and the guess.
         """
         candidates = self._filter(known)
         count = candidates.bit_count()
@@ -106,7 +106,7 @@ class BestPlay:
         return candidates
 
     def _candidates(self, known: Known, wrong: frozenset[str]) -> int:
-        """The possible secrets; answers that contradict each other are let go, oldest first."""
+        """The possible secrets; of contradicting answers, the oldest are ignored."""
         index = self.table.secret_index
         excluded = sum(1 << index[secret] for secret in wrong if secret in index)
         pairs = list(known)
@@ -119,7 +119,7 @@ class BestPlay:
             pairs.pop(0)
 
     def _question(self, candidates: int) -> int | None:
-        """The attribute of highest gain; None where no attribute splits the candidates."""
+        """The attribute with the highest gain; None if no attribute splits the candidates."""
         if candidates not in self._best:
             self._best[candidates] = self._choose(candidates)
         return self._best[candidates]

@@ -1,4 +1,4 @@
-"""Twenty Questions: native, offline, exact."""
+"""Twenty Questions: implemented here, offline, exact."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
-from agentsgym.envs.twenty_questions.normalise import matches
+from agentsgym.envs.twenty_questions.normalize import matches
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
 from agentsgym.types import Agent, Tokenizer
 from agentsgym.types.plain import short_repr
@@ -29,8 +29,8 @@ _MALFORMED = "That was neither one question nor one guess in square brackets, so
 
 
 class State(TypedDict):
-    """An episode: the secret, the opening hints, what was said, whether it is over, and which
-    secrets of the table (by number) agree with all answers so far."""
+    """An episode: the secret, the opening hints, the conversation, whether it is over, and the
+    numbers of the table's secrets that agree with all answers so far."""
 
     solution: str
     hints: list[tuple[str, bool]]
@@ -41,17 +41,18 @@ class State(TypedDict):
 
 
 class TwentyQuestionsEnv(MultistepEnv):
-    """Guess a secret word by asking yes/no questions; a table of knowledge answers.
+    """Guess a secret word by asking yes/no questions; a knowledge table answers.
 
-    `task_data` is `{"solution": str, "seed": int}`; the seed draws the opening hints. A win earns
-    1.0, all else 0.0 (but for `information_reward`). A secret that the table does not know is
-    playable and answers "I don't know". With `split="hints"` a task is a secret and its hints:
-    every secret occurs in training and evaluation, no (secret, hints) pair in both.
+    `task_data` is `{"solution": str, "seed": int}`; the opening hints are drawn from the seed. A
+    win earns 1.0, everything else 0.0 (except for `information_reward`). A secret that is not in
+    the table is allowed; its answers are "I don't know". With `split="hints"` a task is a secret
+    with its hints: every secret is in training and evaluation, but no (secret, hints) pair is in
+    both.
 
     Args:
         tokenizer: see `MultistepEnv`.
         env_config: see `MultistepEnv` and `config_keys`.
-        answerer: who answers; the table by default.
+        answerer: answers the questions; the table by default.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
@@ -60,12 +61,12 @@ class TwentyQuestionsEnv(MultistepEnv):
         "split": Key(
             str,
             "secrets",
-            "what training and evaluation tasks differ in",
+            "how training and evaluation tasks differ",
             choices=("secrets", "hints"),
         ),
         "hints": Key(int, 0, "opening hints in the first prompt", minimum=0),
-        "train_tasks_per_secret": Key(int, 1, "training tasks of each secret", minimum=1),
-        "eval_tasks_per_secret": Key(int, 1, "evaluation tasks of each secret", minimum=1),
+        "train_tasks_per_secret": Key(int, 1, "training tasks per secret", minimum=1),
+        "eval_tasks_per_secret": Key(int, 1, "evaluation tasks per secret", minimum=1),
         "information_reward": Key(
             float,
             0.0,
@@ -92,7 +93,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         self.hardcore: bool = self.config["hardcore"]
         if self.hardcore and "table" in self.env_config:
             raise ConfigError(
-                f"{self.name}: env_config['hardcore'] has a table of its own, so it goes without "
+                f"{self.name}: env_config['hardcore'] has its own table, so it does not allow "
                 f"'table', got {self.env_config['table']!r}"
             )
         self.table: KnowledgeTable = load_table(
@@ -181,7 +182,7 @@ class TwentyQuestionsEnv(MultistepEnv):
     def _still_possible(
         self, possible: list[int], attribute: str | None, answer: bool | None
     ) -> list[int]:
-        """Numbers of the secrets among `possible` that the table answers this way."""
+        """Numbers of the secrets in `possible` for which the table gives this answer."""
         if attribute is None or attribute not in self.table.attribute_index:
             return possible
         wanted = -1 if answer is None else int(answer)
@@ -196,13 +197,13 @@ class TwentyQuestionsEnv(MultistepEnv):
         return f"No, not {phrase}." if answer in (False, "No") else "I don't know."
 
     def is_right(self, guess: str, solution: str) -> bool:
-        """Whether a guess names the solution: a normalised exact match or a declared synonym."""
+        """Whether a guess names the solution: equal after normalization, or a declared synonym."""
         return matches(guess, solution, self.table.synonyms.get(solution, ()))
 
     # -- tasks ----------------------------------------------------------------------------------
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task is a `solution` and perhaps a `seed`."""
+        """A task has a `solution` and optionally a `seed`."""
         solution, seed = task_data.get("solution"), task_data.get("seed", 0)
         if not isinstance(solution, str) or not solution.strip():
             return f"task_data needs a 'solution' (a word), got {short_repr(task_data)}"
@@ -212,13 +213,13 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     @property
     def needs(self) -> str | None:
-        """An answerer other than the table."""
+        """An answerer other than the table, if there is one."""
         answers = isinstance(self.answerer, TableAnswerer) and self.answerer.table is self.table
         return None if answers else "an answerer of its own"
 
     @property
     def theme(self) -> str:
-        """What the player is told about the secret."""
+        """The category of secrets that the prompt names."""
         return "something"
 
     def hints(self, solution: str, seed: int) -> list[tuple[str, bool]]:
@@ -268,7 +269,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         return OptimalAgent(self)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """A crowd of careless players."""
+        """A teacher that plays each game as a different careless player."""
         from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 
         return RandomTeacher(self, seed)
@@ -281,7 +282,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """1.0 where the reference player wins this task, else 0.0."""
+        """1.0 if the reference player wins this task, else 0.0."""
         return float(self.reference_play(task_data)[0])
 
     def reference_play(self, task_data: Mapping[str, Any]) -> tuple[bool, int]:
@@ -301,5 +302,5 @@ class TwentyQuestionsEnv(MultistepEnv):
 
 
 def spoken(action: str) -> str:
-    """The action without what was thought aloud before it, stripped of white space."""
+    """The action without any thoughts before it and without outer white space."""
     return action.rpartition("</think>")[2].strip()

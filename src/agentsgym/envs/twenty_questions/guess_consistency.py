@@ -1,4 +1,4 @@
-"""How well a model has understood the answers: the mass it puts on words that agree with them."""
+"""Measures how well a model understands answers: the probability of guesses that fit them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ def consistent_mass(
     seed: int = 0,
     tasks: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, float]:
-    """The probability that the model puts on words consistent with the answers, when it guesses.
+    """The probability that the model puts on guesses consistent with the answers.
 
     `games` games on `tasks` (default: the environment's evaluation tasks) are played by asking
     random attributes until the steps run out. In the state before each action, every secret w of
-    the table gets p(w), the probability of saying "[w]", divided by the sum over all secrets; the
-    mass is the sum of p(w) over the w that agree with the hints and all answers so far. "mean"
-    averages it over all states, "after_k" over those with k questions answered beyond the hints.
-    "chance" is the mean share of consistent secrets: what a model that guesses blindly gets.
+    the table gets p(w), the probability of saying "[w]" divided by the sum over all secrets. The
+    result is the sum of p(w) over the secrets that agree with the hints and all answers so far.
+    "mean" averages it over all states, "after_k" over states with k answers beyond the hints.
+    "chance" is the mean fraction of consistent secrets: the result of a blind guess.
     """
     player = TwentyQuestionsEnv(tokenizer, env.env_config, answerer=env.answerer)
     tasks = list(env.get_eval_dataset()["task_data"]) if tasks is None else list(tasks)
@@ -61,8 +61,8 @@ def guess_probabilities(
 ) -> npt.NDArray[np.float64]:
     """p(guess) before each step of a row, shape (steps, guesses), each line summing to 1.
 
-    A guess's probability is the product over its tokens. First tokens are read from one pass over
-    the row; what follows them costs a pass per state.
+    A guess's probability is the product over its tokens. One pass over the row gives the first
+    tokens; the later tokens cost one more pass per state.
     """
     device = next(model.parameters()).device
     context = torch.tensor([row.token_ids], device=device)

@@ -1,7 +1,7 @@
-"""The knowledge table: which secret has which attribute, and what kind of thing it is.
+"""The knowledge table: the attributes and the categories of each secret.
 
 Invariant: `values[i, j]` is the answer to `attributes[j].question` about `secrets[i]`: 1 yes, 0 no,
--1 unknown. Everything is bundled; nothing is downloaded and nothing is random.
+-1 unknown. All data is in the package; nothing is downloaded or random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .normalise import normalise
+from .normalize import normalize
 from .predicate import Predicate
 from .taxonomy import Taxonomy
 
@@ -38,9 +38,9 @@ class Attribute:
 class KnowledgeTable:
     """Secrets, attributes and their values; immutable (the array is read-only).
 
-    `sizes` are effective sizes in centimetres, None where a size makes no sense; `synonyms` the
-    declared other names of a secret; `wordings` what else the parser reads as an attribute's
-    question, as `form:phrase`; `references` sizes of anything a question may compare with.
+    `sizes` are typical sizes in centimeters, None if a size makes no sense; `synonyms` are declared
+    other names of a secret; `wordings` are more phrases that the parser reads as a question for an
+    attribute, as `form:phrase`; `references` are sizes of objects that a question may compare with.
     """
 
     name: str
@@ -63,16 +63,16 @@ class KnowledgeTable:
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        names = {normalise(s): secret for secret in self.secrets for s in self.names(secret)}
-        return {**names, **{normalise(secret): secret for secret in self.secrets}}
+        names = {normalize(s): secret for secret in self.secrets for s in self.names(secret)}
+        return {**names, **{normalize(secret): secret for secret in self.secrets}}
 
     def names(self, secret: str) -> tuple[str, ...]:
         """The secret and its declared synonyms."""
         return (secret, *self.synonyms.get(secret, ()))
 
     def canonical(self, text: str) -> str | None:
-        """The secret that the whole text names, by itself or by a declared synonym; else None."""
-        return self._names.get(normalise(text)) if text else None
+        """The secret that the whole text names, directly or by a declared synonym; else None."""
+        return self._names.get(normalize(text)) if text else None
 
     def row(self, secret: str) -> Values:
         """One secret's values, int8 of shape [n_attributes]. KeyError for an unknown secret."""
@@ -80,7 +80,7 @@ class KnowledgeTable:
         return row
 
     def hierarchy(self, secret: str) -> tuple[str, ...]:
-        """What kinds of thing the secret is, nearest category first."""
+        """The secret's categories, nearest first."""
         return self.taxonomy.hierarchy(secret)
 
     def answer(self, secret: str, predicate: Predicate) -> bool | None:
@@ -128,9 +128,9 @@ class KnowledgeTable:
         return None
 
     def subset(self, secrets: Sequence[str], attributes: Sequence[str]) -> KnowledgeTable:
-        """The same table with these secrets and attribute keys only, in the given order.
+        """The table reduced to these secrets and attribute keys, in the given order.
 
-        KeyError names a secret or an attribute that is not there.
+        Raises KeyError with the name of a missing secret or attribute.
         """
         rows = [self.secret_index[secret] for secret in secrets]
         columns = [self.attribute_index[key] for key in attributes]
@@ -159,7 +159,7 @@ def _data(name: str) -> Any:
 
 
 def pack(row: Sequence[int]) -> str:
-    """Two bits a value (yes, unknown), as base64: how the data files store a row."""
+    """Two bits per value (yes, unknown), as base64: the format of a row in the data files."""
     values = np.asarray(row, dtype=np.int8)
     bits = np.concatenate([values == 1, values == -1])
     return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
@@ -215,14 +215,14 @@ def _full(name: str) -> KnowledgeTable:
 
 @cache
 def load_table(name: str = "default") -> KnowledgeTable:
-    """The bundled table of that name, cached.
+    """The built-in table of that name, cached.
 
     "default": everyday things, places and people's roles. "hardcore": rarer ones. "quickstart": 64
-    secrets of the default table and 32 attributes that tell all of them apart; what the default
-    table leaves unknown is settled there by what is typical. ValueError for another name.
+    secrets of the default table and 32 attributes that distinguish all of them; values unknown in
+    the default table are set to the typical case. Raises ValueError for another name.
     """
     if name not in TABLES:
-        raise ValueError(f"unknown table {name!r}; there are {', '.join(TABLES)}")
+        raise ValueError(f"unknown table {name!r}; the tables are {', '.join(TABLES)}")
     if name != "quickstart":
         return _full(name)
     chosen = _data("quickstart")

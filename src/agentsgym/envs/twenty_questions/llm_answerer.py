@@ -1,8 +1,8 @@
 """A language model that answers the questions.
 
-Keeps two rules. What goes back to the player is one of three texts, so the model's own words, and
-with them the secret, never reach the player. Equal questions about a secret get equal answers: each
-is asked once, and the sessions of a group are told the same.
+Two rules hold. The player only gets one of three texts, so the model's own words, and with them the
+secret, never reach the player. Equal questions about a secret get equal answers: each question is
+asked once, and all sessions of a group get the same answer.
 """
 
 import threading
@@ -13,9 +13,9 @@ from agentsgym.envs.twenty_questions.answerer import Answer, History, read_answe
 from agentsgym.types import Message
 
 Complete = Callable[[Sequence[Message]], str]
-"""Answers a conversation with text, say `agentsgym.generation.chat.client.ChatClient.complete`."""
+"""Answers a conversation, for instance `agentsgym.generation.chat.client.ChatClient.complete`."""
 
-_ATTEMPTS = 2  # questions put to the model before an answer that is none of the three is given up
+_ATTEMPTS = 2  # after so many answers that are none of the three, the answer is "I don't know"
 _SYSTEM = (
     "You judge a game of Twenty Questions. The secret is: {secret}. The player does not know it "
     "and asks a question about it. Reply with exactly one of: Yes / No / I don't know. Say "
@@ -27,8 +27,8 @@ _SYSTEM = (
 class LLMAnswerer:
     """An `Answerer` over a chat model; may be used from many threads at once.
 
-    `complete` sends the conversation; its errors (an endpoint that stays away) pass through, are
-    not cached, and end the session that asked. An environment with this answerer waits for a
+    `complete` sends the conversation. Its errors (for instance an unreachable endpoint) are not
+    caught or cached and end the session that asked. An environment with this answerer waits for a
     network: set `env.blocking = True`, so that sessions do not wait for each other.
     """
 
@@ -38,8 +38,8 @@ class LLMAnswerer:
         self._answers: dict[tuple[str, str], Future[Answer]] = {}
 
     def answer(self, secret: str, question: str, history: History = ()) -> Answer:
-        """The answer to `question`; the history does not change it."""
-        key = (secret.casefold(), normalise(question))
+        """The answer to `question`; it does not depend on the history."""
+        key = (secret.casefold(), normalize(question))
         mine: Future[Answer] = Future()
         with self._lock:
             first = self._answers.setdefault(key, mine)
@@ -71,6 +71,6 @@ class LLMAnswerer:
         return answer
 
 
-def normalise(question: str) -> str:
-    """A question without what makes no difference: case, white space, marks at its end."""
+def normalize(question: str) -> str:
+    """A question without irrelevant differences: case, white space, marks at its end."""
     return " ".join(question.casefold().split()).rstrip(" ?!.")

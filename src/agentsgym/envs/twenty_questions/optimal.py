@@ -1,4 +1,4 @@
-"""The reference player as an agent: it reads the conversation like any other."""
+"""The reference player as an agent; it only reads the conversation."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class OptimalAgent:
         self._env = env
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The next question or guess; it needs no state, for the conversation tells all."""
+        """The next question or guess; it needs no state, because it reads the conversation."""
         first = next(i for i, message in enumerate(messages) if message["role"] == "user")
         known = self._hints(messages[first]["content"])
         turns = messages[first + 1 :]

@@ -1,4 +1,4 @@
-"""A predicate: the meaning of a yes/no question, ready to be looked up in a table."""
+"""A predicate: the meaning of a yes/no question, which a table can answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PredicateKind = Literal[
 class Predicate:
     """One question's meaning.
 
-    `key` is the attribute's key, the secret, the category or the letter; `number` the size in
-    centimetres that `bigger` and `smaller` compare with, or a count; `parts` what `not`, `and` and
-    `or` combine.
+    `key` is the attribute's key, the secret, the category or the letter; `number` is a count, or
+    the size in centimeters that `bigger` and `smaller` compare with; `parts` are the operands of
+    `not`, `and` and `or`.
     """
 
     kind: PredicateKind
@@ -27,7 +27,7 @@ class Predicate:
 
     @property
     def attribute(self) -> str | None:
-        """The attribute's key where the question asks for exactly one, negated or not."""
+        """The attribute's key if the question asks for exactly one, possibly negated; else None."""
         if self.kind == "not":
             return self.parts[0].attribute
         return self.key if self.kind == "attribute" else None

@@ -1,11 +1,11 @@
-"""Which Twenty Questions tasks train and which evaluate: disjoint and deterministic."""
+"""Splits Twenty Questions tasks into training and evaluation: disjoint and deterministic."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict
 
 EVAL_SHARE = 5
-"""One in this many secrets, or hint sets, is held out for evaluation."""
+"""One out of this many secrets, or hint sets, is held out for evaluation."""
 
 Hints = list[tuple[str, bool]]
 
@@ -27,8 +27,8 @@ def split_tasks(
 ) -> tuple[list[Task], list[Task]]:
     """Training and evaluation tasks, secrets interleaved.
 
-    `by="secrets"` holds out secrets, `by="hints"` pairs of a secret and its opening hints. A
-    secret with fewer different hint sets than were asked for gives the ones it has.
+    `by="secrets"` holds out secrets, `by="hints"` pairs of a secret and its opening hints. A secret
+    with fewer different hint sets than requested gets fewer tasks.
     """
     if by == "secrets":
         train = [secret for secret in secrets if not _held_out(secret)]

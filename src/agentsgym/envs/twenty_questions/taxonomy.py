@@ -9,11 +9,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """A graph of word senses with the secrets' pinned senses in it.
+    """A graph of word senses that contains the senses of the secrets.
 
     `words[n]` are node n's synonyms, `parents[n]` its direct categories, `secrets` each secret's
-    node (-1: none). `nouns` are other common nouns that name no secret's category; `narrower` maps
-    a noun that is more specific than some secrets (a terrier is a dog) to these secrets.
+    node (-1: none). `nouns` are common nouns that are not the category of any secret; `narrower`
+    maps a noun that is more specific than some secrets (a terrier is a dog) to these secrets.
     """
 
     words: tuple[tuple[str, ...], ...]
@@ -33,7 +33,7 @@ class Taxonomy:
         return {word: frozenset(nodes) for word, nodes in found.items()}
 
     def closure(self, node: int) -> frozenset[int]:
-        """The node and everything above it."""
+        """The node and all its direct and indirect categories."""
         if node not in self._closures:
             found, todo = {node}, [node]
             while todo:
@@ -48,7 +48,7 @@ class Taxonomy:
         return word in self.nodes or word in self.nouns or word in self.narrower
 
     def is_a(self, secret: str, word: str) -> bool | None:
-        """Whether the secret is a kind of `word`; None where the hierarchy cannot say."""
+        """Whether the secret is a kind of `word`; None if the hierarchy does not say."""
         node = self.secrets.get(secret, -1)
         if node < 0 or not self.knows(word) or secret in self.narrower.get(word, ()):
             return None
@@ -58,7 +58,7 @@ class Taxonomy:
         return None if any(node in self.closure(other) for other in asked) else False
 
     def hierarchy(self, secret: str) -> tuple[str, ...]:
-        """The secret's categories by their first word, nearest first."""
+        """The first word of each of the secret's categories, nearest first."""
         order: list[int] = []
         todo = [node for node in (self.secrets.get(secret, -1),) if node >= 0]
         while todo:

@@ -1,4 +1,4 @@
-"""A scripted player that knows the table but plays carelessly: the warm start's teacher."""
+"""A scripted player that knows the table but plays carelessly: the teacher of the warm start."""
 
 import random
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from agentsgym.types import Message
 
 @dataclass(slots=True)
 class _Game:
-    """What the teacher keeps of a game: when it guesses, how keen it is on information, what it
-    asked last, and, as a boolean per secret of the table, what agrees with the answers so far."""
+    """The teacher's state in a game: the step of its guess, its skill, its last question, and, as a
+    boolean per secret of the table, which secrets agree with the answers so far."""
 
     guess_at: int
     skill: float
@@ -24,17 +24,17 @@ class _Game:
 
 
 class RandomTeacher:
-    """A crowd of careless players: each game is played by one of them.
+    """A different careless player in each game.
 
     A player draws its questions from the table's attributes with probabilities proportional to
-    exp(skill x information gain in bits), so that skill 0 asks blindly, and again what it knows.
-    Its skill is uniform over the range `skill`. It guesses at a step that is uniform over the
-    episode's, whatever it knows by then (never, with `guesses=False`), and its guess is uniform
-    over the secrets that agree with all answers. A model that learns from it learns what the
-    answers mean and that questions differ; how to ask and when to stop is left for it to find.
+    exp(skill x information gain in bits), so skill 0 asks blindly and may repeat questions. The
+    skill is uniform over the range `skill`. The player guesses at a random step, uniform over the
+    episode's steps (never, with `guesses=False`), and its guess is uniform over the secrets that
+    agree with all answers. A model that imitates it learns what the answers mean and that questions
+    differ; it still has to find out how to ask and when to stop.
 
     It reads the answer style "echo" with canonical questions. Games must be played one after the
-    other: the draws come from one generator, so that equal seeds give equal series of games.
+    other: one generator makes all draws, so that equal seeds give equal series of games.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RandomTeacher:
         }
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """A question, or at the drawn step the guess; the state is the teacher's own."""
+        """A question, or the guess if this is the drawn step; the state is the teacher's own."""
         game: _Game = self._begin() if agent_state is None else agent_state
         for line in messages[-1]["content"].splitlines():
             self._learn(game, line)

@@ -1,11 +1,11 @@
-"""How words are compared: the normal form that questions and the table's wordings share."""
+"""Normal form of words, in which questions and the table's wordings are compared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from .normalise import fold
+from .normalize import fold
 
 _WORD = re.compile(r"[a-z0-9$]+(?:'[a-z]+)?")
 _FILLERS = frozenset({
@@ -40,7 +40,7 @@ def tokens(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """A crude stem: inflections of one word agree, and that is all it is for."""
+    """A crude stem: it only has to be equal for the inflections of one word."""
     word = word.removesuffix("'s")
     if word in _IRREGULAR:
         return _tidy(_IRREGULAR[word])

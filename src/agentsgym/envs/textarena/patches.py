@@ -1,4 +1,4 @@
-"""What is mended in TextArena 0.7.4's games, each with the fault that it answers."""
+"""Patches for bugs in TextArena 0.7.4's games, each with the bug that it fixes."""
 
 from collections.abc import Callable
 from types import MethodType
@@ -9,12 +9,12 @@ from agentsgym.envs.textarena.games import Game
 PROGRESS_METHODS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 
 
-def repair(name: str, raw: Any) -> None:
-    """Mend a game that was just reset.
+def patch(name: str, raw: Any) -> None:
+    """Patch a game that was just reset.
 
     Countdown, Cryptarithm, Slitherlink and ThreeCardMonte swap the arguments of
     `set_invalid_move`, so that the reward is a sentence and the reason a number. FifteenPuzzle
-    announces a win through `set_winners`, which its state lacks, so that solving it crashes.
+    reports a win through `set_winners`, which its state does not have, so that a win crashes.
     """
     state = raw.state
     state.set_invalid_move = MethodType(_in_order(type(state).set_invalid_move), state)
@@ -36,9 +36,9 @@ def _set_winners(state: Any, player_ids: list[int], reason: str) -> None:
 
 
 def admissible(name: str, move: str) -> str:
-    """The move, or "" where the game would accept what is no move.
+    """The move, or "" if the game would wrongly accept it.
 
-    Set takes the same card three times for a set, so that `[1, 1, 1]` scores at every turn.
+    Set accepts the same card three times as a set, so that `[1, 1, 1]` scores at every turn.
     """
     if name == "Set":
         cards = [card.strip() for card in move.strip("[]").split(",")]
@@ -50,14 +50,14 @@ def admissible(name: str, move: str) -> str:
 def outcome(game: Game, raw: Any, reward: Any) -> float:
     """The reward of a finished game as a float within the game's declared range.
 
-    Bandit never finds the right button right (it compares a name with a table) and pays the
-    regret of every final choice, so that the best button earns 0 and a worse one more. Here the
-    best earns 1.0 and another loses its regret. LightsOut's progress falls without a bound when
+    Bandit never recognizes the best button (it compares a name with a table) and pays the regret
+    of the final choice, so that the best button earns 0 and a worse one more. Here the best button
+    earns 1.0 and any other 1.0 minus its regret. LightsOut's progress has no lower bound when
     lights are switched on.
     Raises TypeError for a reward that is no number.
     """
     if isinstance(reward, bool | str) or reward is None:
-        raise TypeError(f"{game.name} paid {reward!r}, which is no number")
+        raise TypeError(f"{game.name} paid {reward!r}, which is not a number")
     value = float(reward)
     if game.name == "Bandit" and value >= 0.0:
         value = 1.0 if value == 0.0 else -value
@@ -65,7 +65,7 @@ def outcome(game: Game, raw: Any, reward: Any) -> float:
 
 
 def progress(game: Game, raw: Any) -> float:
-    """What the game would pay if it ended now: its own measure of progress, else nothing."""
+    """The game's reward if it ended now, by its own measure of progress; 0 without a measure."""
     if game.name == "Set":
         return outcome(game, raw, raw.state.game_state["score"])
     for method in PROGRESS_METHODS:
@@ -78,7 +78,7 @@ def playable(name: str, raw: Any) -> bool:
     """Whether a puzzle that was just reset can be solved and is not solved yet.
 
     FifteenPuzzle shuffles its tiles, and half of all permutations cannot be solved. LightsOut's
-    scramble may undo itself.
+    scramble may cancel itself out.
     """
     if name == "FifteenPuzzle":
         return _solvable_fifteen([tile for row in raw.board for tile in row])
@@ -88,7 +88,7 @@ def playable(name: str, raw: Any) -> bool:
 
 
 def _solvable_fifteen(tiles: list[int | None]) -> bool:
-    """Parity of the permutation against the row of the gap, counted from the bottom."""
+    """Compares the permutation's parity with the gap's row, counted from the bottom."""
     order = [tile for tile in tiles if tile is not None]
     inversions = sum(a > b for i, a in enumerate(order) for b in order[i + 1 :])
     row_from_bottom = 4 - tiles.index(None) // 4

@@ -1,7 +1,7 @@
-"""Normalised text: what makes two guesses the same guess.
+"""Normalized text, in which equal guesses are equal.
 
-Keeps one rule: a guess is right only when the whole normalised text equals the secret or one of its
-declared synonyms; never because it contains the secret or lists it among others.
+A guess is right only if the whole normalized text equals the secret or one of its declared
+synonyms; it is not enough that it contains the secret or lists it among others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 MAX_GUESS = 80
-"""Longer texts are no guess; normalising them gives the empty string."""
+"""Longer texts are not guesses; they normalize to the empty string."""
 
 _ARTICLES = {"a", "an", "the"}
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
@@ -26,12 +26,12 @@ def fold(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """The text without case, accents, punctuation, hyphens, spaces and leading articles.
 
-    Spaces and hyphens vanish, so that "ice-cream", "ice cream" and "Icecream" agree. A list
-    ("apple, banana") and a text of more than `MAX_GUESS` characters give the empty string, which
-    matches nothing.
+    Spaces and hyphens are removed, so that "ice-cream", "ice cream" and "Icecream" are equal. A
+    list ("apple, banana") and a text of more than `MAX_GUESS` characters give the empty string,
+    which matches nothing.
     """
     stripped = text.strip()
     if len(stripped) > MAX_GUESS or _LIST.search(stripped):
@@ -43,6 +43,6 @@ def normalise(text: str) -> str:
 
 
 def matches(guess: str, secret: str, synonyms: Iterable[str] = ()) -> bool:
-    """Whether the guess is the secret or a declared synonym of it, after normalisation."""
-    said = normalise(guess)
-    return bool(said) and any(said == normalise(name) for name in (secret, *synonyms))
+    """Whether the guess equals the secret or a declared synonym after normalization."""
+    said = normalize(guess)
+    return bool(said) and any(said == normalize(name) for name in (secret, *synonyms))
