@@ -472,7 +472,7 @@ GYM_ROW = {
         ({"answer": [1]}, "needs 'answer' (a list of texts)"),
         (
             {"task": "word_ladder", "size": 100_000},
-            "can't make word_ladder, seed 1, 0 of 100000: Dataset size too large",
+            "cannot make word_ladder, seed 1, 0 of 100000: Dataset size too large",
         ),
         ({"question": "another one"}, "has another question at 0 of 10 than the row"),
     ],
