@@ -33,7 +33,7 @@ ROWS = {
     "trial": ESTIMATORS["trial"],
 }
 CHOICES = [
-    ("Several episodes of one task,\nearlier ones to be learnt from?", '"trial"'),
+    ("Several episodes of one task,\nearlier ones to be learned from?", '"trial"'),
     ("Rewards within the episode, or does\nthe agent decide when to stop?", '"step_return"'),
     ("Do rollouts of a group often meet\nthe same state (puzzles, houses)?", '"gigpo"'),
     ("One reward at the end,\nnothing else known?", '"rloo", or "grpo"\n(scale_rewards="none")'),

@@ -6,7 +6,7 @@ The quickstart's RL is run twice from the shipped checkpoint by the same trainer
 seed: once with the embedded engine, once with rollouts sampled by TRL's own
 `_generate_single_turn`, which reads the whole history again every turn. The sides sample with
 noise of their own, so games differ while tasks and numbers of games agree; `ours_over_trl_rollouts`
-therefore compares seconds per sampled token. `ours_over_trl` compares whole optimiser steps. The
+therefore compares seconds per sampled token. `ours_over_trl` compares whole optimizer steps. The
 last line is one JSON object.
 """
 

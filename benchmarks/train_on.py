@@ -1,10 +1,10 @@
-"""Time of an optimiser step and tokens through the model, train_on="rollout" against "steps".
+"""Time of an optimizer step and tokens through the model, train_on="rollout" against "steps".
 
     python benchmarks/train_on.py [--rollouts N] [--turns N] [--repeats N]
 
 One batch of games of 20 turns (8 new and 12 observed tokens a turn) is played once by a tiny model
-without an update; then both modes take optimiser steps on these very rollouts, in turns, each from
-the same weights. Only `training_step` and the optimiser are timed, generation is not. The last
+without an update; then both modes take optimizer steps on these very rollouts, in turns, each from
+the same weights. Only `training_step` and the optimizer are timed, generation is not. The last
 line is one JSON object with the ratios.
 """
 
@@ -63,7 +63,7 @@ class Side:
 
     @property
     def tokens(self) -> int:
-        """Tokens that pass through the model in one optimiser step, without padding."""
+        """Tokens that pass through the model in one optimizer step, without padding."""
         return sum(row.length for rollout in self.inputs["rollouts"] for row in rollout.rows)
 
     @property
@@ -71,7 +71,7 @@ class Side:
         return sum(row.agent_tokens for r in self.inputs["rollouts"] for row in r.rows)
 
     def step(self) -> None:
-        """One optimiser step from the first weights."""
+        """One optimizer step from the first weights."""
         trainer = self.trainer
         trainer.model.load_state_dict(self.weights)
         started, cpu = time.perf_counter(), time.process_time()

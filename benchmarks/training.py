@@ -1,4 +1,4 @@
-"""Seconds per full GRPO step, rollout to optimiser, against plain TRL.
+"""Seconds per full GRPO step, rollout to optimizer, against plain TRL.
 
     python benchmarks/training.py [--steps N] [--threads N] [--device cuda]
 
@@ -28,7 +28,7 @@ SIDES = ("ours", "trl")
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """When each optimiser step ended."""
+    """When each optimizer step ended."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []

@@ -1,6 +1,6 @@
 """An environment of one's own, trained with the same trainer: find a digit by higher and lower.
 
-python examples/own_environment.py [STEPS]     # 60 optimiser steps take about a minute
+python examples/own_environment.py [STEPS]     # 60 optimizer steps take about a minute
 """
 
 import random

@@ -79,7 +79,7 @@ def _marked(path: Path) -> dict[int, set[str]]:
 
 
 def _entries(path: Path) -> Iterator[tuple[list[str], str]]:
-    """The fields of each line and its gloss; the licence at the top is left out."""
+    """The fields of each line and its gloss; the license at the top is left out."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line[0] != " ":
             head, _, gloss = line.partition(" | ")

@@ -164,7 +164,7 @@ def test_each_of_our_settings_is_read_somewhere():
     here = Path(agentsgym.training.__file__).parent
     checks = {"__post_init__", "_read_texts", "_check_choices", "_check_staleness"}
     read = names_read(here / "config.py", checks, of="^self$")
-    for path in here.glob("*.py"):
+    for path in here.rglob("*.py"):
         read |= names_read(path, of=r"(^|[._])args$")
     # It does no more than allow what `_check_choices` would forbid.
     assert set(OURS) - read <= {"allow_truncated_sampling"}
@@ -184,7 +184,7 @@ def test_each_used_setting_of_trl_is_read_by_code_that_runs():
     }  # fmt: skip
     home = Path(transformers.__file__).parent
     here = Path(agentsgym.training.__file__).parent
-    names = set().union(*(names_read(path) for path in here.glob("*.py")))
+    names = set().union(*(names_read(path) for path in here.rglob("*.py")))
     for path in [*home.glob("train*.py"), home / "integrations" / "integration_utils.py"]:
         names |= names_read(path, replaced)
     names |= names_read(trl_trainer.__file__, replaced)

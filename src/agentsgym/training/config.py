@@ -131,7 +131,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     generate_ahead: bool = field(
         default=False,
         metadata={
-            "help": "Play the next generation on the vLLM servers while the optimiser works, one "
+            "help": "Play the next generation on the vLLM servers while the optimizer works, one "
             "generation behind; sampler_correction corrects for it."
         },
     )
@@ -252,7 +252,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if self.steps_per_generation % self.gradient_accumulation_steps:
             raise ValueError(
                 f"steps_per_generation ({self.steps_per_generation}) must be a multiple of "
-                f"gradient_accumulation_steps ({self.gradient_accumulation_steps}): an optimiser "
+                f"gradient_accumulation_steps ({self.gradient_accumulation_steps}): an optimizer "
                 "step must not span two generations"
             )
         if (self.top_p < 1.0 or self.top_k > 0) and not self.allow_truncated_sampling:
@@ -281,7 +281,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def _check_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in allowed:
-            why = " (it is normalised per micro-batch)" if value == "bnpo" else ""
+            why = " (it is normalized per micro-batch)" if value == "bnpo" else ""
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{why}")
 
     def _check_processes(self) -> None:
