@@ -1,6 +1,6 @@
 """Modules of 0.1 under their old names: an import finds the new one, with a DeprecationWarning.
 
-The entries of this table go with version 0.3.
+The entries of this table will be removed in version 0.3.
 """
 
 import importlib

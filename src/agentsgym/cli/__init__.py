@@ -1,4 +1,4 @@
-"""The command line. Thin: every command parses, calls a room, and shows what came of it."""
+"""The command line. Every command is thin: it parses, calls another room, and shows the result."""
 
 
 def main() -> None:

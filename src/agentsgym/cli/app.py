@@ -1,4 +1,4 @@
-"""The command line: what `agentsgym` and its commands are called and say about themselves."""
+"""The command line: the `agentsgym` program, its commands and their help."""
 
 import typer
 
@@ -43,9 +43,9 @@ app.command()(presets)
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version and end."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
     debug: bool = typer.Option(
-        False, "--debug", help="Show the traceback of an error; also behind a command."
+        False, "--debug", help="Show the traceback of an error; may also follow a command."
     ),
 ) -> None:
     if version:

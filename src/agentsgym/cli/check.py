@@ -19,12 +19,12 @@ def check(
     env: Annotated[str, typer.Argument(help="A registered name or a dotted path.")],
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", "-c", help="A setting as KEY=VALUE (JSON, else text)."),
+        typer.Option("--config", "-c", help="A setting as KEY=VALUE (VALUE is JSON, else text)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     seconds: Annotated[float, typer.Option(help="About how long to play.")] = 60.0,
 ) -> None:
-    """Play an environment without a model and report what is wrong with it.
+    """Play an environment without a model and report its faults.
 
     Exit status 0: every check passed; 1: one failed; 2: the environment cannot be made.
     """
@@ -50,7 +50,7 @@ def settings(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"a setting is KEY=VALUE, got {pair!r}")
+            raise ValueError(f"a setting has the form KEY=VALUE, got {pair!r}")
         found[key.strip()] = _value(text)
     return found
 

@@ -1,4 +1,4 @@
-"""The terminal: one console for results, one for errors, and what errors look like."""
+"""The terminal: a console for results, a console for errors, and the form of errors."""
 
 import typer
 from rich.console import Console
@@ -7,7 +7,7 @@ from rich.markup import escape
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 
-# Without emoji: ":warning:" in an observation is text.
+# Without emoji: ":warning:" in an observation stays text.
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -15,7 +15,7 @@ BAD_USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
 def fail(message: str, status: int = FAILURE) -> typer.Exit:
-    """Print one line of error; raise what this returns."""
+    """Print a one-line error and return the exception to raise."""
     text = visible(mask_secrets(" ".join(str(message).split())))
     err.print("error:", style="bold red", end=" ")
     err.print(text, markup=False, soft_wrap=True)
@@ -23,12 +23,12 @@ def fail(message: str, status: int = FAILURE) -> typer.Exit:
 
 
 def shown(text: str) -> str:
-    """Foreign text for a place where the console reads markup: shown as it is, nothing runs."""
+    """Untrusted text, escaped for a console that reads markup."""
     return escape(visible(text))
 
 
 def quiet_libraries() -> None:
-    """Keep other libraries' progress bars and notices off the screen."""
+    """Hide the progress bars and notices of other libraries."""
     import logging
     import os
     import warnings

@@ -1,4 +1,4 @@
-"""`agentsgym credit`: what each estimator would have assigned to a run's rollouts."""
+"""`agentsgym credit`: the credit that each estimator would assign to a run's rollouts."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def credit(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     step: Annotated[
-        int | None, typer.Option(help="Optimiser step whose generation to show [the last].")
+        int | None, typer.Option(help="Optimizer step whose generation to show [the last].")
     ] = None,
     group: Annotated[int, typer.Option(min=0, help="Which group of the generation.")] = 0,
     estimator: Annotated[
@@ -25,9 +25,9 @@ def credit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """Show what each estimator would have assigned to the rollouts that a run saved.
+    """Show the credit that each estimator would assign to the rollouts of a run.
 
-    Needs no model and plays nothing: credit is computed from the recorded steps.
+    It needs no model and plays no episode: credit is computed from the recorded steps.
 
     Examples:
 
@@ -57,7 +57,7 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
 
     shards = {at: path for phase, at, path in RunDirectory(run).shards() if phase == "train"}
     if not shards:
-        raise fail(f"{run} holds no training rollouts", BAD_USAGE)
+        raise fail(f"{run} contains no training rollouts", BAD_USAGE)
     chosen = max(shards) if step is None else step
     if chosen not in shards:
         known = ", ".join(map(str, sorted(shards)[:8]))
@@ -65,7 +65,7 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     rollouts = [line.rollout for line in read_shard(shards[chosen])]
     members = [rollout for rollout in rollouts if rollout.group == group]
     if not rollouts:
-        raise fail(f"{shards[chosen]} holds no rollouts")
+        raise fail(f"{shards[chosen]} contains no rollouts")
     if not members:
         last = max(rollout.group for rollout in rollouts)
         raise fail(f"the generation at step {chosen} has groups 0 to {last}", BAD_USAGE)

@@ -1,4 +1,4 @@
-"""`agentsgym eval`: how good a model or a scripted agent is."""
+"""`agentsgym eval`: measures how good a model or a scripted agent is."""
 
 import dataclasses
 import json
@@ -47,15 +47,15 @@ def evaluate(
     max_action_tokens: Annotated[
         int | None, typer.Option(min=1, help="Token cap of one action [64].")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the tasks and the sampling noise.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks and the sampling noise.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     allow_imports: AllowImportsOption = None,
     allow_paths: AllowPathsOption = None,
 ) -> None:
     """Evaluate a model or a scripted agent on an environment's held-out tasks.
 
-    Equal seeds play equal tasks with equal noise, so two models can be compared. Intervals are
+    Equal seeds give equal tasks and equal noise, so that two models can be compared. Intervals are
     95 %, from a bootstrap over tasks with the same solution.
 
     Examples:
@@ -89,7 +89,7 @@ def evaluate(
 def _run_config(
     model: str, env: str | None, given: dict[str, Any], allowed: "Allowed"
 ) -> "RunConfig":
-    """What to evaluate where; a run directory brings its configuration."""
+    """The model and environment to evaluate; a run directory provides its own configuration."""
     from agentsgym.runs import load_run, parse_config
     from agentsgym.runs.files import RunDirectory
     from agentsgym.runs.trust import distrusted, permitted
@@ -113,7 +113,7 @@ def _model_in(directory: Any) -> Path:
         return Path(directory.model)
     checkpoint = directory.last_checkpoint()
     if checkpoint is None:
-        raise fail(f"{directory.root} holds neither a model nor a checkpoint yet", BAD_USAGE)
+        raise fail(f"{directory.root} contains neither a model nor a checkpoint yet", BAD_USAGE)
     return Path(checkpoint[1])
 
 

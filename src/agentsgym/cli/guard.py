@@ -1,4 +1,4 @@
-"""What ends a command: one sentence and an exit status, never a traceback unless asked for."""
+"""Turns an exception into one sentence and an exit status; a traceback only on request."""
 
 import os
 import re
@@ -15,10 +15,10 @@ from agentsgym.types.failures import disk_problem
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 
-# How libraries say that they need another one.
+# Messages of libraries that need another package.
 _NOT_INSTALLED = re.compile(r"requires? .{1,60} to be installed|distribution was not found")
 _DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
-# Errors of the command line's parser, which it shows itself.
+# Errors of the command line's parser, which prints them itself.
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -26,7 +26,7 @@ class Commands(TyperGroup):
     """The commands, with `--debug` before or after any of them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--debug` out, wherever it stands before a `--`."""
+        """Remove `--debug`, which may stand anywhere before a `--`."""
         end = args.index("--") if "--" in args else len(args)
         given = "--debug" in args[:end]
         _DEBUG.set(given or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
@@ -34,7 +34,7 @@ class Commands(TyperGroup):
         return list(super().parse_args(ctx, rest))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what it raises becomes an exit status."""
+        """Run the command; turn an exception into an exit status."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, _PARSER_ERROR, BrokenPipeError):
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
 
 
 def ended_by(error: BaseException) -> typer.Exit:
-    """Say what ended a command; raise what this returns."""
+    """Print the error that ended a command; return the exception to raise."""
     if _DEBUG.get():
         text = visible(mask_secrets("".join(traceback.format_exception(error))))
         err.print(text, markup=False, soft_wrap=True)
@@ -64,7 +64,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if missing is not None:
         return str(missing), BAD_USAGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "there is not enough memory: make the model, batch or engine_capacity smaller", 1
+        return "there is not enough memory: reduce the model, the batch or engine_capacity", 1
     if _NOT_INSTALLED.search(str(error)):
         return str(error), BAD_USAGE
     problem = disk_problem(error)
@@ -76,7 +76,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the message was written by this package, for people."""
+    """Whether this package wrote the message for users."""
     if type(error).__module__.startswith("agentsgym."):
         return True
     last = _last_frame(error)

@@ -12,7 +12,7 @@ from agentsgym.cli.console import BAD_USAGE, fail, out, shown
 
 
 def envs() -> None:
-    """List the registered environments, what they are, and whether they are installed."""
+    """List the registered environments, their descriptions, and whether they are installed."""
     from agentsgym.envs import registered
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -30,7 +30,7 @@ def envs() -> None:
 
 
 def _missing_extra(name: str) -> str | None:
-    """How to install what a shipped environment lacks; None where it lacks nothing."""
+    """The command that installs a built-in environment's missing extra; None if none is missing."""
     from agentsgym.envs.builtin import SHIPPED
     from agentsgym.types.install import install_command
 
@@ -56,9 +56,9 @@ def presets(
         str | None, typer.Argument(metavar="[PRESET]", help="Print this preset's YAML.")
     ] = None,
 ) -> None:
-    """List the presets of `agentsgym train`: training runs that ship with the package.
+    """List the presets of `agentsgym train`: training runs that are part of the package.
 
-    With a name, print that preset, for instance to start a file of your own from:
+    With a name, print that preset, for instance to start your own file from it:
 
         agentsgym presets quickstart > my-run.yaml
     """
@@ -70,7 +70,7 @@ def presets(
     elif name in texts:
         typer.echo(texts[name], nl=False)
     else:
-        raise fail(f"no preset is called {name!r}; there are: {', '.join(texts)}", BAD_USAGE)
+        raise fail(f"no preset is called {name!r}; the presets are: {', '.join(texts)}", BAD_USAGE)
 
 
 def _list_presets(texts: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The options by which a user allows what a run directory names."""
+"""The options with which a user trusts modules and files that a run directory names."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ AllowImportsOption = Annotated[
     typer.Option(
         "--allow-imports",
         metavar="MODULE",
-        help="A module of yours that the run directory or its rows may import; may be repeated.",
+        help="A module that the run directory or its rows may import; may be repeated.",
     ),
 ]
 AllowPathsOption = Annotated[
@@ -20,13 +20,13 @@ AllowPathsOption = Annotated[
     typer.Option(
         "--allow-paths",
         metavar="DIR",
-        help="A directory in which they may name files, such as games; may be repeated.",
+        help="A directory in which they may name files, for instance games; may be repeated.",
     ),
 ]
 
 
 def allowed_by(modules: list[str] | None, paths: list[str] | None) -> "Allowed":
-    """What the two options allow."""
+    """The permissions that the two options give."""
     from agentsgym.runs.trust import Allowed
 
     return Allowed(tuple(modules or ()), tuple(paths or ()))

@@ -1,4 +1,4 @@
-"""`agentsgym play`: a person at the terminal."""
+"""`agentsgym play`: a person plays at the terminal."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A registered environment or a class's dotted path."),
+    typer.Argument(metavar="NAME", help="A registered environment or the dotted path of a class."),
 ]
 SettingsArgument = Annotated[
     list[str] | None,
@@ -41,12 +41,12 @@ def play(
         int, typer.Option(min=0, help="Number of the evaluation task to play, from 0.")
     ] = 0,
     help_config: Annotated[
-        bool, typer.Option("--help-config", help="List the environment's settings and end.")
+        bool, typer.Option("--help-config", help="List the environment's settings and exit.")
     ] = False,
 ) -> None:
     """Play an environment yourself.
 
-    You see what the agent sees and type what it would say. Ctrl-C or Ctrl-D ends the game.
+    You see the agent's prompts and type its actions. Ctrl-C or Ctrl-D ends the game.
 
     Examples:
 
@@ -66,7 +66,7 @@ def play(
     try:
         rollout = _play(env, _task(env, task))
     except KeyboardInterrupt:
-        out.print("\nThe game is over; nothing was kept.")
+        out.print("\nThe game is over; nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
     _show_result(rollout)
 
@@ -115,14 +115,14 @@ def _ask() -> str:
     try:
         return input("> ")
     except EOFError:
-        raise KeyboardInterrupt from None  # an EOFError would count as a fault of the session
+        raise KeyboardInterrupt from None  # an EOFError would count as an error of the session
 
 
 def _show_result(rollout: "Rollout") -> None:
     from agentsgym.types import count_steps
 
     if rollout.error is not None:
-        raise fail(f"the game broke: {rollout.error.strip().splitlines()[-1]}", FAILURE)
+        raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}", FAILURE)
     last = rollout.episodes[-1]
     verdict = {True: "[bold green]You won[/]", False: "[bold]You lost[/]", None: "The game is over"}
     out.print(

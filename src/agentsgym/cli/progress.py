@@ -25,12 +25,12 @@ _PHASES = {
     "after": "Evaluation after",
     "report": "Picture",
 }
-# Without a terminal that can redraw, a line this often.
+# Seconds between lines if the terminal cannot redraw.
 _LINE_SECONDS = 20.0
 
 
 class Bars:
-    """Implements `agentsgym.runs.Progress`: a bar where the terminal can redraw, else lines."""
+    """Implements `agentsgym.runs.Progress`: a bar if the terminal can redraw, otherwise lines."""
 
     def __init__(self) -> None:
         self._live = out.is_terminal
@@ -60,7 +60,7 @@ class Bars:
         self._bar.stop()
 
     def phase(self, name: str, what: str) -> None:
-        """Announce a phase with a bar of its own."""
+        """Announce a phase and start its bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         title = _PHASES.get(name, name)
@@ -69,7 +69,7 @@ class Bars:
         self._last_line = time.monotonic()
 
     def warm_start(self, step: int, steps: int, values: Mapping[str, float]) -> None:
-        """Show how far the warm start is."""
+        """Show the progress of the warm start."""
         self._show(step / steps, f"step {step}/{steps}  loss {values.get('loss', 0.0):.3f}")
 
     def step(self, report: StepReport) -> None:
@@ -89,7 +89,7 @@ class Bars:
 
 
 def figures(report: StepReport) -> str:
-    """The figures that matter, on one line."""
+    """The most important figures on one line."""
     values: Mapping[str, Any] = report.values
     limit = "" if report.max_steps is None else f"/{report.max_steps}"
     left = report.seconds * (1 - report.share) / max(report.share, 1e-9)

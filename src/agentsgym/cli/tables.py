@@ -15,7 +15,7 @@ Interval = tuple[float | None, float | None] | None
 
 
 def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
-    """One evaluation, a figure per line."""
+    """One evaluation, one figure per line."""
     from agentsgym.runs.files import Figures
 
     own = result.environments
@@ -83,23 +83,23 @@ def _total(counts: Mapping[str, int]) -> int:
 
 
 def share(value: float | None) -> str:
-    """As a percentage."""
+    """The value as a percentage."""
     return "–" if value is None else f"{value:.1%}"
 
 
 def number(value: float | None) -> str:
-    """With three digits."""
+    """The value with three decimals."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def interval(bounds: Interval, form: Any) -> str:
-    """Both bounds in a form."""
+    """Both bounds, formatted by `form`."""
     if bounds is None or None in bounds:
         return "–"
     return f"{form(bounds[0])} to {form(bounds[1])}"
 
 
 def duration(seconds: float) -> str:
-    """As minutes and seconds."""
+    """The time in minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

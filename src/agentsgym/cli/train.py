@@ -27,21 +27,21 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[PRESET|FILE.yaml] [key=value]...",
-            help="What to run, and dotted settings that differ from it.",
+            help="The run, and dotted settings to change in it.",
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on with an interrupted run: --resume RUN_DIR, or PRESET --resume."
+            "--resume", help="Continue an interrupted run: --resume RUN_DIR, or PRESET --resume."
         ),
     ] = False,
     from_scratch: Annotated[
         bool,
-        typer.Option("--from-scratch", help="Build and warm-start the model from nothing."),
+        typer.Option("--from-scratch", help="Build and warm-start a new model first."),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Run directory; runs/NAME by default.")
+        Path | None, typer.Option("--output", "-o", help="Run directory; default runs/NAME.")
     ] = None,
     allow_imports: AllowImportsOption = None,
     allow_paths: AllowPathsOption = None,
@@ -61,8 +61,8 @@ def train(
 
         agentsgym train --resume runs/quickstart
 
-    `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, to start a
-    FILE.yaml of your own from.
+    `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
+    use to start your own FILE.yaml.
     """
     allowed = allowed_by(allow_imports, allow_paths)
     config = _config(arguments or [], resume, from_scratch, output, allowed)
@@ -101,7 +101,7 @@ def _config(
 def _run_to_resume(
     sources: list[str], output: Path | None, overrides: dict[str, Any], allowed: "Allowed"
 ) -> "RunConfig":
-    """The configuration that a run directory holds, as far as the user trusts what it names."""
+    """The configuration stored in a run directory, if the user trusts everything that it names."""
     from agentsgym.runs import load_run
     from agentsgym.runs.trust import check_sending, distrusted, named_code
 
@@ -118,7 +118,7 @@ def _run_to_resume(
 
 
 def _own_config(sources: list[str]) -> "RunConfig | None":
-    """The preset or file that the user names; None for a run directory."""
+    """The preset or file that the user names; None if it is a run directory."""
     from agentsgym.runs import load_config, presets
 
     for source in sources:
@@ -128,7 +128,7 @@ def _own_config(sources: list[str]) -> "RunConfig | None":
 
 
 def _run_dir(sources: list[str], output: Path | None, own: "RunConfig | None") -> Path:
-    """Where the run to resume lies: --output, a run directory, or that of a preset or file."""
+    """The directory of the run to resume: --output, a run directory, or a preset's or file's."""
     if output is not None:
         return output
     if not sources:
@@ -154,10 +154,10 @@ def _show(summary: "Summary", config: "RunConfig") -> None:
     if summary.before or summary.after:
         out.print(summary_table(summary))
     times = ", ".join(f"{name} {duration(value)}" for name, value in summary.phases.items())
-    out.print(f"{duration(summary.seconds)} in all: {times}.")
+    out.print(f"{duration(summary.seconds)} in total: {times}.")
     if summary.status == "interrupted":
         out.print(
-            f"Interrupted after step {summary.steps}. Go on with "
+            f"Interrupted after step {summary.steps}. Continue with "
             f"[bold]{shown(resume_command(config))}[/]"
         )
         return
