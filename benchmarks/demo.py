@@ -104,7 +104,7 @@ class Side:
             engine.trainer = self.trainer
         self.played: list[common.Played] = []
         self.wins: list[float] = []
-        self.rollout_seconds = common.time_calls(self.trainer.player, "train")
+        self.rollout_seconds = common.time_calls(self.trainer.collector, "train")
 
     def _keep(self, rollouts: Any, info: Any) -> None:
         masks = [list(row.agent_token_mask) for rollout in rollouts for row in rollout.rows]

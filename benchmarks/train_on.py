@@ -57,7 +57,7 @@ class Side:
         trainer, number = self.trainer, self.trainer.num_generations
         rows = [trainer.train_dataset[i // number] for i in range(rollouts)]
         inputs: dict[str, Any] = trainer._generate_and_score_completions(rows)
-        trainer._weigh([inputs])
+        trainer.weigh_rollouts([inputs["rollouts"]])
         trainer._prepare_inputs = lambda _: inputs
         return inputs
 

@@ -48,7 +48,7 @@ def test_the_learning_rate_falls_with_time():
 
 def test_training_stops_at_generation_boundaries_only():
     request = StopRequest()
-    stop = GracefulStop(request, steps_per_window=4)
+    stop = GracefulStop(request, updates_per_generation=4)
     flags = control()
     stop.on_step_end(None, SimpleNamespace(global_step=4), flags)
     assert not flags.should_training_stop

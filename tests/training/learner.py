@@ -260,7 +260,7 @@ def faults(tokenizer, out):
             raise RuntimeError("the engine broke")
 
         if rank == 1:
-            trainer.player.engine.poll = poll
+            trainer.collector.engine.poll = poll
 
     return {
         "one rank": ends_with("a", broken(rank == 1), env_class=BrokenEnv),

@@ -69,6 +69,6 @@ def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(
     monkeypatch.setattr("trl.chat_template_utils.get_training_chat_template", lambda _: trl)
     with caplog.at_level(logging.INFO, "agentsgym"):
         trainer = make_trainer(chat_template="training")
-    env = trainer.player.envs.get(trainer.train_dataset[0])
+    env = trainer.collector.envs.get(trainer.train_dataset[0])
     assert env.codec.template.text == trl
     assert "new context after answers that think" in caplog.text

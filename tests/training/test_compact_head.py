@@ -4,7 +4,7 @@ import pytest
 import torch
 from trl.trainer import utils as trl_utils
 
-from agentsgym.training.loss.compact_head import compact_head
+from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 from agentsgym.training.warm_start.tiny import TinyConfig, build_model
 from helpers import CHATML, build_tokenizer
 
@@ -39,7 +39,7 @@ def _scored(model, labels, monkeypatch):
 def test_same_values_from_fewer_positions(fused_model, monkeypatch):
     labels = torch.tensor([[-100, 7, 8, -100, 9], [-100, -100, 6, -100, -100]])
     whole, gradients, all_positions = _scored(fused_model, labels, monkeypatch)
-    with compact_head():
+    with fused_head_on_agent_tokens():
         few, same, labelled = _scored(fused_model, labels, monkeypatch)
     assert (all_positions, labelled) == ([8], [4])
     torch.testing.assert_close(few.log_probs, whole.log_probs)
@@ -48,7 +48,7 @@ def test_same_values_from_fewer_positions(fused_model, monkeypatch):
 
 
 def test_no_label_at_all_is_a_differentiable_zero(fused_model, monkeypatch):
-    with compact_head():
+    with fused_head_on_agent_tokens():
         output, gradients, _ = _scored(fused_model, torch.full((1, 4), -100), monkeypatch)
     assert not output.log_probs.any()
     assert all(not gradient.any() for gradient in gradients)
@@ -56,6 +56,6 @@ def test_no_label_at_all_is_a_differentiable_zero(fused_model, monkeypatch):
 
 def test_trl_is_left_as_it_was():
     before = trl_utils._use_triton
-    with pytest.raises(KeyError), compact_head():
+    with pytest.raises(KeyError), fused_head_on_agent_tokens():
         raise KeyError
     assert trl_utils._use_triton is before

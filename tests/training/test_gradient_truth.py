@@ -4,7 +4,6 @@ The grid runs on random rollouts with random advantages per token; the last cell
 to the gradient. Two processes are in test_two_processes.py.
 """
 
-import inspect
 import itertools
 from dataclasses import replace
 
@@ -14,8 +13,6 @@ from trl import GRPOTrainer
 from trl.trainer.utils import (
     FusedCausalLMOutput,
     add_fused_lm_head,
-    shuffle_sequence_dict,
-    split_tensor_dict,
 )
 
 from agentsgym.envs import task_dataset
@@ -148,7 +145,7 @@ def test_other_terms(make_exact, tiny_llama, options):
     beta = options.pop("beta", 0.0)
     cell = Cell(tiny_llama.double(), 8)
     trainer = make_exact(cell, num_iterations=2, loss_type="dapo", **options)
-    trainer.objective = replace(trainer.objective, beta=beta)
+    trainer.loss.objective = replace(trainer.loss.objective, beta=beta)
     agrees(trainer, cell, beta=beta, correct_kl=trainer.args.use_bias_correction_kl)
 
 
@@ -389,7 +386,7 @@ def test_our_loss_is_trls_where_both_apply(make_exact, tiny_llama, loss, scope):
         cell, loss_type=loss, ratio_scope=scope, num_iterations=2, sampler_correction="none"
     )
     beta = 0.1 if scope == "token" else 0.0
-    trainer.objective = replace(trainer.objective, beta=beta)
+    trainer.loss.objective = replace(trainer.loss.objective, beta=beta)
     loss_value, ours = window(trainer)
     trainer.beta = beta
     trainer.importance_sampling_level = {"token": "token", "rollout": "sequence"}[scope]
@@ -405,33 +402,6 @@ def test_our_loss_is_trls_where_both_apply(make_exact, tiny_llama, loss, scope):
 
 
 # -- TRL's private shapes -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("_prepare_inputs", ["self", "generation_batch"]),
-        ("_generate_and_score_completions", ["self", "inputs"]),
-        ("_compute_loss", ["self", "model", "inputs"]),
-        ("training_step", ["self", "model", "inputs", "num_items_in_batch"]),
-        ("_get_train_sampler", ["self", "dataset"]),
-        ("_set_signature_columns_if_needed", ["self"]),
-        ("_save_checkpoint", ["self", "model", "trial"]),
-        ("log", ["self", "logs", "start_time"]),
-    ],
-)
-def test_signatures_that_we_override(name, parameters):
-    assert list(inspect.signature(getattr(GRPOTrainer, name)).parameters) == parameters
-
-
-def test_trl_shuffles_and_splits_what_we_hand_over():
-    """A tensor first, then lists; `split_tensor_dict` takes equal parts."""
-    batch = {"rollout_index": torch.arange(6), "rollouts": list("abcdef")}
-    mixed = shuffle_sequence_dict(batch)
-    assert ["abcdef"[i] for i in mixed["rollout_index"]] == mixed["rollouts"]
-    parts = split_tensor_dict(mixed, 3)
-    assert [len(part["rollouts"]) for part in parts] == [2, 2, 2]
-    assert sorted(r for part in parts for r in part["rollouts"]) == list("abcdef")
 
 
 def test_prepare_inputs_generates_once_and_hands_out_each_rollout_once_per_iteration(

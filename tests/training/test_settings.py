@@ -18,9 +18,9 @@ from trl import GRPOConfig, TrlParser
 
 import agentsgym.training
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.given import limits
+from agentsgym.training.setting_parsers import limits
+from agentsgym.training.setting_ranges import RANGES
 from agentsgym.training.trl_settings import SETTINGS
-from agentsgym.training.values import RANGES
 
 ROOT = Path(__file__).parents[2]
 OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}

@@ -11,7 +11,7 @@ import torch
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from agentsgym.training import GRPOEnvTrainer
-from agentsgym.training.completions import completion_lines, conversation
+from agentsgym.training.completions_table import completion_lines, conversation
 from agentsgym.training.loss.samples import TrainRollout, TrainRow
 from agentsgym.training.loss.weights import assign_weights, count
 from agentsgym.types import Episode, Rollout
@@ -159,16 +159,16 @@ def test_an_episode_that_carries_the_earlier_ones_is_shown_once():
 
 def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tiny_mixtral):
     trainer = make_trainer(model=tiny_mixtral)
-    assert trainer.objective.aux_coef == 0.02
+    assert trainer.loss.objective.aux_coef == 0.02
     inputs = {"rollouts": rollouts_of(trainer)}
     gate = trainer.model.model.layers[0].mlp.gate.weight
     with_it = trainer._compute_loss(trainer.model, inputs)
     (pulled,) = torch.autograd.grad(with_it, gate)
-    trainer.aux_loss_enabled = False
+    trainer.loss.aux_loss = False
     without = trainer._compute_loss(trainer.model, inputs)
     (pulled_without,) = torch.autograd.grad(without, gate)
     rows = [row for r in inputs["rollouts"] for row in r.rows if row.agent_tokens]
-    chunk = trainer.scorer.forward(trainer.model, rows).chunk
+    chunk = trainer.loss.scorer.forward(trainer.model, rows).chunk
     # The model's own auxiliary loss over the same rows.
     whole = trainer.model(
         input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, output_router_logits=True
@@ -203,7 +203,7 @@ def test_rows_are_padded_to_a_multiple_and_the_loss_stays(make_trainer):
         rollouts = rollouts_of(trainer)
         losses.append(trainer._compute_loss(trainer.model, {"rollouts": rollouts}).item())
         rows = [row for r in rollouts for row in r.rows]
-        length = trainer.scorer.forward(trainer.model, rows).chunk.input_ids.shape[1]
+        length = trainer.loss.scorer.forward(trainer.model, rows).chunk.input_ids.shape[1]
         assert (length % 32 == 0) == (multiple == 32)
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
@@ -214,7 +214,7 @@ def test_tokens_are_counted(make_trainer, kind):
         include_num_input_tokens_seen=kind, max_steps=1, max_tokens_per_forward=200
     )
     seen = []
-    forward = trainer.scorer.forward
+    forward = trainer.loss.scorer.forward
 
     def keep(model, rows, **options):
         scores = forward(model, rows, **options)
@@ -222,7 +222,7 @@ def test_tokens_are_counted(make_trainer, kind):
         seen.append(mask.numel() if kind == "all" else int(mask.sum()))
         return scores
 
-    trainer.scorer.forward = keep
+    trainer.loss.scorer.forward = keep
     trainer.train()
     assert trainer.state.num_input_tokens_seen == sum(seen) > 0
 
@@ -230,7 +230,7 @@ def test_tokens_are_counted(make_trainer, kind):
 def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
     emptied = []
     monkeypatch.setattr(
-        "agentsgym.training.trainer.clear_device_cache", lambda: emptied.append(True)
+        "agentsgym.training.trl_compat.clear_device_cache", lambda: emptied.append(True)
     )
     make_trainer(torch_empty_cache_steps=2, max_steps=2).train()
     assert len(emptied) == 1

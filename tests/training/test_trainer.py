@@ -41,13 +41,13 @@ def test_the_time_of_an_update_holds_no_rollouts(make_trainer, monkeypatch):
     now = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: now[0])
     monkeypatch.setattr("agentsgym.training.trainer.time", clock)
-    play = trainer.player.train
+    play = trainer.collector.train
 
     def slow(*args):
         now[0] += 100.0
         return play(*args)
 
-    monkeypatch.setattr(trainer.player, "train", slow)
+    monkeypatch.setattr(trainer.collector, "train", slow)
     trainer._step = 0
     trainer.training_step(trainer.model, batch_of(trainer))
     metrics = trainer._metrics["train"]
@@ -72,7 +72,7 @@ def test_one_step_equals_the_gradient_by_hand(make_trainer):
     expected.backward()
     by_hand = gradients(trainer.model)
     trainer.model.zero_grad()
-    assert len(trainer._chunks(trainer.model, rollouts)) > 1
+    assert len(trainer.loss.chunks(trainer.model, rollouts)) > 1
     trainer._step = 0
     loss = trainer.training_step(trainer.model, batch_of(trainer))
     ours = gradients(trainer.model)
@@ -96,7 +96,7 @@ def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     hook = trainer.model.model.register_forward_hook(keep)
     trainer._compute_loss(trainer.model, inputs).backward()
     hook.remove()
-    (chunk,) = trainer._chunks(trainer.model, inputs["rollouts"])
+    (chunk,) = trainer.loss.chunks(trainer.model, inputs["rollouts"])
     (hidden,) = seen
     checked = 0
     for i, row in enumerate(chunk):
@@ -235,7 +235,7 @@ def test_groups_without_signal(make_trainer, chat_tokenizer, mode):
     )
     trainer.model.train()
     rows = [trainer.train_dataset[i] for i in (0, 0, 0, 0, 9, 9, 9, 9)]
-    trainer.signal.update(1.0)
+    trainer.low_signal.update(1.0)
     rollouts = trainer._prepare_inputs(rows)["rollouts"]
     share = trainer._metrics["train"]["groups_without_signal"]
     live = {r.rollout.group: r.live for r in rollouts}
@@ -254,7 +254,7 @@ def test_training_stops_when_there_is_nothing_to_learn(make_trainer, chat_tokeni
     trainer = make_trainer(env, dataset=data, max_steps=50, min_signal_patience=3)
     trainer.train()
     assert trainer.state.global_step == 3
-    assert "nothing left to learn" in trainer.signal.reason
+    assert "nothing left to learn" in trainer.low_signal.reason
 
 
 def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tokenizer):

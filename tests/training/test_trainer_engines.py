@@ -102,7 +102,7 @@ def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
     assert engine.told == [
         (0, True), "finish", (1, True), "finish", (2, True), "finish",
     ]  # fmt: skip
-    trainer.player.refresh(2)
+    trainer.push_weights(2)
     assert engine.told[-1] == (2, False)
 
 

@@ -124,7 +124,7 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
     from agentsgym.runs.settings import make_env
     from agentsgym.runs.trust import trusted_imports
     from agentsgym.training.chat_templates import template_options
-    from agentsgym.training.given import mapping
+    from agentsgym.training.setting_parsers import mapping
 
     bare = make_env(run)
     try:
@@ -165,7 +165,7 @@ def _agent(run: "RunConfig", env: Any, seed: int) -> Any:
     from agentsgym.generation.embedded.engine import EmbeddedEngine
     from agentsgym.runs.policy import load_policy
     from agentsgym.runs.progress import Silent
-    from agentsgym.training.given import limits
+    from agentsgym.training.setting_parsers import limits
     from agentsgym.types import SamplingParams
 
     if run.threads is not None:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentsgym.envs import ConfigError
-from agentsgym.training import given
+from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
 
 MOST_EPISODES = 10_000_000
@@ -62,7 +62,7 @@ class RunConfig(BaseModel):
     @field_validator("train")
     @classmethod
     def _lists(cls, train: dict[str, Any]) -> dict[str, Any]:
-        return given.lists(train)
+        return setting_parsers.lists(train)
 
     @property
     def directory(self) -> Path:

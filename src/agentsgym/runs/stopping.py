@@ -52,13 +52,13 @@ def ctrl_c_asks(request: StopRequest, note: Note) -> Iterator[None]:
 class GracefulStop(TrainerCallback):  # type: ignore[misc]
     """Stops training at a generation boundary once it was asked to; any end leaves a checkpoint."""
 
-    def __init__(self, request: StopRequest, steps_per_window: int) -> None:
+    def __init__(self, request: StopRequest, updates_per_generation: int) -> None:
         self._request = request
-        self._steps_per_window = steps_per_window
+        self._updates_per_generation = updates_per_generation
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Heed the request; within a generation go on, for it would be played again."""
-        if self._request.reason and state.global_step % self._steps_per_window == 0:
+        if self._request.reason and state.global_step % self._updates_per_generation == 0:
             control.should_training_stop = True
         if control.should_training_stop:
             control.should_save = True

@@ -229,7 +229,7 @@ class TrainingRun:
 
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
         settings, chosen = self._settings, self._config.eval
-        trainer.player.refresh(self._summary.steps)
+        trainer.push_weights(self._summary.steps)
         sampling = SamplingParams(
             settings.max_action_tokens,
             chosen.temperature,
@@ -237,11 +237,11 @@ class TrainingRun:
         )
         played = evaluate(
             self._eval_rows,
-            DirectOutputAgent(trainer.player.engine, sampling),
+            DirectOutputAgent(trainer.collector.engine, sampling),
             episodes=chosen.episodes,
             rollouts_per_task=chosen.rollouts_per_task,
             seed=chosen.seed,
-            envs=trainer.player.envs,
+            envs=trainer.collector.envs,
             max_rollout_tokens=settings.max_rollout_tokens,
         )
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
@@ -268,7 +268,7 @@ class TrainingRun:
             share = budget.share_used
         recorder = Recorder(self._metrics, self._writer, self.progress, used=used, time_share=share)
         trainer.add_callback(recorder)
-        trainer.add_callback(GracefulStop(request, self._settings.steps_per_window))
+        trainer.add_callback(GracefulStop(request, self._settings.updates_per_generation))
         resume_from = str(self._checkpoint[1]) if self._checkpoint else None
         with ctrl_c_asks(request, self.progress.note):
             trainer.train(resume_from_checkpoint=resume_from)
@@ -278,8 +278,8 @@ class TrainingRun:
         self._save_model(trainer)
 
     def _why_it_stopped(self, trainer: "GRPOEnvTrainer", request: "StopRequest") -> str:
-        if trainer.signal.reason is not None:
-            return f"no signal: {trainer.signal.reason}"
+        if trainer.low_signal.reason is not None:
+            return f"no signal: {trainer.low_signal.reason}"
         if trainer.state.global_step >= trainer.state.max_steps:
             return "max_steps"
         return request.reason or "max_steps"
@@ -316,4 +316,4 @@ def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
     try:
         yield
     finally:
-        trainer.player.engine.close()
+        trainer.collector.engine.close()

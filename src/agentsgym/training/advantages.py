@@ -1,4 +1,4 @@
-"""Credit in the trainer: over the groups of all ranks, for the rollouts of this one."""
+"""Advantages in the trainer: over the groups of all ranks, for the rollouts of this one."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from agentsgym.credit import concatenate, placed_rewards, spread, step_advantages, table_of
 from agentsgym.credit.table import Floats, scale_steps
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.samples import TrainRollout, make_rollouts
-from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row
 
 Flags = NDArray[np.bool_]
@@ -18,8 +18,9 @@ Flags = NDArray[np.bool_]
 _NOTHING = 1e-12
 
 
-class Assignment:
-    """The credit of one generation. Groups may straddle ranks, so ranks exchange step tables."""
+class GenerationAdvantages:
+    """Advantages of the rollouts of one generation. Groups may straddle ranks, so ranks exchange
+    step tables."""
 
     def __init__(self, rollouts: Sequence[Rollout], args: GRPOEnvConfig, ranks: Ranks) -> None:
         self._rollouts = rollouts
@@ -31,9 +32,11 @@ class Assignment:
             table, self._factors = scale_steps(table)
         self._table = table
         self._per_step = self._advantages_of_steps()
-        self.signal: Flags = self._signal(ranks)
+        signal = self._groups_with_signal(ranks)
+        self.signal: Flags = signal[self._here]
         """Whether the group of each local rollout teaches anything, shape (B,)."""
-        self.share_with_signal = float(self._signal_everywhere.mean())
+        self.share_with_signal = float(signal.mean())
+        """Share of all ranks' rollouts whose group does."""
 
     def _advantages_of_steps(self) -> Floats | None:
         """One advantage per step of the table; None for the estimator of tokens, "reward"."""
@@ -47,7 +50,8 @@ class Assignment:
             **args.estimator_options,
         )
 
-    def _signal(self, ranks: Ranks) -> Flags:
+    def _groups_with_signal(self, ranks: Ranks) -> Flags:
+        """Whether the group of each rollout of all ranks has an advantage that is not zero."""
         table = self._table
         has = np.zeros(len(table.group), dtype=np.bool_)
         if self._per_step is None:
@@ -55,8 +59,7 @@ class Assignment:
             has |= np.array(ranks.gather(local), dtype=np.bool_)
         else:
             has[table.rollout[np.abs(self._per_step) > _NOTHING]] = True
-        self._signal_everywhere = np.isin(table.group, np.unique(table.group[has]))
-        return self._signal_everywhere[self._here]
+        return np.isin(table.group, np.unique(table.group[has]))
 
     def of_rows(self) -> list[Floats]:
         """Advantages of this rank's rows, rollout by rollout."""

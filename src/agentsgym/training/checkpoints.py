@@ -1,70 +1,100 @@
-"""When checkpoints are made, which is the best, and what they hold."""
+"""When checkpoints are made and what they hold: they fall on the ends of generations."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import nn
-from trl import GRPOTrainer
+from transformers import TrainerCallback
 
-from agentsgym.training.boundaries import Boundaries
-from agentsgym.training.reference import load_reference, save_reference
+from agentsgym.training.reference_model import load_reference, save_reference
 from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.trl_compat import TRLTrainer
 
 
-class CheckpointingTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, with checkpoints on the boundaries between generations."""
+class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
+    """Puts off what is due within a generation to its end, or to that of training.
+
+    A run that went on from within a generation would play it again, with other weights than the
+    uninterrupted one. Where an evaluation decides which model is the best it is put off too, so
+    that the model which was evaluated is the one that is saved.
+    """
+
+    def __init__(self, updates: int, best: bool, begin: Callable[[int], None]) -> None:
+        """`updates` optimizer steps make a generation; `begin(step)` is called when training
+        begins or goes on."""
+        self._updates = updates
+        self._kinds = ("should_save", "should_evaluate") if best else ("should_save",)
+        self._begin = begin
+        self._due: set[str] = set()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Nothing is due any more of an earlier training."""
+        self._due.clear()
+        self._begin(state.global_step)
+
+    def allow(self, state: Any, control: Any) -> bool:
+        """Whether a checkpoint that is made now can be resumed from exactly, or is the last."""
+        return state.global_step % self._updates == 0 or bool(control.should_training_stop)
+
+    def put_off(self, state: Any, control: Any) -> None:
+        """Take back what may not be done now, and ask for what was put off and may."""
+        self._due |= {kind for kind in self._kinds if getattr(control, kind)}
+        allowed = self.allow(state, control)
+        for kind in self._kinds:
+            setattr(control, kind, allowed and kind in self._due)
+        if allowed:
+            self._due.clear()
+
+    def ask_for_checkpoint(self) -> None:
+        """One is due at the next end of a generation."""
+        self._due.add("should_save")
+
+
+class CheckpointingTrainer(TRLTrainer):
+    """TRL's trainer, with checkpoints at the ends of generations."""
 
     sync: WeightSync
 
     def __init__(self, *, args: Any, **trl: Any) -> None:
         super().__init__(args=args, **trl)
         best = args.load_best_model_at_end or args.save_strategy == "best"
-        self.boundaries = Boundaries(args.steps_per_window, best, self._begin)
-        self.add_callback(self.boundaries)
+        self.generation_end = GenerationEndCallback(
+            args.updates_per_generation, best, self.begin_at
+        )
+        self.add_callback(self.generation_end)
 
-    def _begin(self, step: int) -> None:
-        """Training begins or goes on after `step`: nothing of an earlier generation is left."""
-        self._step = step * self.args.gradient_accumulation_steps
-        self._buffered_inputs: Any = None
+    def before_save_and_evaluate(self) -> None:
+        """Put off what may not be done within a generation."""
+        self.generation_end.put_off(self.state, self.control)
 
-    def _run_epoch(self, *args: Any, **options: Any) -> None:
-        """An epoch's steps; none where a run goes on that had made all of its steps."""
-        if self.state.global_step < self.state.max_steps:
-            super()._run_epoch(*args, **options)
-        else:
-            self.control.should_training_stop = True
+    def may_save(self) -> bool:
+        """Whether a generation ends here; where a callback asks for a checkpoint within one, it
+        is made at its end."""
+        allowed = self.generation_end.allow(self.state, self.control)
+        if not allowed:
+            self.generation_end.ask_for_checkpoint()
+        return allowed
 
-    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
-        self.boundaries.put_off(self.state, self.control)
-        super()._maybe_log_save_evaluate(*args, **options)
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Whether the evaluated model is the best yet; one that may be loaded in the end is saved
-        at once."""
-        best: bool = super()._determine_best_metric(metrics, trial)
-        if best and self.args.load_best_model_at_end:
+    def best_model_found(self) -> None:
+        """Save it at once where it may be loaded in the end."""
+        if self.args.load_best_model_at_end:
             self.control.should_save = True
-        return best
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save, or where a callback asks for it within a generation, at its end."""
-        if not self.boundaries.allow(self.state, self.control):
-            self.boundaries.ask_for_checkpoint()
-            return
-        super()._save_checkpoint(model, trial)
+    def checkpoint_saved(self, folder: Path) -> None:
+        """Keep a reference that follows the policy, too."""
         if self.args.sync_ref_model and self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial))
-            save_reference(self._reference(), folder / f"checkpoint-{self.state.global_step}")
+            save_reference(self._synced_reference(), folder)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+    def checkpoint_loaded(self, folder: Path) -> None:
+        """Load the reference that was kept."""
         if self.args.sync_ref_model:
-            load_reference(self._reference(), Path(resume_from_checkpoint))
+            load_reference(self._synced_reference(), folder)
 
-    def _reference(self) -> nn.Module:
+    def best_model_loaded(self) -> None:
+        """The engine has to read the weights again, although no optimizer step was made."""
+        self.sync.forget()
+
+    def _synced_reference(self) -> nn.Module:
         module: nn.Module = self.accelerator.unwrap_model(self.ref_model)
         return module
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        self.sync.forget()

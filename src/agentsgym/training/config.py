@@ -1,5 +1,6 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,12 +8,12 @@ import torch
 from trl import GRPOConfig
 
 from agentsgym.credit import check_estimator
-from agentsgym.training import given
-from agentsgym.training.best import choose_metric, choose_mode
+from agentsgym.training import setting_parsers as given
+from agentsgym.training.best_model import choose_metric, choose_mode
 from agentsgym.training.chat_templates import CHOICES
 from agentsgym.training.loss.weights import NORMALISERS
+from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
-from agentsgym.training.values import check_fields
 
 SCOPES = ("token", "step", "rollout")
 _EVAL_ROLLOUTS = 1
@@ -312,7 +313,19 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         return self.loss_norm_tokens or self.max_rollout_tokens
 
     @property
+    def updates_per_generation(self) -> int:
+        """Optimizer steps that one generation feeds; checkpoints fall on their multiples. (TRL's
+        `steps_per_generation` counts micro-batches.)"""
+        updates: int = self.steps_per_generation // self.gradient_accumulation_steps
+        return updates * int(self.num_iterations)
+
+    @property
     def steps_per_window(self) -> int:
-        """Optimiser steps that one generation feeds; checkpoints fall on their multiples."""
-        windows: int = self.steps_per_generation // self.gradient_accumulation_steps
-        return windows * int(self.num_iterations)
+        """The name of `updates_per_generation` in 0.1."""
+        warnings.warn(
+            "steps_per_window is now updates_per_generation; the old name will go with "
+            "agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.updates_per_generation

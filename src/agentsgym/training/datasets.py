@@ -34,9 +34,9 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
         for name, value in (("generate_ahead", True), ("zero_signal_groups", "resample")):
             if getattr(args, name) == value:
                 raise ValueError(f"{name}={value!r} draws tasks by number, which a stream has not")
-    elif len(dataset) < _tasks(args):
+    elif len(dataset) < tasks_per_generation(args):
         raise ValueError(
-            f"one generation takes {_tasks(args)} tasks (generation_batch_size "
+            f"one generation takes {tasks_per_generation(args)} tasks (generation_batch_size "
             f"{args.generation_batch_size} / num_generations {args.num_generations}), "
             f"train_dataset has {len(dataset)}"
         )
@@ -52,7 +52,7 @@ def stream_tasks(
     return TaskStream(
         dataset,
         group_size=args.num_generations,
-        tasks=_tasks(args),
+        tasks=tasks_per_generation(args),
         repeats=args.num_iterations * args.steps_per_generation,
         seed=args.seed if args.data_seed is None else args.data_seed,
         shuffle=shuffle,
@@ -129,6 +129,6 @@ def _check_columns(dataset: Any, name: str) -> None:
         raise ValueError(f"{name} has no column {sorted(missing)[0]!r}; it has {columns}")
 
 
-def _tasks(args: GRPOEnvConfig) -> int:
+def tasks_per_generation(args: GRPOEnvConfig) -> int:
     """Tasks of one generation."""
     return int(args.generation_batch_size) // int(args.num_generations)

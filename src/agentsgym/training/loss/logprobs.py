@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
-from agentsgym.training.loss.compact_head import compact_head
 from agentsgym.training.loss.samples import TrainRow, weightless
-from agentsgym.training.ranks import Ranks
+from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Scorer:
         device = self._accelerator.device
         chunk = collate(rows, self._pad_token_id, device, dtype, self._multiple)
         options = {"output_router_logits": True} if aux_loss else {}
-        with self._accelerator.autocast(), compact_head():
+        with self._accelerator.autocast(), fused_head_on_agent_tokens():
             output = model(
                 input_ids=chunk.input_ids,
                 attention_mask=chunk.attention_mask,

@@ -1,6 +1,6 @@
-"""Where the trainer's rollouts come from: places in the batch, seeds, the engine."""
+"""The trainer's rollouts: places in the batch, their seeds, and playing them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
@@ -8,14 +8,12 @@ from agentsgym.envs import EnvPool
 from agentsgym.rollout import Place, play
 from agentsgym.rollout.trial import session_seed
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.ranks import Ranks
-from agentsgym.training.rollouts.prefetch import Ahead
-from agentsgym.training.rollouts.staleness import drop_stale
+from agentsgym.training.distributed import Ranks
 from agentsgym.types import Rollout, SamplingParams, TrainableEngine
 
 
-class Player:
-    """Plays training and evaluation rollouts on this rank.
+class RolloutCollector:
+    """Plays training and evaluation rollouts on this rank, with the weights that the engine has.
 
     The noise of a rollout is a function of (run seed, global step, task, rollout), so a resumed
     run plays what it would have played.
@@ -27,15 +25,11 @@ class Player:
         envs: EnvPool,
         args: GRPOEnvConfig,
         ranks: Ranks,
-        push: Callable[[int], None],
     ) -> None:
-        """`push(step)` makes the engine sample from the weights as they are now."""
         self.engine = engine
         self.envs = envs
         self._args = args
         self._ranks = ranks
-        self._push = push
-        self._ahead = Ahead(self._play_training)
 
     def train_places(self, inputs: Sequence[Mapping[str, Any]], step: int) -> list[Place]:
         """A place for each local row. TRL repeats a task `num_generations` times over the slices
@@ -64,36 +58,8 @@ class Player:
             for index in range(self._args.eval_rollouts)
         ]
 
-    def train(self, places: Sequence[Place], step: int) -> list[Rollout]:
-        """Play with the training's sampling, or take what was played ahead. Rollouts that are too
-        old come back as failed."""
-        rollouts = self._ahead.take(places)
-        self._push(step)
-        if rollouts is None:
-            rollouts = self._play_training(places)
-        args = self._args
-        return drop_stale(rollouts, step, args.steps_per_window, args.max_staleness)
-
-    def train_ahead(self, places: Sequence[Place]) -> None:
-        """Begin to play what `train` will be asked for next, with the weights that it pushed."""
-        self._ahead.start(places)
-
-    def refresh(self, step: int) -> None:
-        """Wait for what is played ahead, then let the engine sample from the weights as they are
-        now."""
-        self._ahead.wait()
-        self._push(step)
-
-    def evaluate(self, places: Sequence[Place], step: int) -> list[Rollout]:
-        """Play with the evaluation's own sampling."""
-        args = self._args
-        sampling = SamplingParams(
-            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
-        )
-        self.refresh(step)
-        return self._play(places, sampling)
-
-    def _play_training(self, places: Sequence[Place]) -> list[Rollout]:
+    def train(self, places: Sequence[Place]) -> list[Rollout]:
+        """Play with the training's sampling."""
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens,
@@ -101,6 +67,14 @@ class Player:
             args.top_p,
             args.top_k,
             tuple(args.stop_strings),
+        )
+        return self._play(places, sampling)
+
+    def evaluate(self, places: Sequence[Place]) -> list[Rollout]:
+        """Play with the evaluation's own sampling."""
+        args = self._args
+        sampling = SamplingParams(
+            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
         )
         return self._play(places, sampling)
 

@@ -6,13 +6,13 @@ from typing import NoReturn
 
 from agentsgym.rollout import EveryRolloutFailed
 from agentsgym.rollout.failures import FailureLog, samples
-from agentsgym.training.ranks import Ranks
+from agentsgym.training.distributed import Ranks
 from agentsgym.types import Rollout
 
 logger = logging.getLogger(__name__)
 
 
-class Failures:
+class FailureReport:
     """Tells of errors that were not seen before, and ends training where nothing else is left. All
     ranks must call."""
 

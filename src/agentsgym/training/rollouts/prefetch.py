@@ -1,4 +1,4 @@
-"""Playing the next generation while the optimiser works on this one."""
+"""Playing the next generation while the optimizer works on this one."""
 
 import logging
 import threading
@@ -12,9 +12,9 @@ logger = logging.getLogger(__name__)
 PlayPlaces = Callable[[Sequence[Place]], list[Rollout]]
 
 
-class Ahead:
-    """At most one generation in a thread of its own. The thread is a daemon: a run that is broken
-    off does not wait for it."""
+class Prefetcher:
+    """Plays at most one generation in a thread of its own. The thread is a daemon: a run that is
+    broken off does not wait for it."""
 
     def __init__(self, play: PlayPlaces) -> None:
         self._play = play
@@ -27,7 +27,7 @@ class Ahead:
         """Begin to play `places`; what was played before and not taken is forgotten."""
         self.wait()
         self._places, self._rollouts, self._error = places, None, None
-        self._thread = threading.Thread(target=self._work, name="agentsgym-ahead", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="agentsgym-prefetch", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:

@@ -6,20 +6,20 @@ from dataclasses import replace
 from agentsgym.types import Rollout, Row
 
 
-def age(rollout: Rollout, step: int, window: int) -> float:
-    """How many generations ago its weights were the policy's; one is `window` optimiser steps."""
-    return max(0, step - rollout.policy_version) / window
+def age(rollout: Rollout, step: int, updates: int) -> float:
+    """How many generations ago its weights were the policy's; one is `updates` optimizer steps."""
+    return max(0, step - rollout.policy_version) / updates
 
 
 def drop_stale(
-    rollouts: Sequence[Rollout], step: int, window: int, most: int | None
+    rollouts: Sequence[Rollout], step: int, updates: int, most: int | None
 ) -> list[Rollout]:
     """Mark rollouts older than `most` generations as failed, so that they train nothing; with
     `most=None` all stay, and the sampler's ratio corrects them."""
     if most is None:
         return list(rollouts)
     return [
-        _dropped(rollout, most) if age(rollout, step, window) > most else rollout
+        _dropped(rollout, most) if age(rollout, step, updates) > most else rollout
         for rollout in rollouts
     ]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from agentsgym.training.ranks import Ranks
+from agentsgym.training.distributed import Ranks
 from agentsgym.types import TrainableEngine, WeightUpdate
 
 

@@ -8,7 +8,7 @@ from transformers import TrainerCallback
 logger = logging.getLogger(__name__)
 
 
-class SignalWatch(TrainerCallback):  # type: ignore[misc]
+class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
     """Stops training when the share of groups with signal stays below `share` for `patience`
     generations; `reason` then says so. A policy that has collapsed gives such groups only."""
 

@@ -1,9 +1,18 @@
-"""Means of what the chunks of a step report, however they were divided.
+"""What the log says of an optimizer step: means over its tokens, and a warning.
 
 Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+logger = logging.getLogger(__name__)
+
+# Share of rows in which the cap on the sampler's ratio is reached, above which a warning is due.
+_MANY_CAPPED = 0.1
+_DROPOUT_HINT = "; the model's dropout makes them differ: set disable_dropout=True"
 
 
 def mean_of_sums(parts: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, float]:
@@ -22,3 +31,21 @@ def mean_of_sums(parts: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str
         mean, square = means.pop(name.replace("_square", "_mean")), means.pop(name)
         means[name.replace("_square", "_ess")] = mean**2 / square if square else 0.0
     return means
+
+
+def warn_of_capped_rows(shares: Sequence[float], cap: float, model: nn.Module) -> None:
+    """Warn where the cap on the sampler's ratio is reached in many rows; `shares` holds the share
+    of such rows in each step since the last log."""
+    share = sum(shares) / len(shares) if shares else 0.0
+    if share > _MANY_CAPPED:
+        logger.warning(
+            "the engine's probabilities differ from the trainer's: sampler_cap=%s bites in "
+            "%.0f %% of the rows%s",
+            cap,
+            100 * share,
+            _DROPOUT_HINT if _has_dropout(model) else "",
+        )
+
+
+def _has_dropout(model: nn.Module) -> bool:
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())

@@ -1,4 +1,4 @@
-"""What KL is measured against."""
+"""The model that KL is measured against."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from typing import Any
 
 from safetensors.torch import load_model, save_model
 
-# The name under which TRL keeps the copy of an adapter that was trained before.
-_COPY = "ref"
+from agentsgym.training.trl_compat import REFERENCE_ADAPTER
+
 _FILE = "reference.safetensors"
 
 
@@ -16,12 +16,12 @@ _FILE = "reference.safetensors"
 def reference_adapter(model: Any) -> Iterator[None]:
     """Within, a PEFT model is its own reference: with the adapter as it was when training began,
     where it was handed over with one, else (a new adapter) without any."""
-    if _COPY not in model.peft_config:
+    if REFERENCE_ADAPTER not in model.peft_config:
         with model.disable_adapter():
             yield
         return
     before = model.active_adapter
-    model.set_adapter(_COPY)
+    model.set_adapter(REFERENCE_ADAPTER)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What command lines, YAML and TRL's users give, in the shape of our settings."""
+"""What command lines, YAML and users of TRL give for a setting, in the shape of its field."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rollouts as the lines of TRL's table of completions."""
+"""Rollouts as the lines of TRL's table of completions (`log_completions`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,0 +1,72 @@
+"""The loss of a micro-batch, and the log-probabilities that it needs before the first update."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import nn
+
+from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.loss.objective import ChunkLoss, ObjectiveSettings, chunk_loss
+from agentsgym.training.loss.samples import TrainRollout, TrainRow
+
+ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
+"""Within its context, the model that KL is measured against."""
+
+
+class MicroBatchLoss:
+    """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
+
+    `reused` says whether a generation feeds several updates, so that the policy moves away from
+    the one that `fill_logprobs` saw; `aux_loss`, whether the model's experts are to be balanced.
+    """
+
+    def __init__(
+        self, scorer: Scorer, objective: ObjectiveSettings, *, reused: bool, aux_loss: bool
+    ) -> None:
+        self.scorer = scorer
+        self.objective = objective
+        self.aux_loss = aux_loss
+        self._reused = reused
+
+    def fill_logprobs(
+        self, rollouts: Sequence[TrainRollout], model: nn.Module, reference: ReferenceModel | None
+    ) -> None:
+        """Log-probabilities before any update, where this generation feeds several, and those of
+        the reference model, where there is one."""
+        rows = [row for rollout in rollouts for row in rollout.rows]
+        if self._reused:
+            for row, logps in self.scorer.logps_of(rows, model):
+                row.old_logps = logps
+        if reference is not None:
+            with reference() as other:
+                for row, logps in self.scorer.logps_of(rows, other):
+                    row.ref_logps = logps
+
+    def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
+        """Rows of the rollouts in forward chunks, as many on every rank."""
+        rows = [row for rollout in rollouts if rollout.live for row in rollout.rows]
+        if self.objective.needs_rollout_ratio and self._reused:
+            self._fill_rollout_ratios(model, rollouts)
+        fillers = [row for rollout in rollouts for row in rollout.rows]
+        return self.scorer.chunks(rows, fillers)
+
+    def of_chunk(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
+        """Loss and metrics of one chunk, from one forward pass."""
+        scores = self.scorer.forward(model, rows, aux_loss=self.aux_loss)
+        return chunk_loss(
+            scores.logps, scores.entropy, scores.chunk, self.objective, scores.aux_loss
+        )
+
+    def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
+        """The log-ratio of whole rollouts, whose rows may lie in several chunks."""
+        rows = [row for rollout in rollouts for row in rollout.rows]
+        now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
+        for rollout in rollouts:
+            summed = 0.0
+            for row in rollout.rows:
+                assert row.old_logps is not None
+                mask = torch.tensor(row.row.agent_token_mask, device=now[id(row)].device)
+                summed += float(((now[id(row)] - row.old_logps) * mask).sum())
+            for row in rollout.rows:
+                row.rollout_log_ratio = (summed, rollout.agent_tokens)

@@ -1,0 +1,238 @@
+"""The trainer's rollouts: environments, an engine with the policy's weights, evaluation."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentsgym.credit.table import Floats
+from agentsgym.envs import EnvPool, MultistepEnv, check_rows
+from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.rollout import Place
+from agentsgym.training.best_model import check_metric, with_metric
+from agentsgym.training.chat_templates import tell_about, template_options
+from agentsgym.training.checkpoints import CheckpointingTrainer
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.datasets import (
+    check_training_set,
+    chosen_sets,
+    evaluation_sets,
+    refuse_bad_rows,
+    stream_tasks,
+    tasks_per_generation,
+)
+from agentsgym.training.distributed import Ranks
+from agentsgym.training.engines import own_engine
+from agentsgym.training.reference_model import check_reference
+from agentsgym.training.rollouts.collector import RolloutCollector
+from agentsgym.training.rollouts.failures import FailureReport
+from agentsgym.training.rollouts.prefetch import Prefetcher
+from agentsgym.training.rollouts.sampler import TaskSampler
+from agentsgym.training.rollouts.staleness import drop_stale
+from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.trl_settings import refuse_arguments
+from agentsgym.types import Rollout, TrainableEngine, trainable
+
+RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
+"""Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |
+"eval", "step": global step, "advantages": per row of the rollouts, or None}`, and of one of
+several evaluation sets `"dataset"`, its name."""
+
+
+class PlayingTrainer(CheckpointingTrainer):
+    """TRL's trainer with environments: it plays training rollouts and evaluations.
+
+    Weights go one way: `push_weights` gives them to the engine, then rollouts are asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        args: GRPOEnvConfig | None,
+        train_dataset: Any,
+        eval_dataset: Any,
+        processing_class: Any,
+        engine: TrainableEngine | None,
+        rollout_sink: RolloutSink | None,
+        envs: Iterable[MultistepEnv],
+        **trl: Any,
+    ) -> None:
+        refuse_arguments(trl)
+        if engine is not None:
+            trainable(engine)
+        args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
+        if not isinstance(args, GRPOEnvConfig):
+            raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
+        check_training_set(train_dataset, args)
+        check_metric(args, eval_dataset)
+        if trl.get("peft_config") is None:
+            check_reference(model, args.beta)
+        super().__init__(
+            model=model,
+            reward_funcs=_rewards_come_from_environments,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=evaluation_sets(eval_dataset),
+            processing_class=processing_class,
+            **trl,
+        )
+        pool = self._make_pool(envs)
+        self.train_dataset = stream_tasks(
+            train_dataset, args, self.shuffle_dataset, lambda row: _problem_of(row, pool)
+        )
+        refuse_bad_rows("train_dataset", self.train_dataset, pool)
+        refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
+        self.rollout_sink = rollout_sink
+        self.ranks = Ranks(self.accelerator)
+        engine = engine or own_engine(self, self.ranks)
+        if args.generate_ahead and not engine.can_generate_ahead:
+            raise ValueError(
+                f"generate_ahead needs an engine with a copy of the weights, which "
+                f"{type(engine).__name__} has not: name vLLM servers in engine_urls"
+            )
+        self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
+        self.collector = RolloutCollector(engine, pool, args, self.ranks)
+        self.prefetcher = Prefetcher(self.collector.train)
+        self.failures = FailureReport(self.ranks)
+
+    def _make_pool(self, envs: Iterable[MultistepEnv]) -> EnvPool:
+        args = self.args
+        rendering = template_options(self.tokenizer, args.chat_template, self.chat_template_kwargs)
+        if self.accelerator.is_main_process:
+            tell_about(self.tokenizer, rendering)
+        return EnvPool(
+            self.tokenizer,
+            args.allow_imports,
+            envs,
+            allow_paths=args.allow_paths,
+            template_options=rendering,
+        )
+
+    def task_sampler(self, dataset: Any) -> TaskSampler:
+        """Tasks in groups, in an order that depends on the seed and the epoch alone."""
+        return TaskSampler(
+            len(dataset),
+            group_size=self.num_generations,
+            tasks=tasks_per_generation(self.args),
+            repeats=self.num_iterations * self.args.steps_per_generation,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            epoch=lambda: self.epoch,
+            shuffle=self.shuffle_dataset,
+        )
+
+    # -- training rollouts ----------------------------------------------------------------------
+
+    def push_weights(self, version: int) -> None:
+        """Let the engine sample from the weights as they are now, once nothing is being played;
+        `version`, an optimizer step, is what rollouts will record. All ranks must call."""
+        self.prefetcher.wait()
+        self.sync.push(self.accelerator.unwrap_model(self.model), version)
+
+    def collect(self, places: Sequence[Place]) -> list[Rollout]:
+        """Training rollouts of these places: those that were prefetched, or played now. Rollouts
+        that are too old come back as failed. All ranks must call."""
+        return self.ranks.together(lambda: self._collect(places, self.state.global_step))
+
+    def _collect(self, places: Sequence[Place], step: int) -> list[Rollout]:
+        # Taken first: what is prefetched is played with the weights of the last push.
+        prefetched = self.prefetcher.take(places)
+        self.push_weights(step)
+        rollouts = self.collector.train(places) if prefetched is None else prefetched
+        args = self.args
+        return drop_stale(rollouts, step, args.updates_per_generation, args.max_staleness)
+
+    def prefetch(self, size: int) -> None:
+        """Begin to play this rank's `size` places of the next generation, where there is one, with
+        the weights that were pushed last."""
+        args = self.args
+        number = self.state.global_step // args.updates_per_generation + 1
+        step = number * args.updates_per_generation
+        if not args.generate_ahead or step >= self.state.max_steps:
+            return
+        indices = self.task_sampler(self.train_dataset).generation(number)
+        rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
+        self.prefetcher.start(self.collector.train_places(rows, step))
+
+    # -- evaluation -----------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Play the evaluation tasks with the evaluation's own sampling; no loss is computed.
+
+        `eval_dataset` is None for the trainer's own, the name of one of several, or other rows.
+        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; of a dict
+        of sets each under the prefix and its name.
+        """
+        data = chosen_sets(eval_dataset, self.eval_dataset, self.collector.envs)
+        if not isinstance(data, Mapping):
+            return self._evaluate_tasks(data, metric_key_prefix)
+        metrics: dict[str, float] = {}
+        for name, tasks in data.items():
+            metrics |= self._evaluate_tasks(tasks, f"{metric_key_prefix}_{name}", name)
+        return metrics
+
+    def _evaluate_tasks(self, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
+        started = time.perf_counter()
+        training = self.model.training
+        self.model.eval()
+        step, places = self.state.global_step, self.collector.eval_places(tasks, name)
+        rollouts = self.ranks.together(lambda: self._play_evaluation(places, step))
+        self.failures.tell(rollouts, "eval", step)
+        values = self.figures(rollouts)
+        metrics = {f"{prefix}_{key}": value for key, value in values.items()}
+        metrics = with_metric(self.args, metrics, prefix)
+        metrics[f"{prefix}_runtime"] = time.perf_counter() - started
+        self.report(rollouts, "eval", None, name)
+        self.log(dict(metrics))
+        self.model.train(training)
+        control = getattr(self, "control", None)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
+        return metrics
+
+    def _play_evaluation(self, places: Sequence[Place], step: int) -> list[Rollout]:
+        self.push_weights(step)
+        return self.collector.evaluate(places)
+
+    def predict(self, *_: Any, **__: Any) -> Any:
+        """Not offered: there are no labels and no single prediction per row."""
+        raise NotImplementedError(
+            "an environment has no predictions to return; trainer.evaluate(tasks) plays tasks, and "
+            "rollout_sink receives what was played"
+        )
+
+    # -- what was played ------------------------------------------------------------------------
+
+    def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Figures of all ranks' rollouts; each environment's own, too, where rows name several."""
+        records = self.ranks.gather([record(rollout) for rollout in rollouts])
+        return summarise(records, per_environment=len(self.collector.envs.names) > 1)
+
+    def report(
+        self,
+        rollouts: Sequence[Rollout],
+        phase: str,
+        advantages: Sequence[Floats] | None,
+        name: str = "",
+    ) -> None:
+        """Hand rollouts to the sink, if there is one."""
+        if self.rollout_sink is not None:
+            info = {"phase": phase, "step": self.state.global_step, "advantages": advantages}
+            if name:
+                info["dataset"] = name
+            sink = self.rollout_sink
+            self.ranks.together(lambda: sink(rollouts, info))
+
+
+def _problem_of(row: Any, envs: EnvPool) -> str | None:
+    """What is wrong with a row that was drawn from a stream, or None."""
+    found = check_rows([row], envs)
+    return found[0].partition(": ")[2] if found else None
+
+
+def _rewards_come_from_environments(**_: Any) -> list[float]:
+    raise RuntimeError("rewards come from the environments; TRL must not ask for them")

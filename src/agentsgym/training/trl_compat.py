@@ -1,0 +1,219 @@
+"""The one module that depends on private names of TRL and of transformers' Trainer.
+
+`TRLTrainer` gives what we override and read there names of our own, and the trainer is written in
+those. tests/training/test_trl_compat.py holds what TRL must look like (1.16), and that no other
+module of this room touches a private name of its trainer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils.memory import clear_device_cache
+from torch import nn
+from torch.utils.data import Sampler
+from trl import GRPOTrainer
+
+from agentsgym.training.loss.samples import TrainRollout
+
+REFERENCE_ADAPTER = "ref"
+"""Name under which TRL keeps the copy of an adapter that was trained before."""
+
+_ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
+# Above the rounding of the quotient, far below one step's share of an epoch.
+_ROUNDING = 1e-6
+
+
+class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, whose generation, loss and checkpoints are those of a subclass.
+
+    TRL shuffles and splits the rollouts of a generation into micro-batches and hands these to
+    `train_on`, one for each call of `training_step`.
+    """
+
+    # -- what a subclass provides ---------------------------------------------------------------
+
+    def generate_rollouts(self, inputs: Sequence[Mapping[str, Any]]) -> list[TrainRollout]:
+        """One rollout for each of this rank's input rows."""
+        raise NotImplementedError
+
+    def weigh_rollouts(self, micro_batches: Sequence[Sequence[TrainRollout]]) -> None:
+        """A generation has been shuffled and split into these micro-batches."""
+        raise NotImplementedError
+
+    def train_on(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
+        """Add the gradients of a micro-batch; returns its loss, averaged over ranks by TRL."""
+        raise NotImplementedError
+
+    def loss_of(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
+        """The loss of a micro-batch with its graph."""
+        raise NotImplementedError
+
+    def task_sampler(self, dataset: Any) -> Sampler[int]:
+        """The order in which the tasks of a training set are drawn."""
+        raise NotImplementedError
+
+    def tokens_read(self) -> int:
+        """Tokens of the last micro-batch, over all ranks."""
+        raise NotImplementedError
+
+    def before_save_and_evaluate(self) -> None:
+        """TRL looks next at what its `control` asks for: logs, an evaluation, a checkpoint."""
+
+    def may_save(self) -> bool:
+        """Whether a checkpoint may be made now."""
+        return True
+
+    def best_model_found(self) -> None:
+        """The model that was just evaluated is the best so far."""
+
+    def checkpoint_saved(self, folder: Path) -> None:
+        """A checkpoint was written to `folder`."""
+
+    def checkpoint_loaded(self, folder: Path) -> None:
+        """Weights were read from the checkpoint in `folder`."""
+
+    def best_model_loaded(self) -> None:
+        """The best model's weights have replaced the last ones."""
+
+    # -- what a subclass reads ------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, with a padding token."""
+        return self._tokenizer
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that begins or runs, counted from 0. `state.epoch` is a quotient of step
+        counts: after two epochs it may be 1.9999999."""
+        return int((self.state.epoch or 0.0) + _ROUNDING)
+
+    def record_metric(self, name: str, value: float) -> None:
+        """A value of training, averaged over the steps until TRL logs next."""
+        self._metrics["train"][name].append(value)
+
+    def recorded_metric(self, name: str) -> list[float]:
+        """The values of training since TRL logged last."""
+        return list(self._metrics["train"].get(name, []))
+
+    def record_completion(
+        self, prompt: Any, completion: Any, reward: float, advantage: float
+    ) -> None:
+        """A line of the table of completions that TRL prints, saves and hands to trackers."""
+        self._logs["prompt"].append(prompt)
+        self._logs["completion"].append(completion)
+        self._logs["rewards"]["reward"].append(reward)
+        self._logs["advantages"].append(advantage)
+
+    def begin_at(self, step: int) -> None:
+        """Training begins or goes on after optimizer step `step`, with a new generation."""
+        self._step = step * self.args.gradient_accumulation_steps
+        self._buffered_inputs: Any = None
+
+    # -- what TRL and transformers call ---------------------------------------------------------
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = list(_ROW_COLUMNS)
+
+    def _get_train_sampler(self, dataset: Any = None) -> Sampler[int]:
+        return self.task_sampler(self.train_dataset if dataset is None else dataset)
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """The next micro-batch.
+
+        When the last generation is used up, TRL makes another one, shuffles it, splits it, and
+        keeps the parts in a new list, from which each call takes one. A list that was not there
+        before the call is therefore a new generation.
+        """
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is not None and self._buffered_inputs is not before:
+            self.weigh_rollouts([part["rollouts"] for part in self._buffered_inputs])
+        return inputs
+
+    def _generate_and_score_completions(
+        self, inputs: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """`rollout_index`, an int64 tensor of shape (B,), and `rollouts`, a list of B
+        `TrainRollout`s. TRL takes the batch size from the tensor, which has to be the first."""
+        rollouts = self.generate_rollouts(inputs)
+        index = torch.arange(len(rollouts), device=self.accelerator.device)
+        return {"rollout_index": index, "rollouts": rollouts}
+
+    def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
+        return self.loss_of(model, inputs["rollouts"])
+
+    def training_step(
+        self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """One micro-batch. `train_on` runs the backward passes itself, with final weights, so
+        nothing is divided by the accumulation steps."""
+        model.train()
+        loss = self.train_on(model, self._prepare_inputs(inputs)["rollouts"])
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
+        self._step += 1
+        return loss
+
+    def _track_num_input_tokens(self, inputs: Any) -> None:
+        if self.args.include_num_input_tokens_seen != "no":
+            self.state.num_input_tokens_seen += self.tokens_read()
+
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
+        """An epoch's steps; none where a run goes on that had made all of its steps."""
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **options)
+        else:
+            self.control.should_training_stop = True
+
+    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        self.before_save_and_evaluate()
+        super()._maybe_log_save_evaluate(*args, **options)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        best: bool = super()._determine_best_metric(metrics, trial)
+        if best:
+            self.best_model_found()
+        return best
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        if self.may_save():
+            super()._save_checkpoint(model, trial)
+            folder = Path(self._get_output_dir(trial=trial))
+            self.checkpoint_saved(folder / f"checkpoint-{self.state.global_step}")
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self.checkpoint_loaded(Path(resume_from_checkpoint))
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self.best_model_loaded()
+
+
+@contextmanager
+def fused_head_on_agent_tokens() -> Iterator[None]:
+    """Within, forward passes with `fused_lm_head=True` compute labelled positions only, on the CPU
+    too.
+
+    TRL's fused head leaves out the positions without a label where it runs its Triton kernels.
+    Elsewhere it computes every position, since a number of positions that changes would make
+    compiled kernels compile anew. Torch on the CPU compiles nothing here, and the head is a large
+    part of a small model.
+    """
+    from trl.trainer import utils
+
+    before = utils._use_triton
+
+    def leave_out(device: torch.device) -> bool:
+        return device.type == "cpu" or before(device)
+
+    utils._use_triton = leave_out
+    try:
+        yield
+    finally:
+        utils._use_triton = before
