@@ -39,7 +39,7 @@ from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.credit import spread, step_advantages, table_of
 from agentsgym.envs import EnvPool
-from agentsgym.envs.mastermind.agents import read_conversation
+from agentsgym.envs.mastermind.agents import read_told
 from agentsgym.envs.mastermind.wording import say_code
 from agentsgym.evaluation import assess, places
 from agentsgym.evaluation.metrics import record, summarise
@@ -106,7 +106,7 @@ class CarelessGuesser(_Player):
 
     def get_action(self, messages: Sequence[Any], state: Any) -> tuple[str, Any]:
         space = self.env.space
-        told, _, _ = read_conversation(self.env, messages)
+        told = read_told(self.env, messages)
         possible = self.env.possible(told) if self.rng.random() < 0.5 else space.everything
         codes = [code for number, code in enumerate(space.codes) if possible >> number & 1]
         return say_code(codes[self.rng.integers(len(codes))], self.env.colour_names), None

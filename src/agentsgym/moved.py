@@ -26,7 +26,7 @@ MOVED = {
     "envs.placement": "rollout.reward_placement",
     "envs.random_agent": "agents.random",
     "envs.rows": "envs.dataset",
-    "envs.seat": "rollout.seat",
+    "envs.seat": "rollout.session_view",
     "envs.session": "rollout.session",
     "envs.shipped": "envs.builtin",
     "envs.textarena.repairs": "envs.textarena.patches",

@@ -21,12 +21,16 @@ BROUGHT = {
 }
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_environments_bring_the_agents_that_they_say(name):
+def made(name, **config):
     try:
-        env = agentsgym.make(name)
+        return agentsgym.make(name, None, config)
     except MissingExtra as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_environments_bring_the_agents_that_they_say(name):
+    env = made(name)
     brought = BROUGHT.get(name, {"teacher", "random"})
     for kind in ("optimal", "teacher", "random"):
         if kind in brought:
@@ -35,6 +39,24 @@ def test_shipped_environments_bring_the_agents_that_they_say(name):
         with pytest.raises(ConfigError, match=f"{name} brings no {kind} agent") as error:
             scripted_agent(env, kind)
         assert all(f"agent:{other}" in str(error.value) for other in brought)
+
+
+MADE_GAMES = ("ALFWorld", "TextWorld")
+"""Environments that first make the files of a game, which takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in MADE_GAMES else ()) for n in SHIPPED],
+)
+def test_they_play_the_shipped_environments(name, tmp_path):
+    files = {"cache_dir": str(tmp_path), "train_tasks": 1, "eval_tasks": 1}
+    env = made(name, **files if name in MADE_GAMES else {})
+    task = env.get_train_dataset()["task_data"][0]
+    for kind in BROUGHT.get(name, {"teacher", "random"}):
+        [rollout] = env.run_trial([task], scripted_agent(env, kind, seed=1)).rollouts
+        assert rollout.error is None
+        assert rollout.episodes[0].steps
 
 
 @pytest.mark.parametrize("env", ["Bandit", "Mastermind"])

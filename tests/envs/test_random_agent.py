@@ -62,7 +62,7 @@ def test_an_environment_that_lists_nothing_has_no_teacher():
 
 
 def test_a_foreign_conversation_is_refused(guess):
-    with pytest.raises(LookupError, match="needs a seat in a session"):
+    with pytest.raises(LookupError, match="RandomAgent needs a session"):
         RandomAgent(guess).get_action([{"role": "user", "content": "hello"}], None)
 
 

@@ -1,18 +1,15 @@
 """A random player for any environment that lists its admissible actions."""
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types import Agent, Message
-
-if TYPE_CHECKING:
-    from agentsgym.rollout.seat import Seat
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
 NOTHING_LEFT = "Nothing to note."
 
 
-class RandomAgent:
+class RandomAgent(PrivilegedAgent):
     """Plays one of `env.admissible_actions(state)`, each with the same probability.
 
     A warm start imitates it if the environment has no expert: the model learns the form of a move
@@ -33,25 +30,21 @@ class RandomAgent:
         """Whether the environment lists its actions."""
         return type(env).admissible_actions is not MultistepEnv.admissible_actions
 
-    def seated(self, seat: "Seat") -> Agent:
+    def for_session(self, session: SessionView) -> Agent:
         """The player of one session."""
-        return _Seated(seat, self._rng)
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: messages alone do not say which actions are admissible."""
-        raise LookupError("a RandomAgent needs a seat in a session: play it with run_trial")
+        return _RandomPlayer(session, self._rng)
 
 
-class _Seated:
-    def __init__(self, seat: "Seat", rng: random.Random) -> None:
-        self._seat = seat
+class _RandomPlayer:
+    def __init__(self, session: SessionView, rng: random.Random) -> None:
+        self._session = session
         self._rng = rng
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """One of the admissible actions. Raises ValueError if there is none."""
-        actions = self._seat.admissible_actions()
+        actions = self._session.admissible_actions()
         if actions:
             return self._rng.choice(actions), None
-        if self._seat.episode_is_over:
-            return NOTHING_LEFT, None  # this is a request for a reflection
-        raise ValueError(f"{self._seat.env.name}: nothing is admissible")
+        if self._session.episode_is_over:
+            return NOTHING_LEFT, None
+        raise ValueError(f"{self._session.env.name}: nothing is admissible")

@@ -19,7 +19,6 @@ from agentsgym.types import (
 from agentsgym.types.plain import short_repr
 
 if TYPE_CHECKING:
-    from agentsgym.rollout.seat import Seat
     from agentsgym.rollout.session import Session
 
 
@@ -179,6 +178,11 @@ class MultistepEnv:
         """The `env_config` of this object's dataset rows."""
         return self.env_config | ({NEEDS: self.needs} if self.needs else {})
 
+    @property
+    def unwrapped(self) -> "MultistepEnv":
+        """The environment itself, also of a stand-in that plays it in worker processes."""
+        return self
+
     def with_tokenizer(self, tokenizer: Tokenizer | None) -> Self:
         """This environment over another tokenizer, with sessions of its own; all else that the
         object holds is shared."""
@@ -272,8 +276,3 @@ class MultistepEnv:
         from agentsgym.rollout.complete_episode import run_complete_episode
 
         return run_complete_episode(self, session_id, agent)
-
-    def _seat(self, session: "Session") -> "Seat":
-        from agentsgym.rollout.seat import Seat
-
-        return Seat(self, session, holder=self)

@@ -6,8 +6,8 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import drive
 from agentsgym.rollout.episode import play_episode
 from agentsgym.rollout.reward_placement import place
-from agentsgym.rollout.seat import take_seat
 from agentsgym.rollout.session import Session
+from agentsgym.rollout.session_view import agent_for
 from agentsgym.tokens import Transcript
 from agentsgym.types import Agent, Episode, copy_message
 
@@ -18,7 +18,7 @@ def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> di
         session_id, {}, Transcript(env.codec), trial=env.trial_info()
     )
     first_row = len(session.transcript.rows)
-    episode = drive(play_episode(env, session), take_seat(agent, env, session), session)
+    episode = drive(play_episode(env, session), agent_for(agent, env, session), session)
     return _episode_dict(env, session, episode, first_row)
 
 

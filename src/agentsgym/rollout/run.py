@@ -11,8 +11,8 @@ from agentsgym.rollout.drive import drive, is_engine_agent, tokenizer_of
 from agentsgym.rollout.episode import reflect
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.scheduler import Job, Scheduler
-from agentsgym.rollout.seat import take_seat
 from agentsgym.rollout.session import FAULTS
+from agentsgym.rollout.session_view import agent_for
 from agentsgym.rollout.trial import Trial, TrialSpec, session_seed
 from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
@@ -190,8 +190,8 @@ def _play_alone(env: MultistepEnv, spec: TrialSpec, agent: Agent) -> Rollout:
             trial.begin_episode(episode)
             trial.keep_record(env._run_complete_episode(spec.session_id, agent))
             if trial.reflects_after(episode):
-                seated = take_seat(agent, env, trial.session)
-                trial.keep_reflection(drive(reflect(env, trial.session), seated, trial.session))
+                player = agent_for(agent, env, trial.session)
+                trial.keep_reflection(drive(reflect(env, trial.session), player, trial.session))
     except FAULTS as error:
         trial.fail(error)
     finally:

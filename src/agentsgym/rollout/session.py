@@ -28,7 +28,8 @@ class Session:
 
     `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
     which `sampled` tokens are used up. `trial` says where the running episode stands in its trial
-    (without the environment's state). `carried` is what earlier episodes leave for the first
+    (without the environment's state). `asked_for` is the kind
+    of the last request. `carried` is what earlier episodes leave for the first
     prompt. No row gets longer than `max_rollout_tokens` (None: no bound).
     """
 
@@ -40,6 +41,7 @@ class Session:
     trial: TrialInfo = field(default_factory=TrialInfo)
     episode: int = 0
     agent_state: Any = None
+    asked_for: ActionKind = "action"
     sampled: int = 0
     policy_version: int = 0
     carried: str = ""
@@ -93,6 +95,7 @@ class Session:
 
     def request(self, kind: ActionKind = "action", token_cap: int | None = None) -> ActionRequest:
         """Ask the agent for the next action."""
+        self.asked_for = kind
         return ActionRequest(
             kind=kind,
             token_cap=token_cap,

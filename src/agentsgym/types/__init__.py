@@ -30,6 +30,7 @@ from agentsgym.types.paths import (
     is_allowed,
     real_path,
 )
+from agentsgym.types.privileged import PrivilegedAgent, SessionView
 from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
 from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
@@ -52,10 +53,12 @@ __all__ = [
     "ImportRefused",
     "Message",
     "PathRefused",
+    "PrivilegedAgent",
     "Rollout",
     "RolloutBatch",
     "Row",
     "SamplingParams",
+    "SessionView",
     "Step",
     "StepSpan",
     "Tokenizer",

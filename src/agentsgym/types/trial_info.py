@@ -36,6 +36,11 @@ class TrialInfo:
         """Whether the episode's reward counts."""
         return self.episode >= self.free_shots
 
+    @property
+    def carries(self) -> bool:
+        """Whether the agent sees anything of the earlier episodes."""
+        return self.carry != "none"
+
     def without_state(self) -> Self:
         """The same without `last_state`: a state may keep this, for it holds no other state."""
         return replace(self, last_state=None)
@@ -47,7 +52,7 @@ class TrialInfo:
     def round_line(self, same: str) -> str:
         """Where the trial stands ("Round 2 of 3, scored, same code."), for the prompt of an agent
         that knows its earlier episodes; empty where it knows none. `same` names what stays."""
-        if self.carry == "none" or self.episodes == 1:
+        if not self.carries or self.episodes == 1:
             return ""
         kind = "scored" if self.scored else "practice"
         stays = f", {same}" if self.episode else ""

@@ -22,8 +22,8 @@ def test_it_plans_anew_after_what_others_did(task):
     env = agentsgym.make("ALFWorld", None, {"workers": 0})
 
     class DetourFirst(ExpertAgent):
-        def seated(self, seat):
-            expert, detours = super().seated(seat), iter(["help", "nonsense", "inventory"])
+        def for_session(self, session):
+            expert, detours = super().for_session(session), iter(["help", "nonsense", "inventory"])
             return ScriptedAgent(
                 lambda messages: next(detours, None) or expert.get_action(messages, None)[0]
             )
@@ -52,7 +52,7 @@ def test_a_plan_beyond_the_limit_scores_nothing(task):
 
 
 def test_a_conversation_of_no_session_is_refused():
-    with pytest.raises(LookupError, match="needs a seat in a session"):
+    with pytest.raises(LookupError, match="ExpertAgent needs a session"):
         ExpertAgent().get_action([{"role": "user", "content": "hello"}], None)
 
 

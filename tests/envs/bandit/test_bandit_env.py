@@ -6,7 +6,8 @@ import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.bandit import BanditEnv, BanditOptimalAgent, ThompsonAgent
-from agentsgym.envs.bandit.agents import read_conversation
+from agentsgym.envs.bandit.agents import pull_index, read_counts
+from agentsgym.types import EpisodeOutcome, TrialInfo
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 
@@ -125,8 +126,26 @@ def test_a_carried_trial_is_read_in_full():
         "its own fixed rate. Answer with the name. 2 pulls."
     )
     assert messages[0]["content"].startswith("Round 1 of 2, practice. Pull")
-    assert read_conversation(env, messages[:5]) == (((1, 0), (0, 1), (0, 0)), 2)
-    assert read_conversation(env, messages[:7]) == (((1, 0), (0, 1), (0, 0)), 3)
+    assert read_counts(env, messages[:5]) == ((1, 0), (0, 1), (0, 0))
+    assert read_counts(env, messages[:7]) == ((1, 0), (0, 1), (0, 0))
+
+
+@pytest.mark.parametrize(("carry", "index"), [("none", 1), ("full", 3), ("summary", 3)])
+def test_pulls_count_over_the_trial_where_the_agent_sees_its_episodes(carry, index):
+    env = make(max_steps_per_episode=2, carry=carry, **TRIAL)
+    assert pull_index(env, env.trial_info(), 1) == 1
+    second = env.trial_info([EpisodeOutcome(1.0, None, "pulls_used")])
+    assert pull_index(env, second, 1) == index
+
+
+@pytest.mark.parametrize("carry", ["full", "summary"])
+def test_the_optimal_agent_reads_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
+    monkeypatch.setattr(TrialInfo, "round_line", lambda trial, same: "Once more, with feeling.")
+    env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
+    for task in [{"seed": k} for k in range(15)]:
+        rollout = play(env, task, BanditOptimalAgent(env))
+        assert "Once more" in rollout.episodes[1].steps[0].observation
+        assert [e.reward for e in rollout.episodes] == pytest.approx(env.reference_play(task))
 
 
 def test_the_optimal_agent_explores_in_the_free_shot():

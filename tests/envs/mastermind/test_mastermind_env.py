@@ -12,7 +12,8 @@ from agentsgym.envs.mastermind import (
     MastermindEnv,
     worth,
 )
-from agentsgym.envs.mastermind.agents import read_conversation
+from agentsgym.envs.mastermind.agents import read_told
+from agentsgym.types import TrialInfo
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 BARE = {"hints": 0, "split": "codes"}
@@ -118,8 +119,19 @@ def test_a_carried_trial_is_read_in_full():
     start = "1 right place, 0 right colour.\n\nRound 2 of 2, scored, same code. Find"
     assert messages[4]["content"].startswith(start)
     told = (((0, 0), (1, 0)), ((2, 2), (1, 0)))
-    assert read_conversation(env, messages[:5]) == (told, 1, 2)
-    assert read_conversation(env, messages[:7]) == (told, 1, 1)
+    assert read_told(env, messages[:5]) == told
+    assert read_told(env, messages[:7]) == told
+
+
+@pytest.mark.parametrize("carry", ["full", "summary"])
+def test_the_player_reads_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
+    monkeypatch.setattr(TrialInfo, "round_line", lambda trial, same: "Once more, with feeling.")
+    env = make(carry=carry, **TRIAL)
+    for task in all_tasks(env)[:12]:
+        rollout = play(env, task, MastermindAgent(env))
+        assert "Once more" in rollout.episodes[1].steps[0].observation
+        played = [(e.win, len(e.actions)) for e in rollout.episodes]
+        assert played == env.reference_play(task)
 
 
 def test_players_by_size():

@@ -186,6 +186,15 @@ def test_the_reference_player_wins_what_its_number_says(config):
     assert sum(batch["final_rewards"]) >= 0.95 * len(data)
 
 
+def test_the_reference_player_has_all_its_turns_in_every_episode():
+    config = {"episodes_per_trial": 2, "carry": "full", "max_steps_per_episode": 4}
+    env = TwentyQuestionsEnv(None, config)
+    batch = env.run_trial([{"solution": "dog"}, {"solution": "apple"}], OptimalAgent(env))
+    assert all(len(e.actions) > 2 for r in batch.rollouts for e in r.episodes)
+    opening = list(batch.rollouts[0].episodes[0].messages[:3])
+    assert OptimalAgent(env).get_action(opening, None)[0].endswith("?")
+
+
 def test_any_callable_can_answer():
     asked = []
 

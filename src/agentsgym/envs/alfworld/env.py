@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentsgym.envs.alfworld.expert import ExpertAgent, Household
 from agentsgym.envs.alfworld.games import (
     data_root,
     existing_game,
@@ -55,7 +56,7 @@ class State:
     game: "Game | None"
 
 
-class ALFWorldEnv(MultistepEnv):
+class ALFWorldEnv(MultistepEnv, Household):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
     `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache, the official data or a
@@ -259,14 +260,10 @@ class ALFWorldEnv(MultistepEnv):
 
     def optimal_agent(self) -> Agent:
         """The expert as an agent."""
-        from agentsgym.envs.alfworld.expert import ExpertAgent
-
         return ExpertAgent()
 
     def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
         """The expert, who takes a random other action with probability `detours` at each step."""
-        from agentsgym.envs.alfworld.expert import ExpertAgent
-
         return ExpertAgent(detours=detours, seed=seed)
 
     def reference_steps(self, task_data: Mapping[str, Any]) -> int:

@@ -1,15 +1,32 @@
 """The planner as an agent: it wins any ALFWorld task, as a teacher for imitation."""
 
 import random
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agentsgym.envs.alfworld.env import ALFWorldEnv
-from agentsgym.types import Agent, Message
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
-if TYPE_CHECKING:
-    from agentsgym.rollout.seat import Seat
+
+class Household(ABC):
+    """What the expert needs of an environment."""
+
+    @abstractmethod
+    def expert_plan(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
+        """The planner's commands that win a task; empty if it finds none."""
+
+    @abstractmethod
+    def game_file(self, task_data: Mapping[str, Any]) -> str:
+        """The path of a task's game."""
+
+    @abstractmethod
+    def command(self, action: str) -> str:
+        """The command in an action."""
+
+    @abstractmethod
+    def spoken(self, command: str) -> str:
+        """A command as an action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +37,7 @@ class _Course:
     ahead: tuple[str, ...]
 
 
-class ExpertAgent:
+class ExpertAgent(PrivilegedAgent):
     """Plays the planner's commands.
 
     It makes a new plan after a command that was not in its plan: its own detour or another agent's
@@ -35,27 +52,23 @@ class ExpertAgent:
         self._detours = detours
         self._rng = random.Random(seed)
 
-    def seated(self, seat: "Seat") -> Agent:
+    def for_session(self, session: SessionView) -> Agent:
         """The player of one game."""
-        return _Seated(seat, self._detours, self._rng)
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: messages alone do not identify the game."""
-        raise LookupError("an ExpertAgent needs a seat in a session: play it with run_trial")
+        return _ExpertPlayer(session, self._detours, self._rng)
 
 
-class _Seated:
-    def __init__(self, seat: "Seat", detours: float, rng: random.Random) -> None:
-        if not isinstance(seat.env, ALFWorldEnv):
-            raise TypeError(f"an ExpertAgent plays ALFWorld, not {seat.env.name}")
-        self._env = seat.env
-        self._seat = seat
+class _ExpertPlayer:
+    def __init__(self, session: SessionView, detours: float, rng: random.Random) -> None:
+        if not isinstance(session.env, Household):
+            raise TypeError(f"an ExpertAgent plays ALFWorld, not {session.env.name}")
+        self._env = session.env
+        self._session = session
         self._detours = detours
         self._rng = rng
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """The planner's next command ("look" if no command is left)."""
-        env, task_data, said = self._env, self._seat.task_data, self._seat.said
+        env, task_data, said = self._env, self._session.task_data, self._session.actions
         if self._detours and self._rng.random() < self._detours:
             commands = _game(env, task_data, said).view.commands
             return env.spoken(self._rng.choice(commands)), None
@@ -66,14 +79,14 @@ class _Seated:
         return action, _Course((*said, action), course.ahead[1:])
 
 
-def _plan(env: ALFWorldEnv, task_data: Any, said: Sequence[str]) -> tuple[str, ...]:
+def _plan(env: Household, task_data: Any, said: Sequence[str]) -> tuple[str, ...]:
     if not said:
         return env.expert_plan(task_data)
     plan: tuple[str, ...] = _game(env, task_data, said).plan()
     return plan
 
 
-def _game(env: ALFWorldEnv, task_data: Any, said: Sequence[str]) -> Any:
+def _game(env: Household, task_data: Any, said: Sequence[str]) -> Any:
     """The game after these commands, in this process."""
     from agentsgym.envs.alfworld.engine import Game
 

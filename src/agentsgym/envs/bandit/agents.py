@@ -2,92 +2,123 @@
 
 They know what the conversation shows: the running episode, the earlier ones of the trial with
 `carry="full"`, and with `carry="summary"` their own notes: "red 2 won 1 lost, green 0 won 1 lost".
+Which pull of the trial is due, and whether notes are asked for, their session tells them.
 """
 
 import random
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from agentsgym.envs.bandit.beliefs import Counts, add, no_counts, observe
-from agentsgym.envs.bandit.env import REFLECT, BanditEnv
+from agentsgym.envs.bandit.horizon import FiniteHorizon
 from agentsgym.envs.bandit.thompson import sample_arm
-from agentsgym.types import Message
-
-_ROUND = re.compile(r"Round (\d+) of \d+, (?:practice|scored)")
-_START = re.compile(r"Answer with the name\. \d+ pulls\.$")
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
 
 
-class BanditOptimalAgent:
+class Arms(Protocol):
+    """The environment as its players need it."""
+
+    arm_names: tuple[str, ...]
+    pulls: int
+    prior: tuple[float, float]
+
+    @property
+    def weights(self) -> tuple[float, ...]: ...
+
+    @property
+    def best_play(self) -> FiniteHorizon: ...
+
+    def read_arm(self, action: str) -> int | None: ...
+
+
+class _BanditAgent(PrivilegedAgent):
+    def __init__(self, env: Arms) -> None:
+        self._env = env
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one session."""
+        return _BanditPlayer(self, self._env, session)
+
+    @abstractmethod
+    def choose(self, messages: Sequence[Message], pulled: int) -> int:
+        """The arm to pull after a conversation, as pull number `pulled` of the trial."""
+
+
+class _BanditPlayer:
+    def __init__(self, agent: _BanditAgent, env: Arms, session: SessionView) -> None:
+        self._agent = agent
+        self._env = env
+        self._session = session
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The name of an arm, or true notes; needs no state."""
+        env, session = self._env, self._session
+        if session.episode_is_over:
+            return write_notes(env, read_counts(env, messages)), None
+        pulled = pull_index(env, session.trial, len(session.actions))
+        return env.arm_names[self._agent.choose(messages, pulled)], None
+
+
+class BanditOptimalAgent(_BanditAgent):
     """Plays `env.best_play`: Bayes-optimal for the configured trial, free shots included."""
 
-    def __init__(self, env: BanditEnv) -> None:
-        self._env = env
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The name of the best arm, or the notes; needs no state."""
-        counts, pulled = read_conversation(self._env, messages)
-        if messages[-1]["content"].endswith(REFLECT):
-            return write_notes(self._env, counts), None
-        return self._env.arm_names[self._env.best_play.best_arm(counts, pulled)], None
+    def choose(self, messages: Sequence[Message], pulled: int) -> int:
+        """The best arm."""
+        return self._env.best_play.best_arm(read_counts(self._env, messages), pulled)
 
 
-class ThompsonAgent:
+class ThompsonAgent(_BanditAgent):
     """Thompson sampling from the posterior, top-two in free shots; draws come from `seed`."""
 
-    def __init__(self, env: BanditEnv, *, seed: int = 0) -> None:
-        self._env = env
+    def __init__(self, env: Arms, *, seed: int = 0) -> None:
+        super().__init__(env)
         self._rng = random.Random(seed)
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The name of the sampled arm, or the notes; needs no state."""
-        counts, pulled = read_conversation(self._env, messages)
-        if messages[-1]["content"].endswith(REFLECT):
-            return write_notes(self._env, counts), None
+    def choose(self, messages: Sequence[Message], pulled: int) -> int:
+        """A sampled arm."""
         explore = not self._env.weights[pulled]
-        arm = sample_arm(counts, self._env.prior, self._rng, explore=explore)
-        return self._env.arm_names[arm], None
+        counts = read_counts(self._env, messages)
+        return sample_arm(counts, self._env.prior, self._rng, explore=explore)
 
 
-class BanditTeacher:
+class BanditTeacher(_BanditAgent):
     """Pulls any arm and writes true notes: a model that learns from it knows how to answer and to
     remember, and finds out by itself what to pull. Draws come from `seed`."""
 
-    def __init__(self, env: BanditEnv, *, seed: int = 0) -> None:
-        self._env = env
+    def __init__(self, env: Arms, *, seed: int = 0) -> None:
+        super().__init__(env)
         self._rng = random.Random(seed)
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The name of an arm, or the notes; needs no state."""
-        if messages[-1]["content"].endswith(REFLECT):
-            return write_notes(self._env, read_conversation(self._env, messages)[0]), None
-        return self._rng.choice(self._env.arm_names), None
+    def choose(self, messages: Sequence[Message], pulled: int) -> int:
+        """Any arm."""
+        return self._rng.choice(range(len(self._env.arm_names)))
 
 
-def read_conversation(env: BanditEnv, messages: Sequence[Message]) -> tuple[Counts, int]:
-    """(counts of all the pulls that the conversation shows, index of the pull that is due).
+def pull_index(env: Arms, trial: TrialInfo, pulled: int) -> int:
+    """The number of the next pull after `pulled` in this episode: in the trial, for a player that
+    sees its earlier episodes, else in the episode. Malformed actions count, for they waste one."""
+    return (trial.episode if trial.carries else 0) * env.pulls + pulled
 
-    Malformed actions waste a pull: they count in the index and not in the counts.
-    """
+
+def read_counts(env: Arms, messages: Sequence[Message]) -> Counts:
+    """The counts of all the pulls that the conversation shows."""
     counts = no_counts(len(env.arm_names))
-    episode = steps = 0
     arm: int | None = None
     for message in messages:
         text = message["content"]
         if message["role"] == "assistant":
-            arm, steps = env.read_arm(text), steps + 1
+            arm = env.read_arm(text)
         elif message["role"] == "user":
             success = _outcome(env, arm, text)
             counts = add(counts, read_notes(env, text))
             if arm is not None and success is not None:
                 counts, arm = observe(counts, arm, success), None
-            if _START.search(text):
-                found = _ROUND.search(text)
-                episode, steps = int(found[1]) - 1 if found else 0, 0
-    return counts, episode * env.pulls + steps
+    return counts
 
 
-def _outcome(env: BanditEnv, arm: int | None, text: str) -> bool | None:
+def _outcome(env: Arms, arm: int | None, text: str) -> bool | None:
     """How the last pull ended, if the text says it."""
     if arm is None:
         return None
@@ -95,13 +126,13 @@ def _outcome(env: BanditEnv, arm: int | None, text: str) -> bool | None:
     return None if found is None else found[1] == "won"
 
 
-def write_notes(env: BanditEnv, counts: Counts) -> str:
+def write_notes(env: Arms, counts: Counts) -> str:
     """The counts in words."""
     pairs = zip(env.arm_names, counts, strict=True)
     return ", ".join(f"{name} {s} won {f} lost" for name, (s, f) in pairs)
 
 
-def read_notes(env: BanditEnv, text: str) -> Counts:
+def read_notes(env: Arms, text: str) -> Counts:
     """The counts in the notes that a text begins with; zeros where it has none."""
     notes = text.splitlines()[0] if text.startswith("Notes: ") else ""
     found = {n: (int(s), int(f)) for n, s, f in re.findall(r"(\w+) (\d+) won (\d+) lost", notes)}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
+from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher
 from agentsgym.envs.bandit.beliefs import (
     Counts,
     add,
@@ -213,8 +214,6 @@ class BanditEnv(MultistepEnv):
 
     def optimal_agent(self) -> Agent:
         """Who plays `best_play`. Raises ConfigError where the trial is too large for it."""
-        from agentsgym.envs.bandit.agents import BanditOptimalAgent
-
         try:
             _ = self.best_play
         except ValueError as error:
@@ -223,8 +222,6 @@ class BanditEnv(MultistepEnv):
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """Who pulls any arm and writes true notes."""
-        from agentsgym.envs.bandit.agents import BanditTeacher
-
         return BanditTeacher(self, seed=seed)
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:

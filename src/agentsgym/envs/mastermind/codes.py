@@ -16,6 +16,10 @@ class Feedback(NamedTuple):
     colour: int
 
 
+Told = tuple[tuple[Code, Feedback], ...]
+"""Codes with the feedback that they got."""
+
+
 def feedback(guess: Code, code: Code) -> Feedback:
     """The answer to a guess; symmetric in its arguments.
 

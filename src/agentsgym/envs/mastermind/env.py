@@ -7,7 +7,8 @@ from typing import Any, ClassVar, TypedDict
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.mastermind.codes import Code, CodeSpace, Feedback, feedback
+from agentsgym.envs.mastermind.agents import MastermindAgent, MastermindTeacher
+from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
 from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
@@ -18,8 +19,6 @@ MAX_CODES = 1296
 MOST_PEGS = 10
 NO_GUESS = "That is no code."
 REFLECT = "Note what you know about the code."
-
-Told = tuple[tuple[Code, Feedback], ...]
 
 
 class State(TypedDict):
@@ -269,14 +268,10 @@ class MastermindEnv(MultistepEnv):
 
     def optimal_agent(self) -> Agent:
         """The best player: exact up to 64 codes, else greedy by entropy."""
-        from agentsgym.envs.mastermind.agents import MastermindAgent
-
         return MastermindAgent(self)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """Who heeds what it was told half of the time."""
-        from agentsgym.envs.mastermind.agents import MastermindTeacher
-
         return MastermindTeacher(self, seed=seed)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:

@@ -13,6 +13,7 @@ from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_paths import shared_directories
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
+from agentsgym.envs.textworld.walkthrough import HasWalkthrough, WalkthroughAgent
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class State:
     game: "Game | None"
 
 
-class TextWorldEnv(MultistepEnv):
+class TextWorldEnv(MultistepEnv, HasWalkthrough):
     """Text adventures with a quest.
 
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
@@ -204,8 +205,6 @@ class TextWorldEnv(MultistepEnv):
 
     def optimal_agent(self) -> Agent:
         """The agent that plays the walkthrough."""
-        from agentsgym.envs.textworld.walkthrough import WalkthroughAgent
-
         return WalkthroughAgent()
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:

@@ -1,37 +1,39 @@
 """The generator's walkthrough as an agent: it wins any TextWorld task."""
 
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
-from agentsgym.envs.textworld.env import TextWorldEnv
-from agentsgym.types import Agent, Message
-
-if TYPE_CHECKING:
-    from agentsgym.rollout.seat import Seat
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
 
-class WalkthroughAgent:
+class HasWalkthrough(ABC):
+    """An environment that knows commands that win its tasks."""
+
+    @abstractmethod
+    def walkthrough(self, task_data: Mapping[str, Any]) -> tuple[str, ...]:
+        """The commands that win a task; empty if none are known."""
+
+
+class WalkthroughAgent(PrivilegedAgent):
     """Gives the walkthrough's commands in order, then "look" forever.
 
     It only counts its own commands, so it cannot continue a game that another agent began.
     """
 
-    def seated(self, seat: "Seat") -> Agent:
+    def for_session(self, session: SessionView) -> Agent:
         """The player of one game."""
-        return _Seated(seat)
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """Raises LookupError: messages alone do not identify the game."""
-        raise LookupError("a WalkthroughAgent needs a seat in a session: play it with run_trial")
+        return _WalkthroughPlayer(session)
 
 
-class _Seated:
-    def __init__(self, seat: "Seat") -> None:
-        if not isinstance(seat.env, TextWorldEnv):
-            raise TypeError(f"a WalkthroughAgent plays TextWorld, not {seat.env.name}")
-        self._seat = seat
-        self._commands = seat.env.walkthrough(seat.task_data)
+class _WalkthroughPlayer:
+    def __init__(self, session: SessionView) -> None:
+        if not isinstance(session.env, HasWalkthrough):
+            raise TypeError(f"a WalkthroughAgent plays TextWorld, not {session.env.name}")
+        self._session = session
+        self._commands = session.env.walkthrough(session.task_data)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """The walkthrough's next command."""
-        said = len(self._seat.said)
+        said = len(self._session.actions)
         return (self._commands[said] if said < len(self._commands) else "look"), None

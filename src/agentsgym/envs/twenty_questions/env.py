@@ -13,7 +13,9 @@ from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
 from agentsgym.envs.twenty_questions.normalize import matches
+from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
+from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.types import Agent, Tokenizer
 from agentsgym.types.plain import short_repr
 
@@ -264,14 +266,10 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     def optimal_agent(self) -> Agent:
         """The reference player."""
-        from agentsgym.envs.twenty_questions.optimal import OptimalAgent
-
         return OptimalAgent(self)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """A teacher that plays each game as a different careless player."""
-        from agentsgym.envs.twenty_questions.teacher import RandomTeacher
-
         return RandomTeacher(self, seed)
 
     def attribute_for(self, phrase_or_question: str) -> Attribute | None:

@@ -1,14 +1,20 @@
 """A scripted player that knows the table but plays carelessly: the teacher of the warm start."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from agentsgym.envs.twenty_questions.env import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.types import Message
+
+
+class _Environment(Protocol):
+    table: KnowledgeTable
+    config: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -39,7 +45,7 @@ class RandomTeacher:
 
     def __init__(
         self,
-        env: TwentyQuestionsEnv,
+        env: _Environment,
         seed: int = 0,
         *,
         skill: tuple[float, float] = (0.0, 6.0),

@@ -18,8 +18,6 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError
-from agentsgym.rollout.seat import Seat
-from agentsgym.rollout.session import Session
 from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
 from agentsgym.types import TrialInfo
 
@@ -115,6 +113,10 @@ class RemoteEnv(MultistepEnv):
         self._packed = packed(env)
 
     @property
+    def unwrapped(self) -> MultistepEnv:
+        return self._env
+
+    @property
     def name(self) -> str:
         return self._env.name
 
@@ -163,9 +165,6 @@ class RemoteEnv(MultistepEnv):
 
     def _format_reflection(self, state: RemoteState, reward: float) -> Any:
         return self._ask(state, "_format_reflection", reward)
-
-    def _seat(self, session: Session) -> Seat:
-        return Seat(self._env, session, holder=self)
 
     def admissible_actions(self, state: RemoteState) -> Any:
         return self._ask(state, "admissible_actions")

@@ -1,0 +1,80 @@
+"""The view of a running session that a `PrivilegedAgent` is given."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.rollout.session import Session
+from agentsgym.types import Agent, PrivilegedAgent, TrialInfo
+
+if TYPE_CHECKING:
+    from agentsgym.envs.base import MultistepEnv
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSession:
+    """A `SessionView`. `played` holds the session's state: the environment, or its stand-in where
+    the state is in a worker process."""
+
+    played: "MultistepEnv"
+    session: Session
+
+    @property
+    def env(self) -> "MultistepEnv":
+        """The environment that is played."""
+        return self.played.unwrapped
+
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        """The task that is played."""
+        return self.session.task_data
+
+    @property
+    def trial(self) -> TrialInfo:
+        """Where the running episode stands in its trial."""
+        return self.session.trial
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The agent's actions in the running episode."""
+        return tuple(step.action for step in self.session.steps if step.kind == "action")
+
+    @property
+    def episode_is_over(self) -> bool:
+        """Whether the agent is now asked for a reflection on the episode."""
+        return self.session.asked_for == "reflection"
+
+    def admissible_actions(self) -> Sequence[str] | None:
+        """What the environment admits in the current state; None if it lists nothing."""
+        return self.played.admissible_actions(self.played.active_states[self.session.session_id])
+
+
+def agent_for(agent: Agent, env: "MultistepEnv", session: Session) -> Agent:
+    """The agent that plays this session: of a `PrivilegedAgent` the one that it makes for it."""
+    if isinstance(agent, PrivilegedAgent):
+        return agent.for_session(RunningSession(env, session))
+    seated = getattr(type(agent), "seated", None)  # as agents of 0.1 were told; goes with 0.3
+    return agent if seated is None else _seated(agent, Seat(env, session))
+
+
+class Seat(RunningSession):
+    """0.1's name of a session's view."""
+
+    __slots__ = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """0.1's name of `actions`."""
+        return self.actions
+
+
+def _seated(agent: Any, seat: Seat) -> Agent:
+    warnings.warn(
+        f"{type(agent).__name__}.seated(seat) will not be called from agentsgym 0.3 on: subclass "
+        "agentsgym.types.PrivilegedAgent and define for_session(session)",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    played: Agent = agent.seated(seat)
+    return played

@@ -1,0 +1,99 @@
+"""Agents that are told more than the conversation."""
+
+from unittest.mock import Mock
+
+import pytest
+from told import ToldEnv
+
+from agentsgym.types import PrivilegedAgent
+from helpers import CountdownEnv
+
+TRIAL = {"episodes_per_trial": 2, "free_shots": 1, "carry": "summary"}
+TASK = {"rewards": [0.0, 1.0]}
+
+
+class Listed(ToldEnv):
+    def admissible_actions(self, state):
+        return [f"action {len(state['played'])}"]
+
+
+class Asks(PrivilegedAgent):
+    """Writes down what its session says whenever it is asked for an action."""
+
+    def __init__(self):
+        self.heard = []
+
+    def for_session(self, session):
+        def get_action(messages, agent_state):
+            trial = session.trial
+            self.heard.append(
+                (
+                    type(session.env),
+                    dict(session.task_data),
+                    (trial.episode, trial.scored, len(trial.outcomes), trial.last_state),
+                    session.actions,
+                    session.episode_is_over,
+                    list(session.admissible_actions() or ()),
+                )
+            )
+            return f"say {len(self.heard)}", None
+
+        return Mock(spec=["get_action"], get_action=get_action)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_session_is_told_as_it_stands(workers):
+    agent = Asks()
+    env = Listed(None, {**TRIAL, "workers": workers})
+    [rollout] = env.run_trial([TASK], agent).rollouts
+    assert rollout.error is None
+    first, second = (0, False, 0, None), (1, True, 1, None)
+    assert agent.heard == [
+        (Listed, TASK, first, (), False, ["action 0"]),
+        (Listed, TASK, first, ("say 1",), False, ["action 1"]),
+        (Listed, TASK, first, ("say 1", "say 2"), True, ["action 2"]),
+        (Listed, TASK, second, (), False, ["action 0"]),
+        (Listed, TASK, second, ("say 4",), False, ["action 1"]),
+    ]
+
+
+def test_a_limit_ends_an_episode_for_the_agent_too():
+    agent = Asks()
+    Listed(None, {**TRIAL, "max_steps_per_episode": 1}).run_trial([TASK], agent)
+    assert [over for *_, over, _ in agent.heard] == [False, True, False]
+
+
+def test_a_lone_episode_is_the_first_of_its_trial():
+    agent, env = Asks(), ToldEnv(None, TRIAL)
+    env.active_states["me"] = env._begin_episode("me", TASK, env.trial_info())
+    env._run_complete_episode("me", agent)
+    assert agent.heard[0][2] == (0, False, 0, None)
+
+
+def test_a_mock_is_asked_as_it_is():
+    agent = Mock()
+    agent.get_action.return_value = ("x", None)
+    [rollout] = CountdownEnv().run_trial([TASK], agent).rollouts
+    assert not rollout.failed and agent.get_action.call_count == 2
+    assert not agent.for_session.called and not agent.seated.called
+
+
+def test_a_conversation_alone_is_refused():
+    with pytest.raises(LookupError, match="Asks needs a session, not only its messages"):
+        Asks().get_action([{"role": "user", "content": "hello"}], None)
+    with pytest.raises(TypeError, match="for_session"):
+        PrivilegedAgent()
+
+
+def test_agents_of_the_first_version_are_still_given_a_seat():
+    class Old:
+        def seated(self, seat):
+            assert seat.session.session_id and seat.env.name == "CountdownEnv"
+            return Mock(spec=["get_action"], get_action=lambda *_: (f"{len(seat.said)}", None))
+
+        def get_action(self, messages, agent_state):
+            raise LookupError
+
+    with pytest.warns(DeprecationWarning, match=r"Old\.seated.*PrivilegedAgent"):
+        [rollout] = CountdownEnv().run_trial([TASK], Old()).rollouts
+    assert [step.action for step in rollout.episodes[0].steps] == ["0", "1"]
