@@ -160,6 +160,9 @@ def test_the_command_that_resumes_a_run_allows_what_it_needs(tmp_path):
         ({"push_to_hub": True}, "train.push_to_hub=true"),
         ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
         ({"log_completions_hub_repo": "theirs/all"}, "train.log_completions_hub_repo=theirs/all"),
+        ({"engine_urls": ["http://theirs:8000"]}, 'train.engine_urls=["http://theirs:8000"]'),
+        ({"vllm_server_host": "theirs"}, "train.vllm_server_host=theirs"),
+        ({"vllm_server_base_url": "http://theirs"}, "train.vllm_server_base_url=http://theirs"),
     ],
 )
 def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(

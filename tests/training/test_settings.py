@@ -47,6 +47,7 @@ WRITTEN = {
     "stop_strings": (["\n", "."], ["\n", "."]),
     "max_tokens_per_forward": (["100"], 100),
     "loss_norm_tokens": (["10"], 10),
+    "engine": (["vllm"], "vllm"),
     "engine_capacity": (["7"], 7),
     "engine_urls": (["http://a:1", "http://b:2"], ["http://a:1", "http://b:2"]),
     "max_staleness": (["2"], 2),

@@ -82,6 +82,11 @@ def test_one_missing_method_is_named_alone(inner):
         trainable(Nothing())
 
 
+def test_two_engines_are_refused(make_trainer, inner):
+    with pytest.raises(ValueError, match="handed a ToyEngine, but engine_urls asks for another"):
+        make_trainer(engine=ToyEngine(inner), engine_urls=["http://127.0.0.1:9"])
+
+
 def test_an_engine_without_a_tokenizer_is_refused(make_trainer, inner):
     engine = ToyEngine(inner)
     engine.tokenizer = None

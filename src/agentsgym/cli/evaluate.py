@@ -10,20 +10,30 @@ import typer
 from agentsgym.cli.console import (
     BAD_USAGE,
     FAILURE,
+    err,
     fail,
     out,
     quiet_libraries,
+)
+from agentsgym.cli.engine_options import (
+    CHAT,
+    SCRIPTED,
+    BaseUrlOption,
+    EngineOption,
+    KeyEnvOption,
+    ServedModelOption,
+    engine_settings,
+    purpose,
 )
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.cli.play import ConfigOption, SettingsArgument
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
-    from agentsgym.evaluation import Evaluation
+    from agentsgym.evaluation import Evaluation, Played
+    from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import RunConfig
     from agentsgym.runs.trust import Allowed
-
-_AGENT = "agent:"
 
 
 def evaluate(
@@ -31,8 +41,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model directory or hub name, a run directory, builtin:NAME, or agent:optimal, "
-            "agent:teacher, agent:random.",
+            help="A model directory or hub name, a run directory, builtin:NAME, chat:NAME (a model "
+            "at --base-url), or agent:optimal, agent:teacher, agent:random.",
         ),
     ],
     settings: SettingsArgument = None,
@@ -45,10 +55,14 @@ def evaluate(
         float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
     ] = None,
     max_action_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Token cap of one action [64].")
+        int | None, typer.Option(min=1, help="Token cap of one action [64; of chat:NAME 512].")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks and the sampling noise.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
+    base_url: BaseUrlOption = None,
+    served_model: ServedModelOption = None,
+    key_env: KeyEnvOption = None,
+    engine: EngineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     allow_imports: AllowImportsOption = None,
     allow_paths: AllowPathsOption = None,
@@ -65,6 +79,9 @@ def evaluate(
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --episodes 64
 
         agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
+
+        agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
+        --key-env OPENAI_API_KEY
     """
     from agentsgym.runs.overrides import parse_overrides
 
@@ -75,7 +92,10 @@ def evaluate(
     if max_action_tokens is not None:
         run.train["max_action_tokens"] = max_action_tokens
     run.threads = threads or run.threads
-    result = _evaluate(run, seed)
+    chosen = engine_settings(run, engine, base_url, served_model, key_env)
+    _tell_of_own_servers(run, chosen)
+    played = _evaluate(run, seed, chosen)
+    result = played.evaluation
     if as_json:
         typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
     else:
@@ -83,7 +103,8 @@ def evaluate(
 
         out.print(evaluation_table(model, run.env, result))
     if result.failures == result.episodes:
-        raise fail("every rollout failed", FAILURE)
+        reason = str(played.rollouts[0].error).strip().splitlines()[-1]
+        raise fail(f"every rollout failed; the first: {reason}", FAILURE)
 
 
 def _run_config(
@@ -97,7 +118,7 @@ def _run_config(
     import_from_here(env or "", *allowed.names)
     directory = RunDirectory(Path(model))
     overrides = {f"env_config.{key}": value for key, value in given.items()}
-    if not model.startswith(_AGENT) and directory.is_run():
+    if not model.startswith((SCRIPTED, CHAT)) and directory.is_run():
         overrides |= {"env": env} if env else {}
         stored = load_run(directory.root, overrides)
         run = distrusted(stored, allowed.and_named_in(overrides), overrides)
@@ -117,10 +138,22 @@ def _model_in(directory: Any) -> Path:
     return Path(checkpoint[1])
 
 
-def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
+def _tell_of_own_servers(run: "RunConfig", chosen: "EngineSettings") -> None:
+    """A run directory may be a stranger's: servers that it names are asked only where the user
+    names them, too."""
+    if run.train.get("engine_urls") and not chosen.engine_urls:
+        err.print(
+            "The servers that the run names in train.engine_urls are not asked; --base-url URL "
+            "asks one. Its model is sampled in this process."
+        )
+
+
+def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played":
     quiet_libraries()
     from agentsgym.envs import ConfigError, EnvPool
     from agentsgym.evaluation import evaluate as evaluate_agent
+    from agentsgym.rollout.drive import tokenizer_of
+    from agentsgym.runs.model_agent import evaluated_agent
     from agentsgym.runs.settings import make_env
     from agentsgym.runs.trust import trusted_imports
     from agentsgym.training.chat_templates import template_options
@@ -131,56 +164,26 @@ def _evaluate(run: "RunConfig", seed: int) -> "Evaluation":
         rows = list(bare.get_eval_dataset())
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
-    agent = _agent(run, bare, seed)
-    tokenizer = agent.engine.tokenizer if hasattr(agent, "engine") else None
-    played = evaluate_agent(
-        rows,
-        agent,
-        episodes=run.eval.episodes,
-        rollouts_per_task=run.eval.rollouts_per_task,
-        seed=seed,
-        envs=EnvPool(
-            tokenizer,
-            trusted_imports(run),
-            allow_paths=run.train.get("allow_paths") or (),
-            template_options=template_options(
+    with evaluated_agent(run, bare, seed, engine, purpose()) as agent:
+        tokenizer = tokenizer_of(agent)
+        return evaluate_agent(
+            rows,
+            agent,
+            episodes=run.eval.episodes,
+            rollouts_per_task=run.eval.rollouts_per_task,
+            seed=seed,
+            envs=EnvPool(
                 tokenizer,
-                run.train.get("chat_template", "own"),
-                mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+                trusted_imports(run),
+                allow_paths=run.train.get("allow_paths") or (),
+                template_options=template_options(
+                    tokenizer,
+                    run.train.get("chat_template", "own"),
+                    mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+                ),
             ),
-        ),
-        max_rollout_tokens=run.train.get("max_rollout_tokens"),
-    )
-    return played.evaluation
-
-
-def _agent(run: "RunConfig", env: Any, seed: int) -> Any:
-    from agentsgym.runs.agents import scripted_agent
-
-    if run.model.startswith(_AGENT):
-        return scripted_agent(env, run.model.removeprefix(_AGENT), seed=seed)
-    import torch
-
-    from agentsgym.agents import DirectOutputAgent
-    from agentsgym.generation.embedded.engine import EmbeddedEngine
-    from agentsgym.runs.policy import load_policy
-    from agentsgym.runs.progress import Silent
-    from agentsgym.training.setting_parsers import limits
-    from agentsgym.types import SamplingParams
-
-    if run.threads is not None:
-        torch.set_num_threads(run.threads)
-    policy = load_policy(run, Silent())
-    device = "cuda" if torch.cuda.is_available() else None
-    engine = EmbeddedEngine(
-        policy.model,
-        policy.tokenizer,
-        capacity=run.train.get("engine_capacity", 64),
-        device=device,
-    )
-    cap, stops = limits(run.train)
-    sampling = SamplingParams(cap, run.eval.temperature, stop=tuple(stops))
-    return DirectOutputAgent(engine, sampling)
+            max_rollout_tokens=run.train.get("max_rollout_tokens"),
+        )
 
 
 def _plain(result: "Evaluation") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`agentsgym play`: a person plays at the terminal."""
+"""`agentsgym play`: a person plays at the terminal, or watches an agent."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,13 @@ from agentsgym.cli.console import (
     fail,
     out,
     shown,
+)
+from agentsgym.cli.engine_options import (
+    BaseUrlOption,
+    EngineOption,
+    KeyEnvOption,
+    ServedModelOption,
+    engine_settings,
 )
 from agentsgym.envs.user_code import import_from_here
 
@@ -40,13 +47,30 @@ def play(
     task: Annotated[
         int, typer.Option(min=0, help="Number of the evaluation task to play, from 0.")
     ] = 0,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="MODEL",
+            help="Watch an agent instead: what `agentsgym eval` takes as MODEL.",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature of the agent, 0 is greedy.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the agent's sampling noise.")] = 0,
+    base_url: BaseUrlOption = None,
+    served_model: ServedModelOption = None,
+    key_env: KeyEnvOption = None,
+    engine: EngineOption = None,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List the environment's settings and exit.")
     ] = False,
 ) -> None:
-    """Play an environment yourself.
+    """Play an environment yourself, or watch an agent.
 
-    You see the agent's prompts and type its actions. Ctrl-C or Ctrl-D ends the game.
+    You see the agent's prompts and type its actions. Ctrl-C or Ctrl-D ends the game. With --agent
+    you see the prompts and the actions of an agent.
 
     Examples:
 
@@ -55,6 +79,8 @@ def play(
         agentsgym play TwentyQuestions hints=3 max_steps_per_episode=10 --task 7
 
         agentsgym play my_module.MyEnv
+
+        agentsgym play Mastermind --agent agent:optimal
     """
     from agentsgym.runs.overrides import parse_overrides
 
@@ -62,19 +88,35 @@ def play(
     if help_config:
         _show_keys(name)
         return
-    env = _make(name, parse_overrides([*(settings or []), *(config or [])]))
+    given = parse_overrides([*(settings or []), *(config or [])])
+    if agent is None:
+        _refuse_options(engine, base_url, served_model, key_env)
+    else:
+        from agentsgym.cli.watch import run_of, watch
+
+        run = run_of(name, agent, given, temperature)
+        chosen = engine_settings(run, engine, base_url, served_model, key_env)
+        _show_result(watch(run, given, task, seed, chosen), "The agent")
+        return
+    env = make_env(name, given)
     try:
-        rollout = _play(env, _task(env, task))
+        rollout = _play(env, task_of(env, task))
     except KeyboardInterrupt:
         out.print("\nThe game is over; nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
     _show_result(rollout)
 
 
-def _make(name: str, settings: dict[str, Any]) -> "MultistepEnv":
+def _refuse_options(*options: Any) -> None:
+    if any(options):
+        raise fail("an engine's options need --agent MODEL, which says who plays", BAD_USAGE)
+
+
+def make_env(name: str, settings: dict[str, Any], tokenizer: Any = None) -> "MultistepEnv":
+    """The environment that the user names."""
     from agentsgym.envs import make
 
-    return make(name, None, settings, allow_imports=_module_of(name))
+    return make(name, tokenizer, settings, allow_imports=_module_of(name))
 
 
 def _module_of(name: str) -> list[str]:
@@ -94,7 +136,8 @@ def _show_keys(name: str) -> None:
     out.print(table)
 
 
-def _task(env: "MultistepEnv", number: int) -> dict[str, Any]:
+def task_of(env: "MultistepEnv", number: int) -> dict[str, Any]:
+    """The data of an evaluation task by its number, from 0."""
     try:
         tasks = env.get_eval_dataset()
     except NotImplementedError as error:
@@ -118,13 +161,17 @@ def _ask() -> str:
         raise KeyboardInterrupt from None  # an EOFError would count as an error of the session
 
 
-def _show_result(rollout: "Rollout") -> None:
+def _show_result(rollout: "Rollout", who: str = "You") -> None:
     from agentsgym.types import count_steps
 
     if rollout.error is not None:
         raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}", FAILURE)
     last = rollout.episodes[-1]
-    verdict = {True: "[bold green]You won[/]", False: "[bold]You lost[/]", None: "The game is over"}
+    verdict = {
+        True: f"[bold green]{who} won[/]",
+        False: f"[bold]{who} lost[/]",
+        None: "The game is over",
+    }
     out.print(
         f"\n{verdict[last.win]} after {count_steps(rollout.episodes)} steps "
         f"({shown(last.stop_reason)}); reward {rollout.final_reward:g}."

@@ -52,6 +52,24 @@ def load_policy(config: RunConfig, progress: Progress) -> Policy:
     return load_pretrained(config.model)
 
 
+def load_tokenizer(config: RunConfig) -> Any:
+    """The tokenizer of the model that `config.model` names, without its weights.
+
+    Raises ConfigError where there is none.
+    """
+    from transformers import AutoTokenizer
+
+    if config.model == "tiny":
+        raise ConfigError("model: 'tiny' is made in this process, so no server can serve it")
+    kind, _, name = config.model.partition(":")
+    if kind == "builtin":
+        return _load_builtin(name).tokenizer
+    try:
+        return AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+    except Exception as error:  # the loaders raise all kinds of errors for damaged files
+        raise _cannot_load(config.model, _reason(error)) from error
+
+
 def load_pretrained(path: str | Path) -> Policy:
     """A model directory or hub name, in single precision. Nothing but safetensors is read, and no
     code that comes with a model. Raises ConfigError where it cannot be loaded whole."""

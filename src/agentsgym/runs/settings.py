@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
-from agentsgym.envs.extras import ensure
+from agentsgym.envs.extras import ensure, installed
+from agentsgym.generation.factory import TRAINING, EngineEntry, choose
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
+
+_NOT_TRAINED = ("chat:", "agent:")
 
 # With neither steps nor epochs given, time alone limits the run.
 _NO_LIMIT = 1_000_000
@@ -52,6 +55,11 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
     check_keys(config.train, names, "train.")
+    if config.model.startswith(_NOT_TRAINED):
+        raise ConfigError(
+            f"model: {config.model!r} has no weights here to train; name a model directory, a hub "
+            f"name, builtin:NAME or tiny (agentsgym eval {config.model} evaluates it)"
+        )
     given = {**_DEFAULTS, **config.train, "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given["allow_imports"] = trusted_imports(config)
@@ -66,21 +74,20 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         if not isinstance(error, ValueError | TypeError):
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
-    _check_engine(settings)
+    check_installed(choose(settings.engine_settings, TRAINING))
     return settings
 
 
-def _check_engine(settings: "GRPOEnvConfig") -> None:
-    """Raise ConfigError or MissingExtra where the engine that is asked for cannot be had."""
-    from trl.import_utils import is_vllm_available
-
-    if settings.engine_urls:
-        ensure("aiohttp", "http")
-    if settings.use_vllm and not is_vllm_available():
-        raise ConfigError(
-            "train.use_vllm needs vllm, which is not installed here; name running servers in "
-            "train.engine_urls, or leave both out for the embedded engine"
-        )
+def check_installed(entry: EngineEntry) -> None:
+    """Raise MissingExtra or ConfigError where an engine's package is not installed."""
+    if entry.package is None or installed(entry.package):
+        return
+    if entry.extra is not None:
+        ensure(entry.package, entry.extra)
+    raise ConfigError(
+        f"train.{entry.chosen_by} needs {entry.package}, which is not installed here; name running "
+        "servers in train.engine_urls, or leave both out for the embedded engine"
+    )
 
 
 def versions() -> dict[str, str]:

@@ -15,6 +15,7 @@ from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_paths import check_paths, given_paths
 from agentsgym.envs.user_code import is_foreign
 from agentsgym.runs.config import RunConfig
+from agentsgym.types.secrets import mask_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,15 @@ class Allowed:
         return Allowed(self.imports, tuple(dict.fromkeys([*self.paths, *paths])))
 
 
-_SENDING = ("push_to_hub", "report_to", "log_completions_hub_repo", "logging_dir")
+_SENDING = (
+    "push_to_hub",
+    "report_to",
+    "log_completions_hub_repo",
+    "logging_dir",
+    "engine_urls",
+    "vllm_server_base_url",
+    "vllm_server_host",
+)
 _CODE_KEYS = ("env", "train.advantage_estimator")
 
 
@@ -126,8 +135,8 @@ def check_sending(config: RunConfig, given: Collection[str]) -> None:
     for key, value in _sending(config).items():
         if key not in given:
             raise ConfigError(
-                f"the run in {config.directory} sets {key}, which hands on what it makes. If you "
-                f"mean it, give it again: {key}={value}"
+                f"the run in {config.directory} sets {key}, which hands on what it makes, to "
+                f"others. If you mean it, give it again: {key}={value}"
             )
 
 
@@ -161,7 +170,7 @@ def resume_command(config: RunConfig) -> str:
     flags += [("--allow-paths", path) for path in paths]
     words = ["agentsgym", "train", "--resume", str(config.directory)]
     given = [f"{key}={value}" for key, value in _sending(config).items()]
-    return shlex.join([*words, *given, *(word for flag in flags for word in flag)])
+    return mask_secrets(shlex.join([*words, *given, *(word for flag in flags for word in flag)]))
 
 
 def _named_paths(config: RunConfig) -> list[str]:

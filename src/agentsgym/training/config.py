@@ -8,6 +8,8 @@ import torch
 from trl import GRPOConfig
 
 from agentsgym.credit import check_estimator
+from agentsgym.generation.factory import ENGINES, TRAINING, choose
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers as given
 from agentsgym.training.best_model import choose_metric, choose_mode
 from agentsgym.training.chat_templates import CHOICES
@@ -20,6 +22,10 @@ _EVAL_ROLLOUTS = 1
 
 # Optimisers that want something else of every backward pass or evaluation than we do.
 _OTHER_OPTIMISERS = ("lomo", "adalomo", "schedule_free")
+
+
+def _engine_names() -> str:
+    return ", ".join(repr(entry.name) for entry in ENGINES.values() if entry.training)
 
 
 @dataclass
@@ -112,15 +118,19 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         default=None,
         metadata={"help": "Denominator of 'dr_grpo'; None: max_rollout_tokens."},
     )
+    engine: str | None = field(
+        default=None,
+        metadata={
+            "help": f"Which engine samples the actions: {_engine_names()}; None: the one that "
+            "engine_urls or use_vllm ask for, else the embedded one."
+        },
+    )
     engine_capacity: int = field(
-        default=256, metadata={"help": "Sessions that the embedded engine samples at once."}
+        default=256, metadata={"help": "Sessions that the engine samples at once."}
     )
     engine_urls: list[str] = field(
         default_factory=list,
-        metadata={
-            "help": "Base URLs of running vLLM servers that sample the actions; empty: the "
-            "embedded engine."
-        },
+        metadata={"help": "Base URLs of running vLLM servers that sample the actions."},
     )
     max_staleness: int | None = field(
         default=None,
@@ -288,6 +298,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def _check_processes(self) -> None:
         if self.engine_urls and self.use_vllm:
             raise ValueError("engine_urls and use_vllm name two engines; set one of them")
+        choose(self.engine_settings, TRAINING)
         if str(getattr(self.optim, "value", self.optim)).startswith(_OTHER_OPTIMISERS):
             raise ValueError(f"optim={self.optim.value!r} is not supported here; use another one")
         options = self.accelerator_config
@@ -298,6 +309,16 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError(
                 f"accelerator_config: {bad[0]} is not supported here, it breaks groups apart"
             )
+
+    @property
+    def engine_settings(self) -> EngineSettings:
+        """What decides which engine samples."""
+        return EngineSettings(
+            engine=self.engine,
+            engine_urls=tuple(self.engine_urls),
+            use_vllm=self.use_vllm,
+            engine_capacity=self.engine_capacity,
+        )
 
     @property
     def estimator_options(self) -> dict[str, Any]:

@@ -4,26 +4,35 @@ from typing import Any
 
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.generation.vllm.trl import TRLVLLMEngine
+from agentsgym.generation.factory import make_trainable
+from agentsgym.generation.settings import EngineParts
+from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
-from agentsgym.types import TrainableEngine
+from agentsgym.types import TrainableEngine, trainable
+
+
+def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
+    """Look at an engine that was handed to the trainer. Raises TypeError naming what it lacks,
+    ValueError where `args` ask for another one."""
+    trainable(engine)
+    if args.engine is not None or args.engine_urls:
+        asked = "engine" if args.engine is not None else "engine_urls"
+        raise ValueError(
+            f"the trainer was handed a {type(engine).__name__}, but {asked} asks for another "
+            "engine; leave one of them out"
+        )
 
 
 def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
-    """A `VLLMEngine` on the servers of `engine_urls`, with `use_vllm` one on TRL's own vLLM, else
-    one that runs the trained model. Raises ValueError for a model that is spread over processes."""
-    args, tokenizer = trainer.args, trainer.tokenizer
-    shared = {"capacity": args.engine_capacity, "stop_token_ids": trainer.eos_token_ids}
-    if args.engine_urls:
-        vocabulary = trainer.model.get_input_embeddings().num_embeddings
-        return VLLMEngine(args.engine_urls, tokenizer, vocab_size=vocabulary, **shared)
-    if trainer.use_vllm:
-        return TRLVLLMEngine(trainer.vllm_generation, tokenizer, ranks.gather, **shared)
-    if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-        raise ValueError(
-            "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
-            "ZeRO-3 spread it; set use_vllm or hand over an engine (docs/distributed.md)"
-        )
-    return EmbeddedEngine(trainer.accelerator.unwrap_model(trainer.model), tokenizer, **shared)
+    """The engine of `trainer.args`, made with what the trainer has. Raises ValueError for a model
+    that is spread over processes and would have to be sampled from in each."""
+    parts = EngineParts(
+        model=lambda: trainer.accelerator.unwrap_model(trainer.model),
+        tokenizer=lambda: trainer.tokenizer,
+        vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
+        stop_token_ids=trainer.eos_token_ids,
+        sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
+        vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
+        gather=ranks.gather,
+    )
+    return make_trainable(trainer.args.engine_settings, parts)

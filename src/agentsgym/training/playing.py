@@ -22,7 +22,7 @@ from agentsgym.training.datasets import (
     tasks_per_generation,
 )
 from agentsgym.training.distributed import Ranks
-from agentsgym.training.engines import own_engine
+from agentsgym.training.engines import check_engine, own_engine
 from agentsgym.training.reference_model import check_reference
 from agentsgym.training.rollouts.collector import RolloutCollector
 from agentsgym.training.rollouts.failures import FailureReport
@@ -31,7 +31,7 @@ from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.staleness import drop_stale
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.trl_settings import refuse_arguments
-from agentsgym.types import Rollout, TrainableEngine, trainable
+from agentsgym.types import Rollout, TrainableEngine
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 """Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |
@@ -59,11 +59,11 @@ class PlayingTrainer(CheckpointingTrainer):
         **trl: Any,
     ) -> None:
         refuse_arguments(trl)
-        if engine is not None:
-            trainable(engine)
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         if not isinstance(args, GRPOEnvConfig):
             raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
+        if engine is not None:
+            check_engine(engine, args)
         check_training_set(train_dataset, args)
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:

@@ -1,7 +1,6 @@
 """OpenAI-compatible chat completions: text in, text out."""
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 from agentsgym.generation.chat.usage import Meter, Prices, Usage
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Retries, Unreachable
 from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.http.keys import MissingKey as MissingKey
+from agentsgym.generation.http.keys import read_key
 from agentsgym.types import FinishReason, Message, SamplingParams
-from agentsgym.types.secrets import mask_secrets, remember_secret
+from agentsgym.types.secrets import mask_secrets
 
+DEFAULT_CONCURRENCY = 16
 _LONGEST_WAIT = 60.0  # seconds of an endpoint's Retry-After that we obey
-
-
-class MissingKey(RuntimeError):
-    """The environment variable that should hold an endpoint's key is not set."""
 
 
 class EndpointError(RuntimeError):
@@ -57,7 +55,7 @@ class ChatClient:
         model: str,
         *,
         key_env: str | None = "OPENAI_API_KEY",
-        concurrency: int = 16,
+        concurrency: int = DEFAULT_CONCURRENCY,
         request_timeout: float = 120.0,
         retries: Retries | None = None,
         prices: Prices | None = None,
@@ -72,7 +70,9 @@ class ChatClient:
         self._retries = retries or Retries()
         self._meter = Meter(prices or Prices())
         self._extra = dict(extra or {})
-        self._http = JsonClient(_key_header(key_env), connections=concurrency)
+        key = read_key(key_env)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = JsonClient(headers, connections=concurrency)
         self._places = asyncio.Semaphore(concurrency)
         self._loop = LoopThread("agentsgym-chat")
         self._loop.at_end(self._http.close)
@@ -181,20 +181,7 @@ def completions_url(url: str) -> str:
     return urlunsplit(parts._replace(path=path))
 
 
-def _key_header(key_env: str | None) -> dict[str, str]:
-    if key_env is None:
-        return {}
-    key = os.environ.get(key_env, "").strip()
-    if not key:
-        raise MissingKey(
-            f"the endpoint's key is missing: set the environment variable {key_env}, or pass "
-            "key_env=None for an endpoint that needs no key"
-        )
-    remember_secret(key)
-    return {"Authorization": f"Bearer {key}"}
-
-
 def _hint(error: Refused) -> str:
     if error.status in (401, 403):
-        return " (is the key right?)"
+        return " (is the key right? key_env, on the command line --key-env, names its variable)"
     return " (are URL and model right?)" if error.status == 404 else ""

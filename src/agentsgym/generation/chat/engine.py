@@ -6,9 +6,9 @@ trained on it. Many sessions are played at once, as many as the endpoint is aske
 
 from typing import Any
 
-from agentsgym.generation.chat.client import ChatClient, EndpointError
-from agentsgym.generation.http.engine import RemoteEngine
-from agentsgym.generation.vllm.protocol import request_seed
+from agentsgym.generation.chat.client import DEFAULT_CONCURRENCY, ChatClient, EndpointError
+from agentsgym.generation.http.engine import RemoteEngine, request_seed
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import (
     EngineStats,
     GenerationRequest,
@@ -29,6 +29,24 @@ class ChatEngine(RemoteEngine):
     def __init__(self, client: ChatClient) -> None:
         super().__init__("agentsgym-chat", client.concurrency, loop=client.loop)
         self.client = client
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
+        """As the factory makes it: `engine_capacity` bounds the requests in flight. Raises
+        MissingKey, and ValueError for several URLs."""
+        url, *more = settings.engine_urls
+        if more:
+            raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
+        capacity = settings.engine_capacity or DEFAULT_CONCURRENCY
+        client = ChatClient(
+            url, settings.served_model or "", key_env=settings.key_env, concurrency=capacity
+        )
+        return cls(client)
+
+    def close(self) -> None:
+        """End the connections; the client is of no use afterwards."""
+        super().close()
+        self.client.close()
 
     @property
     def stats(self) -> EngineStats:

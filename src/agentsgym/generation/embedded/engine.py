@@ -22,6 +22,7 @@ from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.probe import check_exact
 from agentsgym.generation.embedded.rng import uniforms
 from agentsgym.generation.embedded.stats import Tally
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.stop_criteria import end_of_turn_ids, ends_with_stop
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
@@ -101,6 +102,17 @@ class EmbeddedEngine:
             path, dtype=dtype, trust_remote_code=False, use_safetensors=True
         )
         return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), **options)
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "EmbeddedEngine":
+        """As the factory makes it. Raises ValueError for a model that is spread over processes."""
+        if parts.sharded:
+            raise ValueError(
+                "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
+                "ZeRO-3 spread it; set use_vllm or hand over an engine (docs/distributed.md)"
+            )
+        stops = parts.stop_token_ids
+        return cls(parts.model(), parts.tokenizer(), stop_token_ids=stops, **settings.capacity)
 
     @property
     def device(self) -> torch.device:

@@ -1,1 +1,48 @@
-"""What engines over HTTP share: the client, its event loop, the base of an engine."""
+"""What engines over HTTP share: the client, its event loop, keys, the base of an engine."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentsgym.generation.http.client import (
+        HttpError,
+        JsonClient,
+        Refused,
+        Retries,
+        Unreachable,
+    )
+    from agentsgym.generation.http.engine import RemoteEngine, request_seed
+    from agentsgym.generation.http.event_loop import LoopThread
+    from agentsgym.generation.http.keys import MissingKey, read_key
+
+__all__ = [
+    "HttpError",
+    "JsonClient",
+    "LoopThread",
+    "MissingKey",
+    "Refused",
+    "RemoteEngine",
+    "Retries",
+    "Unreachable",
+    "read_key",
+    "request_seed",
+]
+
+_HOMES = {
+    "HttpError": "client",
+    "JsonClient": "client",
+    "LoopThread": "event_loop",
+    "MissingKey": "keys",
+    "Refused": "client",
+    "RemoteEngine": "engine",
+    "Retries": "client",
+    "Unreachable": "client",
+    "read_key": "keys",
+    "request_seed": "engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

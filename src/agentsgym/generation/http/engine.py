@@ -4,6 +4,7 @@ The invariant: every request submitted gives exactly one result, unless its sess
 whatever goes wrong is in the result. A late answer to a cancelled or released request is dropped.
 """
 
+import hashlib
 import itertools
 import queue
 from collections.abc import Coroutine, Sequence
@@ -113,3 +114,10 @@ class RemoteEngine:
         if ticket is not None:
             ticket.future.cancel()
         return ticket is not None
+
+
+def request_seed(seed: int, sampled_before: int) -> int:
+    """The seed of one request, 63 bits: blake2b of the session's seed and the tokens it has
+    sampled already, so that the session's actions differ in their noise."""
+    digest = hashlib.blake2b(f"{seed}/{sampled_before}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -7,13 +7,16 @@ if TYPE_CHECKING:
     from agentsgym.generation.vllm.engine import VLLMEngine
     from agentsgym.generation.vllm.pool import EngineUnavailable
     from agentsgym.generation.vllm.trl import TRLVLLMEngine
+    from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
-__all__ = ["EngineUnavailable", "TRLVLLMEngine", "VLLMEngine"]
+__all__ = ["EngineUnavailable", "TRLVLLMEngine", "VLLMEngine", "WeightSyncError", "Weights"]
 
 _HOMES = {
     "EngineUnavailable": "pool",
     "TRLVLLMEngine": "trl",
     "VLLMEngine": "engine",
+    "WeightSyncError": "weights",
+    "Weights": "weights",
 }
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Retries, Unreachable
 from agentsgym.generation.http.engine import RemoteEngine
+from agentsgym.generation.http.keys import read_key
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.pool import EngineUnavailable, Fleet
 from agentsgym.generation.vllm.protocol import MalformedAnswer, completion_body, read_completion
 from agentsgym.generation.vllm.servers import Server
@@ -94,6 +96,19 @@ class VLLMEngine(RemoteEngine):
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
+        """As the factory makes it. Raises MissingKey and EngineUnavailable."""
+        return cls(
+            settings.engine_urls,
+            parts.tokenizer(),
+            model=settings.served_model,
+            stop_token_ids=parts.stop_token_ids,
+            api_key=read_key(settings.key_env),
+            vocab_size=parts.vocab_size(),
+            **settings.capacity,
+        )
 
     @property
     def policy_version(self) -> int:

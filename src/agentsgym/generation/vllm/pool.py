@@ -123,7 +123,10 @@ class Fleet:
         self.base = self.base or next(iter(models), None)
         if self.base is None or self.base not in models:
             known = ", ".join(models) or "none"
-            raise EngineUnavailable(f"{server.url} serves no model {self.base!r}, but {known}")
+            raise EngineUnavailable(
+                f"{server.url} serves no model {self.base!r}, but {known}; say under which name it "
+                "serves the model (model=, on the command line --served-model)"
+            )
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)

@@ -3,11 +3,11 @@
 Checked against vLLM 0.31 (`vllm/entrypoints/openai/completion/protocol.py`).
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from agentsgym.generation.http.engine import request_seed
 from agentsgym.types import FinishReason, GenerationRequest
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
@@ -22,13 +22,6 @@ class MalformedAnswer(ValueError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(visible(mask_secrets(reason)))
-
-
-def request_seed(seed: int, sampled_before: int) -> int:
-    """The seed of one request, 63 bits: blake2b of the session's seed and the tokens it has
-    sampled already, so that the session's actions differ in their noise."""
-    digest = hashlib.blake2b(f"{seed}/{sampled_before}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 def completion_body(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.stop_criteria import ends_with_stop
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
@@ -75,6 +76,17 @@ class TRLVLLMEngine:
         self._waiting: deque[GenerationRequest] = deque()
         self._ready: list[GenerationResult] = []
         self._rounds = self._sampled = self._read = self._fillers = self._answered = 0
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "TRLVLLMEngine":
+        """As the factory makes it."""
+        return cls(
+            parts.vllm_generation,
+            parts.tokenizer(),
+            parts.gather,
+            stop_token_ids=parts.stop_token_ids,
+            **settings.capacity,
+        )
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Queue requests for the next round. Raises ValueError if a session has one open."""

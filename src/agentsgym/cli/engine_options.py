@@ -1,0 +1,80 @@
+"""The options that say which engine samples the actions of an evaluated model."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agentsgym.generation.factory import Purpose
+    from agentsgym.generation.settings import EngineSettings
+    from agentsgym.runs import RunConfig
+
+CHAT, SCRIPTED = "chat:", "agent:"
+_WRITTEN = {
+    "engine": "--engine",
+    "engine_urls": "--base-url",
+    "served_model": "--served-model",
+    "key_env": "--key-env",
+}
+
+BaseUrlOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--base-url",
+        metavar="URL",
+        help="Where MODEL is served: with chat:MODEL an OpenAI-compatible endpoint, else vLLM "
+        "servers (may be repeated).",
+    ),
+]
+ServedModelOption = Annotated[
+    str | None,
+    typer.Option("--served-model", metavar="NAME", help="The model's name there [MODEL]."),
+]
+KeyEnvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key-env",
+        metavar="VARIABLE",
+        help="The environment variable that holds the key for --base-url [none is sent].",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="The engine's name in docs/engines.md, where MODEL and --base-url do not say it.",
+    ),
+]
+
+
+def engine_settings(
+    run: "RunConfig",
+    engine: str | None,
+    base_urls: list[str] | None,
+    served_model: str | None,
+    key_env: str | None,
+) -> "EngineSettings":
+    """What the options ask for, and `run`, whose `model` is MODEL. Endpoints come from the options
+    alone: a run directory may be a stranger's."""
+    from agentsgym.generation.settings import EngineSettings
+
+    urls = tuple(base_urls or ())
+    if run.model.startswith(CHAT):
+        engine = engine or "chat"
+    if engine == "chat" or urls:
+        served_model = served_model or run.model.removeprefix(CHAT) or None
+    return EngineSettings(
+        engine=engine,
+        engine_urls=urls,
+        engine_capacity=None if engine == "chat" else run.train.get("engine_capacity"),
+        served_model=served_model,
+        key_env=key_env,
+    )
+
+
+def purpose() -> "Purpose":
+    """An evaluation; settings are called as the options are."""
+    from agentsgym.generation.factory import Purpose
+
+    return Purpose(training=False, written=lambda key: _WRITTEN.get(key, key))

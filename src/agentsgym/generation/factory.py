@@ -1,0 +1,180 @@
+"""The table of engines, and the one way from settings to an engine.
+
+A new engine is a class with `from_settings` and one entry here. docs/engines.md holds this table.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.types import Engine, TrainableEngine, trainable
+
+
+class ClosableEngine(Engine, Protocol):
+    """What the table's classes make."""
+
+    def close(self) -> None:
+        """End connections; harmless if done twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """One engine.
+
+    Args:
+        name: its name in the setting `engine`.
+        path: dotted path of its class, which is imported when it is made.
+        help: one sentence for the docs.
+        takes: settings that mean something to it, besides `engine_capacity`.
+        needs: those of them that it cannot do without.
+        chosen_by: the setting that chooses it where `engine` is not given.
+        training: whether it can be trained with.
+        evaluation: whether it can be made without a trainer.
+        package: what must be installed for it, beyond agentsgym's own requirements.
+        extra: the extra of agentsgym that brings the package.
+    """
+
+    name: str
+    path: str
+    help: str
+    takes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    chosen_by: str | None = None
+    training: bool = True
+    evaluation: bool = True
+    package: str | None = None
+    extra: str | None = None
+
+
+_SERVED = ("engine_urls", "served_model", "key_env")
+
+ENGINES = {
+    entry.name: entry
+    for entry in (
+        EngineEntry(
+            "embedded",
+            "agentsgym.generation.embedded.engine.EmbeddedEngine",
+            "A Hugging Face model in this process; in training the trained module itself.",
+        ),
+        EngineEntry(
+            "vllm",
+            "agentsgym.generation.vllm.engine.VLLMEngine",
+            "Running vLLM servers: token ids in, token ids and log-probabilities out.",
+            takes=_SERVED,
+            needs=("engine_urls",),
+            chosen_by="engine_urls",
+            package="aiohttp",
+            extra="http",
+        ),
+        EngineEntry(
+            "trl_vllm",
+            "agentsgym.generation.vllm.trl.TRLVLLMEngine",
+            "TRL's own vLLM, colocated or a server, which TRL starts and keeps at the weights.",
+            takes=("use_vllm",),
+            needs=("use_vllm",),
+            chosen_by="use_vllm",
+            evaluation=False,
+            package="vllm",
+        ),
+        EngineEntry(
+            "chat",
+            "agentsgym.generation.chat.engine.ChatEngine",
+            "An OpenAI-compatible chat endpoint: text in, text out.",
+            takes=_SERVED,
+            needs=("engine_urls", "served_model"),
+            training=False,
+            package="aiohttp",
+            extra="http",
+        ),
+    )
+}
+"""All engines by name. The first is made where no setting chooses another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What an engine is wanted for, and how its settings are written there, for messages."""
+
+    training: bool
+    written: Callable[[str], str] = str
+
+
+TRAINING = Purpose(training=True)
+
+
+def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
+    """The entry that the settings ask for.
+
+    Raises ValueError for a name that is not in the table, an engine that does not serve the
+    purpose, a setting that it needs and one that it would ignore.
+    """
+    entry = _named(settings, purpose)
+    written = purpose.written
+    fitting = [e.name for e in ENGINES.values() if _serves(e, purpose)]
+    if not _serves(entry, purpose):
+        why = (
+            "it gives no token ids, so nothing can be trained on what it says"
+            if purpose.training
+            else "only a trainer can make it"
+        )
+        raise ValueError(f"engine {entry.name!r} is not for this: {why}; use {', '.join(fitting)}")
+    for key in entry.needs:
+        if not getattr(settings, key):
+            raise ValueError(f"engine {entry.name!r} needs {written(key)}")
+    for key in ("engine_urls", "use_vllm", "served_model", "key_env"):
+        if getattr(settings, key) and key not in entry.takes:
+            users = [e.name for e in ENGINES.values() if key in e.takes and e.name in fitting]
+            raise ValueError(
+                f"engine {entry.name!r} does not use {written(key)}; leave it out, or let "
+                f"{written('engine')} be {' or '.join(users) or 'another one'}"
+            )
+    return entry
+
+
+def make_engine(settings: EngineSettings, parts: EngineParts, purpose: Purpose) -> ClosableEngine:
+    """The engine that the settings ask for. Raises what `choose` does, and what its class does."""
+    module, _, name = choose(settings, purpose).path.rpartition(".")
+    kind: Any = getattr(importlib.import_module(module), name)
+    made: ClosableEngine = kind.from_settings(settings, parts)
+    return made
+
+
+def make_trainable(settings: EngineSettings, parts: EngineParts) -> TrainableEngine:
+    """The engine that a trainer's settings ask for."""
+    return trainable(make_engine(settings, parts, TRAINING))
+
+
+def _serves(entry: EngineEntry, purpose: Purpose) -> bool:
+    return entry.training if purpose.training else entry.evaluation
+
+
+def _named(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
+    if settings.engine is not None:
+        if settings.engine not in ENGINES:
+            raise ValueError(
+                f"{purpose.written('engine')} must be one of {', '.join(ENGINES)}, got "
+                f"{settings.engine!r}"
+            )
+        return ENGINES[settings.engine]
+    chosen = (e for e in ENGINES.values() if e.chosen_by and getattr(settings, e.chosen_by))
+    return next(chosen, next(iter(ENGINES.values())))
+
+
+def engines_table() -> str:
+    """The table of docs/engines.md, as Markdown."""
+    lines = ["| `engine` | what it is | chosen by | training | `eval`, `play` |", "|" + "---|" * 5]
+    for entry in ENGINES.values():
+        chosen = f"`{entry.chosen_by}`" if entry.chosen_by else "its name"
+        first = entry is next(iter(ENGINES.values()))
+        cells = (
+            f"`{entry.name}`",
+            entry.help,
+            "the default" if first else chosen,
+            "yes" if entry.training else "no",
+            "yes" if entry.evaluation else "no",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

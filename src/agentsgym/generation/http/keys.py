@@ -1,0 +1,26 @@
+"""Keys of endpoints: from environment variables only, and never shown."""
+
+import os
+
+from agentsgym.types.secrets import remember_secret
+
+
+class MissingKey(RuntimeError):
+    """The environment variable that should hold an endpoint's key is not set."""
+
+
+def read_key(key_env: str | None) -> str | None:
+    """The key that the environment variable `key_env` holds, masked from now on; None for None.
+
+    Raises MissingKey where the variable is not set or empty.
+    """
+    if key_env is None:
+        return None
+    key = os.environ.get(key_env, "").strip()
+    if not key:
+        raise MissingKey(
+            f"the endpoint's key is missing: set the environment variable {key_env}, or name none "
+            "(key_env) for an endpoint that needs no key"
+        )
+    remember_secret(key)
+    return key

@@ -1,0 +1,61 @@
+"""What an engine is made from: what a user sets, and what the caller has."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.types.engine import Gather
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What a user sets.
+
+    Args:
+        engine: a name in the table of engines; None lets the other settings choose.
+        engine_urls: where servers or an endpoint answer.
+        use_vllm: TRL's own vLLM.
+        engine_capacity: sessions sampled at once; None: the engine's own default.
+        served_model: the model's name at `engine_urls`; None: the servers' first.
+        key_env: the environment variable that holds their key; None sends none.
+    """
+
+    engine: str | None = None
+    engine_urls: tuple[str, ...] = ()
+    use_vllm: bool = False
+    engine_capacity: int | None = None
+    served_model: str | None = None
+    key_env: str | None = None
+
+    @property
+    def capacity(self) -> dict[str, Any]:
+        """`capacity` as a keyword argument, where it is set."""
+        return {} if self.engine_capacity is None else {"capacity": self.engine_capacity}
+
+
+def _absent() -> Any:
+    raise RuntimeError("the caller has no model for an engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What the caller has. Model and tokenizer are functions, so that an engine without need of
+    them loads none.
+
+    Args:
+        model: gives the causal language model.
+        tokenizer: gives its tokenizer.
+        vocab_size: gives the number of ids that the model reads; None: the tokenizer's.
+        stop_token_ids: ids that end an action; None: those of tokenizer and model.
+        sharded: whether the model's parameters are spread over processes.
+        vllm_generation: TRL's, of a trainer with `use_vllm`.
+        gather: joins lists of all ranks.
+    """
+
+    model: Callable[[], Any] = _absent
+    tokenizer: Callable[[], Any] = _absent
+    vocab_size: Callable[[], int | None] = lambda: None
+    stop_token_ids: Sequence[int] | None = None
+    sharded: bool = False
+    vllm_generation: Any = None
+    gather: Gather = list

@@ -1,0 +1,82 @@
+"""The agent that a run's configuration names: a scripted one, a model, or an endpoint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.policy import load_policy, load_tokenizer
+from agentsgym.runs.progress import Silent
+from agentsgym.runs.settings import check_installed
+from agentsgym.training.setting_parsers import limits
+from agentsgym.types import Agent, SamplingParams
+
+SCRIPTED = "agent:"
+_SPEECH_TOKENS = 512  # cap of an action where the model's tokens are not ours to count
+
+
+@contextmanager
+def evaluated_agent(
+    run: RunConfig, env: MultistepEnv, seed: int, settings: EngineSettings, purpose: Purpose
+) -> Iterator[Agent]:
+    """The agent `run.model` in `env`; a model's actions are sampled by the engine that the
+    settings ask for, which is closed at the end.
+
+    Raises ConfigError where there is no such agent or engine, and what the engine's class does.
+    """
+    if run.model.startswith(SCRIPTED):
+        _refuse_engine(run.model, settings, purpose)
+        yield scripted_agent(env, run.model.removeprefix(SCRIPTED), seed=seed)
+        return
+    engine = _engine(run, settings, purpose)
+    try:
+        yield DirectOutputAgent(engine, _sampling(run, speaks=engine.tokenizer is None), seed=seed)
+    finally:
+        engine.close()
+
+
+def _engine(run: RunConfig, settings: EngineSettings, purpose: Purpose) -> ClosableEngine:
+    try:
+        entry = choose(settings, purpose)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    check_installed(entry)
+    load = cache(partial(_load, run))
+    parts = EngineParts(model=lambda: load().model, tokenizer=partial(_tokenizer, run, load))
+    return make_engine(settings, parts, purpose)
+
+
+def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
+    """How actions are sampled; `speaks` says that the engine answers with text alone."""
+    cap, stops = limits(run.train)
+    if speaks and "max_action_tokens" not in run.train:
+        cap = _SPEECH_TOKENS
+    return SamplingParams(cap, run.eval.temperature, stop=tuple(stops))
+
+
+def _refuse_engine(model: str, settings: EngineSettings, purpose: Purpose) -> None:
+    for key in ("engine", "engine_urls", "served_model", "key_env"):
+        if getattr(settings, key):
+            raise ConfigError(f"{model} has no engine, so {purpose.written(key)} means nothing")
+
+
+def _load(run: RunConfig) -> Any:
+    import torch
+
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    policy = load_policy(run, Silent())
+    if torch.cuda.is_available():
+        policy.model.to("cuda")
+    return policy
+
+
+def _tokenizer(run: RunConfig, load: Any) -> Any:
+    """The model's tokenizer; its weights are loaded only if something else needs them."""
+    return load().tokenizer if load.cache_info().currsize else load_tokenizer(run)

@@ -1,0 +1,205 @@
+"""Which engine samples: every combination of settings works from the command line or is refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from agentsgym.generation.embedded import EmbeddedEngine
+from chat_server import ChatServer
+from completions_server import CompletionsServer
+
+KEY = "sk-8f2c91aa77"
+
+
+@pytest.fixture
+def serve():
+    """Returns a function that starts a chat server; options are ChatServer's."""
+    started = []
+
+    def start(**options):
+        started.append(ChatServer(**({"say": lambda _: "[1]"} | options)))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def vllm(tiny_llama, chat_tokenizer):
+    server = CompletionsServer(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=64))
+    yield server
+    server.close()
+
+
+def figures(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+BANDIT = ("--env", "Bandit", "--episodes", "4")
+DIGIT = ("--env", "digit.DigitEnv", "--allow-imports", "digit", "--episodes", "4", "--json")
+
+
+def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", KEY)
+    server = serve(key=KEY)
+    command = ("eval", "chat:some-model", *BANDIT, "--base-url", server.url, "--json")
+    found = figures(invoke(*command, "--key-env", "SOME_KEY"))
+    assert (found["episodes"], found["failures"]) == (4, 0)
+    bodies = server.bodies
+    assert {body["model"] for body in bodies} == {"some-model"}
+    assert {body["max_tokens"] for body in bodies} == {512}
+    assert {body["temperature"] for body in bodies} == {1.0}
+    named = (*command, "--served-model", "other", "--max-action-tokens", "9", "--temperature", "0")
+    figures(invoke(*named, "--key-env", "SOME_KEY"))
+    last = server.bodies[-1]
+    assert (last["model"], last["max_tokens"], last["temperature"]) == ("other", 9, 0.0)
+
+
+def test_no_key_is_sent_that_was_not_named_and_none_is_shown(invoke, serve, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server = serve(key=KEY)
+    command = ("eval", "chat:m", *BANDIT, "--base-url", server.url)
+    result = invoke(*command)
+    assert result.exit_code == 1
+    assert "every rollout failed" in result.stderr and "--key-env" in result.stderr
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    result = invoke(*command, "--key-env", "SOME_KEY")
+    assert result.exit_code == 1 and "SOME_KEY" in result.stderr
+    monkeypatch.setenv("SOME_KEY", "wrong-4711-key")
+    wrong = invoke(*command, "--key-env", "SOME_KEY")
+    assert "wrong-4711-key" not in wrong.output and KEY not in wrong.output
+
+
+def test_a_chat_evaluation_needs_no_torch(serve):
+    server = serve()
+    code = (
+        "import sys; from agentsgym.cli import main\n"
+        f"sys.argv = ['agentsgym', 'eval', 'chat:m', *{BANDIT!r}, '--base-url', {server.url!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: print('ended', end.code, {'torch', 'trl'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "ended 0 set()" in done.stdout, done.stdout + done.stderr
+
+
+def test_eval_asks_vllm_servers(invoke, workplace, vllm):
+    command = ("eval", "model", *DIGIT, "--base-url", vllm.url, "--served-model", "tiny")
+    found = figures(invoke(*command))
+    assert (found["episodes"], found["failures"]) == (4, 0)
+    assert vllm.completions > 0 and vllm.loaded == []
+    assert {model for model, _ in vllm.served} == {"tiny"}
+
+
+def test_a_server_of_another_model_is_not_evaluated(invoke, workplace, vllm):
+    result = invoke("eval", "model", *DIGIT, "--base-url", vllm.url)
+    assert result.exit_code == 1
+    assert (
+        "serves no model 'model', but tiny" in result.stderr and "--served-model" in result.stderr
+    )
+    assert vllm.completions == 0
+
+
+def test_play_shows_what_a_chat_model_sees_and_says(invoke, serve):
+    server = serve(say=lambda _: "[3]")
+    result = invoke("play", "Bandit", "--agent", "chat:m", "--base-url", server.url)
+    assert result.exit_code == 0, result.output
+    assert "[3]" in result.stdout and "The agent lost after" in result.stdout
+    assert server.bodies[0]["messages"][-1]["content"].strip().splitlines()[0] in result.stdout
+
+
+def test_play_shows_a_scripted_agent_and_a_model(invoke, workplace):
+    result = invoke("play", "Mastermind", "--agent", "agent:optimal")
+    assert result.exit_code == 0 and "The agent won after" in result.stdout
+    result = invoke("play", "digit.DigitEnv", "--agent", "model", "--temperature", "0")
+    assert result.exit_code == 0, result.output
+    assert "The agent" in result.stdout
+
+
+URL = "http://127.0.0.1:9"
+REFUSED = {
+    "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs --base-url"),
+    "a chat model without its name": (
+        ["eval", "chat:", *BANDIT, "--base-url", URL], "needs --served-model",
+    ),
+    "chat at several addresses": (
+        ["eval", "chat:m", *BANDIT, "--base-url", URL, "--base-url", URL], "one endpoint, got 2",
+    ),
+    "vllm without servers": (["eval", "m", *BANDIT, "--engine", "vllm"], "needs --base-url"),
+    "embedded with servers": (
+        ["eval", "m", *BANDIT, "--engine", "embedded", "--base-url", URL],
+        "'embedded' does not use --base-url; leave it out, or let --engine be vllm or chat",
+    ),
+    "a key for nobody": (["eval", "m", *BANDIT, "--key-env", "K"], "does not use --key-env"),
+    "TRL's vLLM": (
+        ["eval", "m", *BANDIT, "--engine", "trl_vllm"], "only a trainer can make it; use embedded",
+    ),
+    "no engine": (
+        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, vllm, trl_vllm, chat",
+    ),
+    "an agent without an engine": (
+        ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so --base-url",
+    ),
+    "tiny at a server": (["eval", "tiny", *BANDIT, "--base-url", URL], "no server can serve it"),
+    "play, without an agent": (["play", "Bandit", "--base-url", URL], "need --agent"),
+    "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs --base-url"),
+    "training at a chat endpoint": (
+        ["train", "run.yaml", "train.engine=chat"], "nothing can be trained on what it says",
+    ),
+    "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
+    "training a script": (["train", "run.yaml", "model=agent:random"], "no weights here to train"),
+    "training with two engines": (
+        ["train", "run.yaml", "train.use_vllm=true", f"train.engine_urls=[{URL}]"],
+        "engine_urls and use_vllm name two engines",
+    ),
+    "training, servers for none": (
+        ["train", "run.yaml", "train.engine=embedded", f"train.engine_urls=[{URL}]"],
+        "'embedded' does not use engine_urls",
+    ),
+    "training, vllm without servers": (
+        ["train", "run.yaml", "train.engine=vllm"], "'vllm' needs engine_urls",
+    ),
+    "training, TRL's vLLM that is not started": (
+        ["train", "run.yaml", "train.engine=trl_vllm"], "'trl_vllm' needs use_vllm",
+    ),
+    "training, no engine": (
+        ["train", "run.yaml", "train.engine=x"], "engine must be one of embedded, vllm, trl_vllm",
+    ),
+    "training, ahead of the own weights": (
+        ["train", "run.yaml", "train.generate_ahead=true"], "generate_ahead needs",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_work_is_refused_with_a_sentence(invoke, tmp_path, monkeypatch, name):
+    arguments, told = REFUSED[name]
+    monkeypatch.chdir(tmp_path)
+    run = {"env": "Bandit", "model": "builtin:quickstart", "train": {"max_steps": 1}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    result = invoke(*arguments)
+    assert result.exit_code in (1, 2), result.output
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert told in result.stderr and "unexpected" not in result.stderr
+
+
+def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):
+    directory = workplace / "theirs"
+    directory.mkdir()
+    (workplace / "model").rename(directory / "model")
+    train = {"engine_urls": [vllm.url], "allow_imports": ["digit"]}
+    settings = {"env": "digit.DigitEnv", "model": "model", "train": train}
+    (directory / "config.yaml").write_text(yaml.safe_dump(settings))
+    result = invoke("eval", "theirs", *DIGIT)
+    assert figures(result)["failures"] == 0 and "are not asked" in result.stderr
+    result = invoke("train", "--resume", "theirs", "--allow-imports", "digit")
+    assert result.exit_code == 2
+    assert f'train.engine_urls=["{vllm.url}"]' in result.stderr and "give it again" in result.stderr
+    assert vllm.completions == 0 and vllm.loaded == []
+    named = ("--base-url", vllm.url, "--served-model", "tiny")
+    assert figures(invoke("eval", "theirs", *DIGIT, *named))["failures"] == 0
+    assert vllm.completions > 0

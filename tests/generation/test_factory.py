@@ -1,0 +1,110 @@
+"""The table of engines: what the settings choose, and that each entry keeps what it says."""
+
+import dataclasses
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from generation_helpers import build_model
+
+from agentsgym.generation import factory
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.factory import (
+    ENGINES,
+    TRAINING,
+    EngineEntry,
+    Purpose,
+    choose,
+    engines_table,
+    make_engine,
+    make_trainable,
+)
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.types import Engine, TrainableEngine
+from agentsgym.types.engine import _members
+
+DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
+EVALUATION = Purpose(training=False)
+URLS = ("http://a",)
+
+
+def class_of(entry):
+    module, _, name = entry.path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("entry", ENGINES.values(), ids=list(ENGINES))
+def test_each_class_has_what_its_entry_promises(entry):
+    kind = class_of(entry)
+    protocol = TrainableEngine if entry.training else Engine
+    set_by_constructor = {"tokenizer", "capacity", "policy_version"}
+    missing = [name for name in _members(protocol) if not hasattr(kind, name)]
+    assert set(missing) <= set_by_constructor
+    assert callable(kind.from_settings) and callable(kind.close)
+    named = {*entry.takes, *entry.needs, *([entry.chosen_by] if entry.chosen_by else [])}
+    assert named <= {field.name for field in dataclasses.fields(EngineSettings)}
+    assert set(entry.needs) <= set(entry.takes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "embedded"),
+        ({"engine_urls": URLS}, "vllm"),
+        ({"use_vllm": True}, "trl_vllm"),
+        ({"engine": "embedded"}, "embedded"),
+        ({"engine": "vllm", "engine_urls": URLS}, "vllm"),
+    ],
+)
+def test_what_the_settings_choose(settings, name):
+    assert choose(EngineSettings(**settings), TRAINING).name == name
+
+
+def test_messages_call_settings_as_the_user_does():
+    purpose = Purpose(training=False, written=lambda key: f"--{key}")
+    with pytest.raises(ValueError, match="'vllm' needs --engine_urls"):
+        choose(EngineSettings(engine="vllm"), purpose)
+    with pytest.raises(ValueError, match="does not use --use_vllm"):
+        choose(EngineSettings(engine_urls=URLS, use_vllm=True), purpose)
+
+
+def test_an_engine_that_needs_no_weights_loads_none(model, tokenizer):
+    engine = make_engine(
+        EngineSettings(engine="chat", engine_urls=URLS, served_model="m", engine_capacity=3),
+        EngineParts(),
+        EVALUATION,
+    )
+    assert (engine.tokenizer, engine.capacity, engine.client.model) == (None, 3, "m")
+    engine.close()
+
+
+class ToyEngine(EmbeddedEngine):
+    """A new engine: this class and one entry of the table."""
+
+
+def test_a_new_engine_is_one_class_and_one_entry(model, tokenizer, monkeypatch):
+    toy = EngineEntry("toy", f"{__name__}.ToyEngine", "A toy.")
+    monkeypatch.setattr(factory, "ENGINES", {**ENGINES, "toy": toy})
+    parts = EngineParts(model=build_model, tokenizer=lambda: tokenizer)
+    settings = EngineSettings(engine="toy", engine_capacity=5)
+    made = make_trainable(settings, parts)
+    assert type(made) is ToyEngine and made.capacity == 5
+    assert "| `toy` | A toy. | its name | yes | yes |" in engines_table()
+
+
+def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkeypatch):
+    lying = dataclasses.replace(ENGINES["chat"], training=True)
+    monkeypatch.setattr(factory, "ENGINES", {"chat": lying})
+    with pytest.raises(TypeError, match="ChatEngine can't be trained with: it lacks"):
+        make_trainable(EngineSettings(engine_urls=URLS, served_model="m"), EngineParts())
+
+
+def test_the_documentation_holds_the_table():
+    assert engines_table() in DOCS.read_text(encoding="utf-8")
+
+
+def test_the_documentation_imports_what_there_is():
+    for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S):
+        for line in re.findall(r"^from agentsgym\S* import .*$", block, re.M):
+            exec(line, {})
