@@ -47,7 +47,7 @@ WRITTEN = {
     "stop_strings": (["\n", "."], ["\n", "."]),
     "max_tokens_per_forward": (["100"], 100),
     "loss_norm_tokens": (["10"], 10),
-    "engine": (["vllm"], "vllm"),
+    "engine": (["embedded"], "embedded"),
     "engine_capacity": (["7"], 7),
     "engine_urls": (["http://a:1", "http://b:2"], ["http://a:1", "http://b:2"]),
     "max_staleness": (["2"], 2),
@@ -311,7 +311,7 @@ def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
 
 def test_all_of_ours_are_read_from_yaml(tmp_path):
     values = {name: value for name, (_, value) in WRITTEN.items()}
-    values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate"}
+    values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate", "engine": "vllm"}
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(values | {"output_dir": str(tmp_path), "use_cpu": True}))
     (made,) = TrlParser(GRPOEnvConfig).parse_args_and_config(["--config", str(path)])
