@@ -1,4 +1,4 @@
-"""MultistepEnv: what an author overrides, and how it is played."""
+"""MultistepEnv: the methods that an author overrides, and the methods that play."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,31 +27,31 @@ class MultistepEnv:
 
     An author overrides `_initialize_episode`, `_format_prompt` and `_step_episode`, optionally
     `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares the keys of
-    `env_config` beyond the common ones in `config_keys`. Everything about a session lives in its
-    state; randomness comes from `task_data["seed"]`, never from global random state.
+    `env_config` beyond the common ones in `config_keys`. All data of a session is in its state;
+    randomness comes from `task_data["seed"]`, never from global random state.
 
     Args:
         tokenizer: a Hugging Face tokenizer; None for play and evaluation by text.
         env_config: settings, constant across tasks. Unknown keys and bad values raise
-            `ConfigError` with the key and what is allowed.
+            `ConfigError` with the key and the allowed values.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {}
-    """The environment's own keys; a common key may be given another default."""
+    """The environment's own keys; they may also change the default of a common key."""
 
     blocking: ClassVar[bool] = False
-    """Whether `_step_episode` waits for something outside; it is then stepped in threads."""
+    """Whether `_step_episode` waits for something external; then it runs in threads."""
 
     reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Bounds of an episode's reward."""
 
     allow_paths: AllowPaths = ()
-    """Directories under which a task may name files, beyond those of the configuration; the
-    caller's to set (`make(…, allow_paths=[…])`), never a dataset row's."""
+    """Directories in which a task may name files, in addition to those of the configuration; only
+    the caller sets them (`make(…, allow_paths=[…])`), never a dataset row."""
 
     special_tokens_meant: ClassVar[bool] = False
-    """Whether special tokens written in the environment's texts are meant as such. By default they
-    are ordinary text, as they always are in what the agent says: nobody forges a turn."""
+    """Whether special tokens in the environment's texts are intended. By default they become
+    ordinary text, as they always do in the agent's text, so that no text can forge a turn."""
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -71,22 +71,22 @@ class MultistepEnv:
         self.active_states: dict[str, Any] = {}
         self._open_sessions: dict[str, Session] = {}
 
-    # -- what an author overrides ---------------------------------------------------------------
+    # -- methods that an author overrides -------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
-        """The state in which an episode of this task begins."""
+        """The state at the start of an episode of this task."""
         raise NotImplementedError(f"{self.name} must define _initialize_episode")
 
     def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
-        """The state in which an episode begins that stands in a trial as `trial` says.
+        """The state at the start of an episode whose position in its trial is `trial`.
 
-        Override it where episodes of a trial differ, or where one begins with what the last one
-        left (`trial.last_state`). The default is that they are all alike.
+        Override it if the episodes of a trial differ, or if an episode needs the last state of the
+        previous one (`trial.last_state`). By default all episodes start alike.
         """
         return self._initialize_episode(session_id, task_data)
 
     def _format_prompt(self, state: Any, step: int) -> str:
-        """What the agent reads before its action number `step` (from 0 in each episode)."""
+        """The agent's prompt before its action number `step` (from 0 in each episode)."""
         raise NotImplementedError(f"{self.name} must define _format_prompt")
 
     def _step_episode(
@@ -95,7 +95,7 @@ class MultistepEnv:
         """Answer an action with (next state, step reward, done, info).
 
         Keys of `info` with a meaning: `malformed` (bool), `win` (bool, on the last step),
-        `stop_reason` (str, on the last step), `anchor` (str, equal where next states are equal),
+        `stop_reason` (str, on the last step), `anchor` (str, equal for equal next states),
         `token_rewards` (one float per agent token), `metrics` (name to float, averaged in logs).
         """
         raise NotImplementedError(f"{self.name} must define _step_episode")
@@ -103,23 +103,23 @@ class MultistepEnv:
     def _calculate_reward(
         self, state: Any, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
     ) -> float:
-        """The episode's reward; what it exceeds the sum of the steps by goes to the last step."""
+        """The episode's reward; the part beyond the sum of the steps goes to the last step."""
         return sum(step_rewards)
 
     def _format_result(self, state: Any, reward: float) -> str:
-        """What the agent reads about a finished episode before the next one's first prompt
+        """The agent's text about a finished episode, before the next one's first prompt
         (`carry="full"`)."""
         return f"The episode is over. Reward: {reward:g}."
 
     def _format_reflection(self, state: Any, reward: float) -> str:
-        """What asks the agent to reflect on a finished episode (`carry="summary"`)."""
+        """The request to reflect on a finished episode (`carry="summary"`)."""
         return (
             f"{self._format_result(state, reward)} Write down briefly what helps you to do better "
             "in the next episode on the same task."
         )
 
     def _format_memory(self, reflection: str) -> str:
-        """How the agent's own reflection stands before the next episode's first prompt."""
+        """The agent's own reflection, as shown before the next episode's first prompt."""
         return f"Your notes from the last episode: {reflection}"
 
     def get_train_dataset(self) -> Any:
@@ -131,44 +131,44 @@ class MultistepEnv:
         raise NotImplementedError(f"{self.name} defines no evaluation tasks (get_eval_dataset)")
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of the best known play on this task; None where it is not known."""
+        """Expected reward of the best known play on this task; None if unknown."""
         return None
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """What is wrong with a task in words, or None; asked about every row before training, so
-        it must be quick."""
+        """The problem with a task in words, or None. It is called for every row before training,
+        so it must be fast."""
         return None
 
     def admissible_actions(self, state: Any) -> Sequence[str] | None:
-        """Actions that make sense in a state; None where the environment does not list them."""
+        """Actions that make sense in a state; None if the environment does not list them."""
         return None
 
     def optimal_agent(self) -> Agent | None:
-        """The best known player; None where there is none."""
+        """The best known player; None if there is none."""
         return None
 
     def teacher_agent(self, *, seed: int = 0) -> Agent | None:
-        """Whom a warm start imitates; None: a player at random among `admissible_actions`."""
+        """The player that a warm start imitates; None: a random player of admissible actions."""
         return None
 
     @property
     def needs(self) -> str | None:
         """What this object has beyond its configuration ("an answerer of its own"), so that rows
-        cannot make another like it and must be played by this one; None for nothing."""
+        cannot make an equal object and need this one; None for nothing."""
         return None
 
     # -- names and configuration ----------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The registered name, else the class's name."""
+        """The registered name; if there is none, the class's name."""
         from agentsgym.envs.registry import registered_name
 
         return registered_name(type(self)) or type(self).__name__
 
     @property
     def class_path(self) -> str:
-        """What a dataset row names this environment by: its registered name or dotted path."""
+        """The name of this environment in a dataset row: its registered name or dotted path."""
         from agentsgym.envs.registry import registered_name
 
         return registered_name(type(self)) or f"{type(self).__module__}.{type(self).__qualname__}"
@@ -180,12 +180,12 @@ class MultistepEnv:
 
     @property
     def unwrapped(self) -> "MultistepEnv":
-        """The environment itself, also of a stand-in that plays it in worker processes."""
+        """The environment itself, also if this object represents one in worker processes."""
         return self
 
     def with_tokenizer(self, tokenizer: Tokenizer | None) -> Self:
-        """This environment over another tokenizer, with sessions of its own; all else that the
-        object holds is shared."""
+        """A copy with another tokenizer and its own sessions; it shares everything else with this
+        object."""
         other = copy.copy(self)
         other.tokenizer = tokenizer
         other.codec = codec_for(tokenizer) if tokenizer is not None else None
@@ -201,8 +201,8 @@ class MultistepEnv:
         return keys
 
     def set_template_options(self, options: Mapping[str, Any]) -> None:
-        """Render conversations with these further arguments of the tokenizer's chat template, for
-        instance `{"enable_thinking": False}`; `"chat_template"` among them replaces it."""
+        """Render conversations with these extra arguments of the tokenizer's chat template, for
+        instance `{"enable_thinking": False}`; the key `"chat_template"` replaces the template."""
         if self.tokenizer is not None:
             self.codec = codec_for(
                 self.tokenizer, options, special_tokens_meant=self.special_tokens_meant
@@ -211,8 +211,8 @@ class MultistepEnv:
     def trial_info(
         self, outcomes: Sequence[EpisodeOutcome] = (), last_state: Any = None
     ) -> TrialInfo:
-        """What is known as the episode after those with `outcomes` begins, in a trial of this
-        configuration."""
+        """The information available at the start of the episode that follows those with
+        `outcomes`, in a trial of this configuration."""
         return TrialInfo(
             episode=len(outcomes),
             episodes=self.config["episodes_per_trial"],
@@ -235,22 +235,22 @@ class MultistepEnv:
     ) -> RolloutBatch:
         """Play `num_rollouts` trials on each task and return them task by task.
 
-        An engine-backed agent plays all sessions side by side; for any other, and where an
-        environment overrides it, `_run_complete_episode` is called once per task, rollout and
-        episode. A session that fails keeps its place with an all-zero mask and its traceback
-        (`batch.rollouts[k].error`); where all fail, a warning is logged.
+        An engine-backed agent plays all sessions at once. For other agents, and if an environment
+        overrides it, `_run_complete_episode` is called once per task, rollout and episode. A
+        session that fails keeps its place with an all-zero mask and its traceback
+        (`batch.rollouts[k].error`); if all fail, a warning is logged.
 
         Args:
             task_data_list: tasks, or rows of this environment's datasets.
-            agent: who plays.
+            agent: the player.
             num_rollouts: trials on each task.
-            return_all_steps: whether the batch has the nested keys of steps too.
-            seed: of the sampling noise, which depends on it, the task's and the rollout's number
-                alone. Equal seeds give equal rollouts with equal `session_ids`; for fresh ones
-                on the same tasks give another seed.
+            return_all_steps: whether the batch also has the nested keys of steps.
+            seed: seed of the sampling noise, which depends only on it, the task's number and the
+                rollout's number. Equal seeds give equal rollouts with equal `session_ids`; use
+                another seed for new rollouts on the same tasks.
 
         Raises ValueError for a row of another environment or configuration, TypeError for a task
-        that is no dict.
+        that is not a dict.
         """
         from agentsgym.rollout import run_env
 
@@ -264,14 +264,13 @@ class MultistepEnv:
         )
 
     def _run_complete_episode(self, session_id: str, agent: Agent) -> dict[str, Any]:
-        """Play the episode whose state stands in `active_states[session_id]` to its end.
+        """Play the episode whose state is `active_states[session_id]` to its end.
 
         Returns unpadded lists of one length T: `full_token_ids`, `full_attention_mask`,
         `agent_token_mask`, `per_token_rewards`; the float `final_reward`; the conversation as
         `final_completion_messages`; and the `episode` itself (an `Episode`). An override may
-        change the two rewards, or leave `episode` out and return tokens of its own. It is called
-        for every agent, so an environment that has one plays one episode at a time, also over an
-        engine.
+        change the two rewards, or omit `episode` and return its own tokens. It is called for every
+        agent, so an environment that overrides it plays one episode at a time, also with an engine.
         """
         from agentsgym.rollout.complete_episode import run_complete_episode
 

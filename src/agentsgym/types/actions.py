@@ -1,4 +1,4 @@
-"""What is asked of an agent and what it answers, as text and as tokens."""
+"""Requests to an agent or an engine, and their answers, as text and as tokens."""
 
 import math
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ class Message(TypedDict):
 
 
 def copy_message(message: Message) -> Message:
-    """A message that may be changed without changing the record."""
+    """A copy of a message that can be changed without changing the record."""
     return {"role": message["role"], "content": message["content"]}
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one action is sampled.
+    """The sampling settings of one action.
 
     `temperature` 0 is greedy. `top_p` 1.0 and `top_k` 0 switch truncation off. An action ends at
     the model's end-of-turn token, when its text contains one of `stop`, or after `max_tokens`.
@@ -50,7 +50,7 @@ class SamplingParams:
         if isinstance(self.top_k, float) or self.top_k < 0:
             raise ValueError(f"top_k must be 0 (off) or a positive number, got {self.top_k}")
         stop: object = self.stop
-        if isinstance(stop, str):  # its letters would be stop strings
+        if isinstance(stop, str):  # each of its letters would become a stop string
             raise ValueError(f"stop must be a tuple of texts, got {self.stop!r}")
         if any(not text for text in self.stop):
             raise ValueError("stop strings must not be empty")
@@ -63,11 +63,11 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an agent did in one step.
+    """An agent's action in one step.
 
-    `token_ids` are the ids that the engine sampled, the end-of-turn token included, and
+    `token_ids` are the ids that the engine sampled, including the end-of-turn token, and
     `logprobs` (nats) their log-probabilities under the untruncated distribution at the sampling
-    temperature. Both are None for an agent that only speaks text.
+    temperature. Both are None for an agent that only returns text.
     """
 
     text: str
@@ -93,12 +93,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """A session's question to its agent: what do you do now?
+    """A session's request for its agent's next action.
 
-    `messages` is the conversation so far. `context` holds the same as token ids (empty without a
-    tokenizer); it is a live view that only grows while the request is open. `max_tokens` is what
-    the rollout's token budget leaves (None: no budget); `token_cap` replaces the agent's own cap on
-    an action where the request has one (reflections).
+    `messages` is the conversation so far. `context` is the same as token ids (empty without a
+    tokenizer); it is a live view that only grows while the request is open. `max_tokens` is the
+    rest of the rollout's token budget (None: no budget); `token_cap` replaces the agent's own cap
+    on an action if the request has one (reflections).
     """
 
     session_id: str
@@ -113,11 +113,11 @@ class ActionRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One action to sample, addressed by its session (a session has one request open at a time).
+    """A request for one action of a session (a session has at most one request open).
 
-    `token_ids` is the whole context; an engine that kept the session's cache reads only what is
-    new. The noise of the k-th sampled token is a function of (`seed`, `sampled_before` + k) alone.
-    `group` names sessions that start from the same prompt, so that an engine may share it.
+    `token_ids` is the whole context; an engine that kept the session's cache only reads the new
+    tokens. The noise of the k-th sampled token depends only on (`seed`, `sampled_before` + k).
+    Sessions with the same `group` start from the same prompt, so that an engine may share it.
     """
 
     session_id: str
@@ -131,7 +131,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The answer to a GenerationRequest; `error` says why where `finish_reason` is "error"."""
+    """The answer to a GenerationRequest; `error` has the reason if `finish_reason` is "error"."""
 
     session_id: str
     token_ids: tuple[int, ...] = ()
@@ -144,10 +144,10 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """What an engine did since it was made.
+    """An engine's counts since its creation.
 
     `occupancy` is the mean over forward passes of (sequences in the pass) / min(open requests,
-    capacity): below 1 where slots idled although work was waiting.
+    capacity): below 1 if slots were empty although requests were waiting.
     """
 
     forward_passes: int = 0

@@ -1,6 +1,6 @@
-"""What an engine is: to those who sample from it, and to a trainer.
+"""The protocols of an engine.
 
-`Engine` is enough for an agent. A trainer also hands over weights, which `TrainableEngine` takes.
+`Engine` is enough for sampling. A trainer also passes weights, which a `TrainableEngine` accepts.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ class Engine(Protocol):
     A session has at most one request open. `poll` returns the results that are ready, waiting
     for at least one while any request is open; with none open it returns an empty list. A request
     that fails comes back as a result with `finish_reason="error"`, never as an exception.
-    `release` forgets all about sessions (open requests, caches); unknown ids are ignored.
-    `tokenizer` is None for an engine that answers messages with text alone.
+    `release` drops all data of sessions (open requests, caches); unknown ids are ignored.
+    `tokenizer` is None for an engine that takes messages and only returns text.
     """
 
     tokenizer: Tokenizer | None
@@ -47,19 +47,19 @@ def _alone(values: list[Any]) -> list[Any]:
 
 
 Gather = Callable[[list[Any]], list[Any]]
-"""Joins the lists of all ranks, in their order; every rank must call it."""
+"""Joins the lists of all ranks, in rank order; every rank must call it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightUpdate:
-    """The weights that a trainer hands to an engine.
+    """The weights that a trainer passes to an engine.
 
     Args:
         model: the trained module, without the wrappers of distributed training.
-        version: the optimizer's step; what is sampled from now on records it.
-        directory: where an engine may write weights for others to read.
-        changed: False where the weights are those of the update before this one.
-        rank: the number of this process among those that train together.
+        version: the optimizer's step; tokens sampled from now on record it.
+        directory: a folder for weight files that other processes read.
+        changed: False if the weights are the same as in the previous update.
+        rank: the number of this process among the training processes.
         gather: joins lists of all ranks.
     """
 
@@ -72,38 +72,38 @@ class WeightUpdate:
 
 
 class TrainableEngine(Engine, Protocol):
-    """An engine that a trainer keeps at the weights that it trains.
+    """An engine that a trainer can update with the weights that it trains.
 
-    It samples token ids and their log-probabilities, and so has a tokenizer.
+    It samples token ids with their log-probabilities, so it must have a tokenizer.
     """
 
     @property
     def policy_version(self) -> int:
-        """The version of the weights that new requests are sampled from."""
+        """The version of the weights that new requests use."""
         ...
 
     @property
     def can_generate_ahead(self) -> bool:
-        """Whether it may sample while the optimizer works, from a copy of the weights."""
+        """Whether it can sample during the optimizer's work, from a copy of the weights."""
         ...
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from these weights from now on. Called on every rank before each generation and
-        evaluation, with no request open. Raises where the weights cannot be taken."""
+        evaluation, with no request open. Raises if the weights cannot be used."""
         ...
 
     def finish(self) -> None:
-        """This rank's rollouts are over. Called on every rank after each generation and
-        evaluation: an engine whose ranks sample in step takes part in what the others play."""
+        """This rank's rollouts are finished. Called on every rank after each generation and
+        evaluation: if the ranks of an engine sample in step, it joins the calls of the others."""
         ...
 
     def close(self) -> None:
-        """End connections; harmless if done twice. The engine is of no use afterwards."""
+        """Close connections; may be called twice. The engine cannot be used afterwards."""
         ...
 
 
 def trainable(engine: Any) -> TrainableEngine:
-    """The engine, if a trainer can use it. Raises TypeError naming each member that it lacks."""
+    """The engine, if a trainer can use it. Raises TypeError with the names of missing members."""
     missing = [name for name in _members(TrainableEngine) if not hasattr(engine, name)]
     if missing:
         raise TypeError(
@@ -120,7 +120,7 @@ def trainable(engine: Any) -> TrainableEngine:
 
 
 def _members(protocol: type) -> list[str]:
-    """Names of a protocol's attributes and methods, those of its bases first."""
+    """Names of a protocol's attributes and methods, those of its base classes first."""
     names: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if base not in (object, Protocol) and getattr(base, "_is_protocol", False):

@@ -1,4 +1,4 @@
-"""What ended a run, in one sentence."""
+"""Describes the error that ended a run in one sentence."""
 
 import errno
 import re
@@ -20,7 +20,7 @@ _TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc|Parent dir
 
 
 def one_sentence(error: BaseException) -> str:
-    """What went wrong, on one line; a fault of the disk is named as such."""
+    """The error on one line; a disk problem is named as such."""
     if isinstance(error, EveryRolloutFailed):
         return error.sentence
     text = " ".join(str(error).split())
@@ -30,7 +30,7 @@ def one_sentence(error: BaseException) -> str:
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """What keeps files from being written, where that is what `error` comes from."""
+    """The reason why files cannot be written, if that is the cause of `error`; else None."""
     for cause in _chain(error):
         number = _error_number(cause)
         if number in _REASONS:
@@ -44,7 +44,7 @@ def disk_problem(error: BaseException) -> str | None:
 def _error_number(error: BaseException) -> int | None:
     if isinstance(error, OSError):
         return error.errno
-    found = _OS_ERROR.search(str(error))  # libraries in Rust put it into their text
+    found = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
     return int(found[1]) if found else None
 
 

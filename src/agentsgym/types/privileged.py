@@ -1,4 +1,4 @@
-"""Agents that know more of their session than the conversation says."""
+"""Agents that use more than the conversation of their session."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,22 +10,22 @@ from agentsgym.types.trial_info import TrialInfo
 
 
 class SessionView(Protocol):
-    """One session, read only, as it stands at the moment of each look."""
+    """A read-only view of one session; every access returns its current state."""
 
     @property
     def env(self) -> Any:
-        """The environment that is played (a `MultistepEnv`): its configuration and its planner.
+        """The environment (a `MultistepEnv`): its configuration and its planner.
         The state of the session may be in a worker process."""
         ...
 
     @property
     def task_data(self) -> Mapping[str, Any]:
-        """The task that is played."""
+        """The session's task."""
         ...
 
     @property
     def trial(self) -> TrialInfo:
-        """Where the running episode stands in its trial, without `last_state`."""
+        """The running episode's position in its trial, without `last_state`."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class SessionView(Protocol):
 
     @property
     def episode_is_over(self) -> bool:
-        """Whether the agent is now asked for a reflection on the episode."""
+        """Whether the current request is for a reflection on the episode."""
         ...
 
     def admissible_actions(self) -> Sequence[str] | None:
@@ -45,12 +45,12 @@ class SessionView(Protocol):
 
 class PrivilegedAgent(ABC):
     """An agent that needs more than the conversation, for instance the task or the number of the
-    episode. Each session is played by the agent that `for_session` returns for it."""
+    episode. `for_session` returns the agent that plays a given session."""
 
     @abstractmethod
     def for_session(self, session: SessionView) -> Agent:
         """The agent that plays this session. It is called for every episode and reflection, so an
-        agent that remembers something keeps it in its agent state."""
+        agent that remembers data keeps it in its agent state."""
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """Raises LookupError: this agent plays sessions, not conversations."""

@@ -22,7 +22,7 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class Agent(Protocol):
-    """Whoever plays. `agent_state` is None at a rollout's first step, then what was returned."""
+    """A player. `agent_state` is None at a rollout's first step, then the last returned state."""
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """Answer the conversation `messages` with the action's text and the agent's next state."""

@@ -1,4 +1,4 @@
-"""What an environment and an agent are told about the trial that an episode belongs to."""
+"""The information that an environment and an agent get about the trial of an episode."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -6,8 +6,8 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """How an earlier episode of the trial ended: the raw `reward`, whether it was a `win` (None
-    where the environment does not tell), and the `stop_reason`, each as in `Episode`."""
+    """The end of an earlier episode of the trial: the raw `reward`, whether it was a `win` (None
+    if the environment does not report wins), and the `stop_reason`, each as in `Episode`."""
 
     reward: float
     win: bool | None
@@ -18,10 +18,10 @@ class EpisodeOutcome:
 class TrialInfo:
     """Episode number `episode` (from 0) of a trial of `episodes`, as it begins.
 
-    The first `free_shots` episodes are played and not scored. `carry` is the configuration's: what
-    the agent sees of earlier episodes ("none", "full", "summary"). `outcomes` holds one entry for
-    each earlier episode. `last_state` is the environment's own state at the end of the episode
-    before, None in the first; agents are not given it.
+    The first `free_shots` episodes are played but not scored. `carry` is the configuration's: the
+    part of earlier episodes that the agent sees ("none", "full", "summary"). `outcomes` has one
+    entry for each earlier episode. `last_state` is the environment's own state at the end of the
+    previous episode, None in the first; agents do not get it.
     """
 
     episode: int = 0
@@ -38,20 +38,20 @@ class TrialInfo:
 
     @property
     def carries(self) -> bool:
-        """Whether the agent sees anything of the earlier episodes."""
+        """Whether the agent sees any part of the earlier episodes."""
         return self.carry != "none"
 
     def without_state(self) -> Self:
-        """The same without `last_state`: a state may keep this, for it holds no other state."""
+        """A copy without `last_state`: a state may store it, because it contains no other state."""
         return replace(self, last_state=None)
 
     def at(self, episode: int) -> Self:
-        """What was known as an earlier episode of this trial began, without its `last_state`."""
+        """The information at the start of an earlier episode, without its `last_state`."""
         return replace(self, episode=episode, outcomes=self.outcomes[:episode], last_state=None)
 
     def round_line(self, same: str) -> str:
-        """Where the trial stands ("Round 2 of 3, scored, same code."), for the prompt of an agent
-        that knows its earlier episodes; empty where it knows none. `same` names what stays."""
+        """The position in the trial ("Round 2 of 3, scored, same code."), for the prompt of an
+        agent that sees its earlier episodes; else "". `same` names the part that stays equal."""
         if not self.carries or self.episodes == 1:
             return ""
         kind = "scored" if self.scored else "practice"

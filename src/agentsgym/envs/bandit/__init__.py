@@ -1,4 +1,4 @@
-"""Bandit: a Bernoulli bandit told in words, its tasks, and the players whose worth is known."""
+"""Bandit: a Bernoulli bandit in words, its tasks, and players with exactly known scores."""
 
 from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher, ThompsonAgent
 from agentsgym.envs.bandit.beliefs import Counts, expected_successes, trial_weights, weighted

@@ -1,8 +1,8 @@
-"""The bandit's players as agents: they read the conversation like any other.
+"""The bandit's players as agents; they read the conversation.
 
-They know what the conversation shows: the running episode, the earlier ones of the trial with
-`carry="full"`, and with `carry="summary"` their own notes: "red 2 won 1 lost, green 0 won 1 lost".
-Which pull of the trial is due, and whether notes are asked for, their session tells them.
+They use the running episode, with `carry="full"` the earlier episodes of the trial, and with
+`carry="summary"` their own notes: "red 2 won 1 lost, green 0 won 1 lost". Their session says which
+pull of the trial is next and whether notes are requested.
 """
 
 import random
@@ -18,7 +18,7 @@ from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialI
 
 
 class Arms(Protocol):
-    """The environment as its players need it."""
+    """The members of the environment that its players need."""
 
     arm_names: tuple[str, ...]
     pulls: int
@@ -43,7 +43,7 @@ class _BanditAgent(PrivilegedAgent):
 
     @abstractmethod
     def choose(self, messages: Sequence[Message], pulled: int) -> int:
-        """The arm to pull after a conversation, as pull number `pulled` of the trial."""
+        """The arm for pull number `pulled` of the trial, after this conversation."""
 
 
 class _BanditPlayer:
@@ -53,7 +53,7 @@ class _BanditPlayer:
         self._session = session
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The name of an arm, or true notes; needs no state."""
+        """The name of an arm, or correct notes; needs no state."""
         env, session = self._env, self._session
         if session.episode_is_over:
             return write_notes(env, read_counts(env, messages)), None
@@ -70,7 +70,7 @@ class BanditOptimalAgent(_BanditAgent):
 
 
 class ThompsonAgent(_BanditAgent):
-    """Thompson sampling from the posterior, top-two in free shots; draws come from `seed`."""
+    """Thompson sampling from the posterior, top-two in free shots; `seed` seeds the draws."""
 
     def __init__(self, env: Arms, *, seed: int = 0) -> None:
         super().__init__(env)
@@ -84,21 +84,21 @@ class ThompsonAgent(_BanditAgent):
 
 
 class BanditTeacher(_BanditAgent):
-    """Pulls any arm and writes true notes: a model that learns from it knows how to answer and to
-    remember, and finds out by itself what to pull. Draws come from `seed`."""
+    """Pulls a random arm and writes correct notes: a model that imitates it learns how to answer
+    and to remember, but has to find out itself which arm to pull. `seed` seeds the draws."""
 
     def __init__(self, env: Arms, *, seed: int = 0) -> None:
         super().__init__(env)
         self._rng = random.Random(seed)
 
     def choose(self, messages: Sequence[Message], pulled: int) -> int:
-        """Any arm."""
+        """A random arm."""
         return self._rng.choice(range(len(self._env.arm_names)))
 
 
 def pull_index(env: Arms, trial: TrialInfo, pulled: int) -> int:
-    """The number of the next pull after `pulled` in this episode: in the trial, for a player that
-    sees its earlier episodes, else in the episode. Malformed actions count, for they waste one."""
+    """The number of the next pull after `pulled` in this episode: in the trial for a player that
+    sees its earlier episodes, else in the episode. A malformed action counts: it costs a pull."""
     return (trial.episode if trial.carries else 0) * env.pulls + pulled
 
 
@@ -119,7 +119,7 @@ def read_counts(env: Arms, messages: Sequence[Message]) -> Counts:
 
 
 def _outcome(env: Arms, arm: int | None, text: str) -> bool | None:
-    """How the last pull ended, if the text says it."""
+    """The outcome of the last pull, if the text contains it."""
     if arm is None:
         return None
     found = re.match(rf"{env.arm_names[arm]} (won|lost)\.", text)
@@ -133,7 +133,7 @@ def write_notes(env: Arms, counts: Counts) -> str:
 
 
 def read_notes(env: Arms, text: str) -> Counts:
-    """The counts in the notes that a text begins with; zeros where it has none."""
+    """The counts in the notes at the start of a text; zeros if there are none."""
     notes = text.splitlines()[0] if text.startswith("Notes: ") else ""
     found = {n: (int(s), int(f)) for n, s, f in re.findall(r"(\w+) (\d+) won (\d+) lost", notes)}
     return tuple(found.get(name, (0, 0)) for name in env.arm_names)

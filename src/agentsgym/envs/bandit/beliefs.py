@@ -1,4 +1,4 @@
-"""What a player of a bandit knows, and what a policy earns when everything is summed exactly.
+"""A bandit player's knowledge, and the exact expected score of a policy.
 
 Knowledge is `Counts`: (successes, failures) of each arm. With independent Beta(a, b) priors an arm
 with counts (s, f) succeeds next with probability (s + a) / (s + f + a + b).
@@ -27,7 +27,7 @@ def observe(counts: Counts, arm: int, success: bool) -> Counts:
 
 
 def add(left: Counts, right: Counts) -> Counts:
-    """Counts of two stretches of play together."""
+    """The sum of two counts."""
     return tuple((a + c, b + d) for (a, b), (c, d) in zip(left, right, strict=True))
 
 
@@ -38,7 +38,7 @@ def predictive(count: tuple[int, int], prior: Prior) -> float:
 
 
 def trial_weights(pulls: int, episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
-    """What a success at each pull of a trial is worth: its share of the trial's score.
+    """The value of a success at each pull of a trial: its share of the trial's score.
 
     Shape (episodes · pulls,): 0 in the first `free_shots` episodes, else
     1 / (pulls · (episodes − free_shots)), so that the score (the mean reward of the scored
@@ -63,8 +63,8 @@ def expected_successes(
 ) -> list[float]:
     """Probability of success at each of `pulls` pulls, shape (pulls,), summed over all histories.
 
-    With `probabilities` the arms are those; without, `arms` arms are drawn from the prior. Exact;
-    it walks all reachable counts, C(pulls + 2·arms, 2·arms) of them at most.
+    With `probabilities` these are the arms; without, `arms` arms are drawn from the prior. Exact;
+    it visits all reachable counts, at most C(pulls + 2·arms, 2·arms).
     """
     number = len(probabilities) if probabilities is not None else arms
     reached: dict[Counts, float] = {no_counts(number): 1.0}

@@ -1,4 +1,4 @@
-"""A Bernoulli bandit told in words."""
+"""A Bernoulli bandit in words."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
@@ -24,10 +24,10 @@ REFLECT = "Note what you know about the arms."
 
 
 class State(TypedDict):
-    """An episode: the task, its place in the trial, what was pulled, and what was said last.
+    """An episode: the task, its position in the trial, the pulls, and the environment's last text.
 
-    `carried` counts the earlier episodes as far as the agent may know them (`carry`), `counts`
-    this one. `steps` counts actions, malformed ones too.
+    `carried` counts the earlier episodes if the agent may know them (`carry`), `counts` this one.
+    `steps` counts all actions, including malformed ones.
     """
 
     seed: int
@@ -54,18 +54,18 @@ class BanditEnv(MultistepEnv):
     """Pull one of several arms, again and again; each wins with its own fixed probability.
 
     `task_data` is `{"seed": int}` (arms drawn from the prior), or `{"probabilities": [...]}` with
-    an optional seed for the outcomes. A success earns 1/pulls, so an episode's reward is the share
-    of pulls that won. An action is the name of an arm; anything else is malformed and wastes the
-    pull. `info["win"]` says whether the arm pulled is the best one; the metric `regret` is how much
-    more probable a success would have been with it.
+    an optional seed for the outcomes. A success earns 1/pulls, so an episode's reward is the
+    fraction of pulls that won. An action is the name of an arm; anything else is malformed and
+    loses the pull. `info["win"]` says whether the pulled arm is the best one; the metric `regret`
+    is the best arm's success probability minus that of the pulled arm.
 
-    In a trial the arms stay and the noise is fresh.
+    In a trial the arms stay the same and the noise is new.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 8, "pulls per episode", minimum=1),
         "arms": Key(int, 3, "number of arms", minimum=2),
-        "arm_names": Key(list, None, "a word for each arm; colours by default", check=_words),
+        "arm_names": Key(list, None, "a word for each arm; colors by default", check=_words),
         "prior_alpha": Key(
             float, 1.0, "the arms are drawn from Beta(alpha, beta)", check=_positive
         ),
@@ -169,12 +169,12 @@ class BanditEnv(MultistepEnv):
         )
 
     def read_arm(self, action: str) -> int | None:
-        """The arm that an action names (after any thoughts, in any case); None for other words."""
+        """The arm named in an action (after any thoughts, in any case); None for other words."""
         word = action.rpartition("</think>")[2].strip(" \n\t.,!\"'[]").lower()
         return self.arm_names.index(word) if word in self.arm_names else None
 
     def _anchor(self, state: State) -> str:
-        """The information state: equal where an agent knows the same (order does not matter)."""
+        """The information state: equal for equal knowledge, in whatever order it was gained."""
         episode = state["trial"].episode if self.carries else 0
         return f"{episode}/{state['steps']}/{add(state['carried'], state['counts'])}"
 
@@ -185,7 +185,7 @@ class BanditEnv(MultistepEnv):
         return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
 
     def get_eval_dataset(self) -> Any:
-        """Tasks with the seeds 1,000,000, 1,000,001, …: other arms, other noise."""
+        """Tasks with the seeds 1,000,000, 1,000,001, …: other arms and other noise."""
         first = max(FIRST_EVAL_SEED, self.config["train_tasks"])
         return task_dataset(self, [{"seed": first + k} for k in range(self.config["eval_tasks"])])
 
@@ -193,8 +193,8 @@ class BanditEnv(MultistepEnv):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What a success at each pull is worth to a player: of the trial where episodes carry,
-        else of one episode."""
+        """The value of a success at each pull for a player: its share of the trial's score if
+        episodes carry, else of one episode's."""
         if self.carries:
             episodes, free_shots = self.config["episodes_per_trial"], self.config["free_shots"]
             return trial_weights(self.pulls, episodes, free_shots)
@@ -202,7 +202,7 @@ class BanditEnv(MultistepEnv):
 
     @property
     def best_play(self) -> FiniteHorizon:
-        """The optimal player of the configured trial; ValueError where it is too large."""
+        """The optimal player of the configured trial. Raises ValueError if it is too large."""
         self._best_play = self._best_play or FiniteHorizon(
             len(self.arm_names), self.weights, self.prior
         )
@@ -213,7 +213,7 @@ class BanditEnv(MultistepEnv):
         return list(self.arm_names)
 
     def optimal_agent(self) -> Agent:
-        """Who plays `best_play`. Raises ConfigError where the trial is too large for it."""
+        """The agent that plays `best_play`. Raises ConfigError if the trial is too large."""
         try:
             _ = self.best_play
         except ValueError as error:
@@ -221,7 +221,7 @@ class BanditEnv(MultistepEnv):
         return BanditOptimalAgent(self)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """Who pulls any arm and writes true notes."""
+        """The agent that pulls random arms and writes correct notes."""
         return BanditTeacher(self, seed=seed)
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
@@ -233,11 +233,11 @@ class BanditEnv(MultistepEnv):
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """What the optimal player earns on this very task, its outcomes included; None where the
-        trial is too large for exact play.
+        """The optimal player's reward on this task with its actual outcomes; None if the trial is
+        too large for exact play.
 
-        Since outcomes depend on the task alone, the optimal agent's regret is 0 on every task and
-        other agents are compared under equal luck.
+        As outcomes depend only on the task, the optimal agent's regret is 0 on every task, and
+        other agents are compared with equal luck.
         """
         try:
             rewards = self.reference_play(task_data)

@@ -17,16 +17,16 @@ _TIE = 1e-12
 
 
 class FiniteHorizon:
-    """Maximises E[Σ_t weights[t] · success at pull t] over all policies, exactly.
+    """Maximizes E[Σ_t weights[t] · success at pull t] over all policies, exactly.
 
     With w the weights, T their number, and p_a the predictive probability of arm a at counts c,
 
         V_T(c) = 0,   V_t(c) = max_a p_a (w_t + V_{t+1}(c + success of a))
                                      + (1 − p_a) V_{t+1}(c + failure of a).
 
-    The weights say what the trial rewards: 0 in free shots, which the player then spends on
-    learning (see `trial_weights`). Arms are alike beforehand, so counts are kept sorted. Raises
-    ValueError where about more than `MAX_STATES` states would be needed.
+    The weights are the trial's rewards: 0 in free shots, which the player then uses to learn (see
+    `trial_weights`). The arms have equal priors, so counts are kept sorted. Raises ValueError if
+    more than about `MAX_STATES` states would be needed.
     """
 
     def __init__(self, arms: int, weights: Sequence[float], prior: Prior = UNIFORM) -> None:
@@ -45,15 +45,15 @@ class FiniteHorizon:
         self._values: dict[tuple[int, Counts], float] = {}
 
     def value(self, counts: Counts | None = None, pulled: int = 0) -> float:
-        """Expected weighted successes still to come at `counts` after `pulled` pulls."""
+        """Expected weighted successes of the remaining pulls, at `counts` after `pulled` pulls."""
         return self._value(pulled, tuple(sorted(counts or no_counts(self.arms))))
 
     def action_values(self, counts: Counts, pulled: int) -> list[float]:
-        """What each arm is worth when the best policy follows it, shape (arms,)."""
+        """The value of each arm if the best policy follows, shape (arms,)."""
         return [self._action_value(pulled, counts, arm) for arm in range(self.arms)]
 
     def best_arm(self, counts: Counts, pulled: int) -> int:
-        """The arm to pull; the first of those that are equally good."""
+        """The arm to pull; the first of equally good ones."""
         values = self.action_values(counts, pulled)
         highest = max(values)
         return next(arm for arm, value in enumerate(values) if value >= highest - _TIE)
@@ -83,5 +83,5 @@ class FiniteHorizon:
 
 
 def state_count(arms: int, pulls: int) -> int:
-    """About how many sorted counts can be reached within `pulls` pulls."""
+    """About how many sorted counts are reachable within `pulls` pulls."""
     return math.comb(pulls + 2 * arms, 2 * arms) // math.factorial(arms)

@@ -1,9 +1,9 @@
-"""Tasks of the bandit: how a seed makes arms and outcomes, and which seeds train.
+"""Tasks of the bandit: a seed determines arms and outcomes, and the split.
 
-Everything random is a hash of the seed. The n-th pull of an arm in the e-th episode of a trial
+All random numbers are hashes of the seed. The n-th pull of an arm in the e-th episode of a trial
 draws the same uniform number u(seed, e, arm, n) in every rollout and succeeds if u is below the
-arm's probability (common random numbers): rollouts of a group differ by what they pulled and by
-nothing else, which takes luck out of their comparison; another episode has fresh noise.
+arm's probability (common random numbers). So rollouts of a group differ only by their pulls, which
+removes luck from their comparison; another episode has new noise.
 """
 
 import random
@@ -30,9 +30,9 @@ def draw_probabilities(seed: int, arms: int, prior: Prior) -> tuple[float, ...]:
 def read_task(
     task_data: Mapping[str, Any], arms: int, prior: Prior
 ) -> tuple[int, tuple[float, ...]]:
-    """(seed, success probabilities) of a task. Raises ValueError saying what is wrong with it.
+    """(seed, success probabilities) of a task. Raises ValueError with the task's problem.
 
-    `seed` is an int (0 where only `probabilities` are given, which then are the arms).
+    `seed` is an int (0 if only `probabilities` are given, which then are the arms).
     """
     seed = task_data.get("seed", 0 if "probabilities" in task_data else None)
     if not isinstance(seed, int) or isinstance(seed, bool):

@@ -1,8 +1,8 @@
-"""Thompson sampling: pull each arm as often as it is the best one, as far as one knows.
+"""Thompson sampling: pull each arm with the posterior probability that it is the best one.
 
 In a free shot, where a pull earns nothing, it samples the top two instead: with probability 1/2
-the arm that a draw from the posterior puts first, else the one that a fresh draw puts first among
-the others, so that it does not go on confirming what it believes already (after Russo, 2016).
+the best arm of a posterior draw, else the best of the other arms in a new draw, so that it does not
+only confirm its current belief (after Russo, 2016).
 """
 
 import functools
@@ -34,8 +34,8 @@ def _leader(counts: Counts, prior: Prior, rng: random.Random, without: int = -1)
 def best_arm_odds(counts: Counts, prior: Prior = UNIFORM) -> list[float]:
     """Probability that each arm is the best one, shape (arms,): ∫ f_a(x) Π_{b≠a} F_b(x) dx.
 
-    For a prior of whole numbers the integrand is a polynomial and Gauss–Legendre quadrature exact;
-    another prior raises ValueError.
+    For a prior of whole numbers the integrand is a polynomial and Gauss–Legendre quadrature is
+    exact; another prior raises ValueError.
     """
     if any(parameter != int(parameter) or parameter < 1 for parameter in prior):
         raise ValueError(f"exact odds need a prior of whole numbers, got {prior}")

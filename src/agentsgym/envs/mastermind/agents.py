@@ -1,9 +1,9 @@
-"""Mastermind's players as agents: they read the conversation like any other.
+"""Mastermind's players as agents; they read the conversation.
 
-They know what the conversation shows: the running episode, the earlier ones of the trial with
-`carry="full"`, and with `carry="summary"` their own notes: the guesses with their feedback, one a
-line, as the opening hints are told. Which episode is running, how many guesses are left, and
-whether notes are asked for, their session tells them.
+They use the running episode, with `carry="full"` the earlier episodes of the trial, and with
+`carry="summary"` their own notes: the guesses with their feedback, one per line, in the form of the
+opening hints. Their session says which episode is running, how many guesses are left, and whether
+notes are requested.
 """
 
 import random
@@ -24,7 +24,7 @@ from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
 
 class Board(Protocol):
-    """The environment as its players need it."""
+    """The members of the environment that its players need."""
 
     colour_names: tuple[str, ...]
     space: CodeSpace
@@ -45,7 +45,7 @@ class _MastermindAgent(PrivilegedAgent):
 
     @abstractmethod
     def choose(self, told: Told, episode: int, left: int) -> Code:
-        """The next guess, with `left` guesses left in the episode, this one included."""
+        """The next guess, with `left` guesses left in the episode, including this one."""
 
 
 class _MastermindPlayer:
@@ -55,7 +55,7 @@ class _MastermindPlayer:
         self._session = session
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The next guess, or true notes; needs no state."""
+        """The next guess, or correct notes; needs no state."""
         env, session = self._env, self._session
         told = read_told(env, messages)
         if session.episode_is_over:
@@ -66,7 +66,7 @@ class _MastermindPlayer:
 
 
 class MastermindAgent(_MastermindAgent):
-    """Plays one of `env.player`'s kinds for the configured trial, free shots included."""
+    """Plays one of the `env.player` kinds for the configured trial, including free shots."""
 
     def __init__(self, env: Board, player: str = "best") -> None:
         super().__init__(env)
@@ -79,9 +79,9 @@ class MastermindAgent(_MastermindAgent):
 
 
 class MastermindTeacher(_MastermindAgent):
-    """Half of the time a code that agrees with what it was told, else any code; true notes. A
-    model that learns from it knows what answers mean, and finds out by itself to make use of it.
-    Draws come from `seed`."""
+    """Half of the time guesses a code that agrees with all feedback, else any code; its notes are
+    correct. A model that imitates it learns what the feedback means, but has to find out itself how
+    to use it. `seed` seeds the draws."""
 
     def __init__(self, env: Board, *, seed: int = 0) -> None:
         super().__init__(env)
@@ -96,7 +96,7 @@ class MastermindTeacher(_MastermindAgent):
 
 
 def read_told(env: Board, messages: Sequence[Message]) -> Told:
-    """The codes with their feedback that the conversation shows, in order and each once."""
+    """The codes with their feedback in the conversation, in order and without duplicates."""
     names, length = env.colour_names, env.config["length"]
     told: dict[Code, Feedback] = {}
     guess = None
@@ -113,7 +113,7 @@ def read_told(env: Board, messages: Sequence[Message]) -> Told:
 
 
 def write_notes(env: Board, told: Told) -> str:
-    """The guesses with their feedback, one a line."""
+    """The guesses with their feedback, one per line."""
     return "\n".join(
         f"{say_code(code, env.colour_names)}: {say_feedback(answer)}" for code, answer in told
     )

@@ -10,14 +10,14 @@ Code = tuple[int, ...]
 
 
 class Feedback(NamedTuple):
-    """`place` pegs have the right colour in the right place, `colour` more are only misplaced."""
+    """`place` pegs have the right color in the right place, `colour` more are only misplaced."""
 
     place: int
     colour: int
 
 
 Told = tuple[tuple[Code, Feedback], ...]
-"""Codes with the feedback that they got."""
+"""Codes with the feedback that they received."""
 
 
 def feedback(guess: Code, code: Code) -> Feedback:
@@ -31,7 +31,7 @@ def feedback(guess: Code, code: Code) -> Feedback:
 
 
 class CodeSpace:
-    """All codes of `length` pegs in `colours` colours, repeats allowed, in lexicographic order."""
+    """All codes of `length` pegs in `colours` colors, repeats allowed, in lexicographic order."""
 
     def __init__(self, colours: int, length: int) -> None:
         self.colours = colours
@@ -52,7 +52,7 @@ class CodeSpace:
         return Feedback(self.length, 0)
 
     def parts(self, guess: int) -> dict[Feedback, int]:
-        """Which codes answer guess number `guess` with which feedback."""
+        """For each feedback, the codes that would give it to guess number `guess`."""
         if guess not in self._parts:
             place = (self._pegs == self._pegs[guess]).sum(axis=1)
             common = np.minimum(self._counts, self._counts[guess]).sum(axis=1)
@@ -69,7 +69,7 @@ class CodeSpace:
         return [(answer, part) for answer, part in parts if part]
 
     def narrow(self, candidates: int, guess: Code, answer: Feedback) -> int:
-        """The candidates that answer `guess` so."""
+        """The candidates that would give this feedback to `guess`."""
         return candidates & self.parts(self.index[guess]).get(answer, 0)
 
 

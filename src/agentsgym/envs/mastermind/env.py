@@ -1,4 +1,4 @@
-"""Mastermind told in words."""
+"""Mastermind in words."""
 
 import math
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ REFLECT = "Note what you know about the code."
 
 
 class State(TypedDict):
-    """An episode: the task, its place in the trial, and what the agent was told.
+    """An episode: the task, its position in the trial, and the feedback so far.
 
-    `told` holds the hints, this episode's guesses and, as far as the agent may know them
-    (`carry`), those of earlier episodes; `possible` is the set of codes that agree with it (bit i:
-    code i). `steps` counts actions, malformed ones too; `said` is the answer to the last.
+    `told` holds the hints, this episode's guesses and, if the agent may know them (`carry`), those
+    of earlier episodes, all with feedback; `possible` is the set of codes that agree with it (bit
+    i: code i). `steps` counts all actions, including malformed ones; `said` is the last answer.
     """
 
     solution: Code
@@ -47,33 +47,33 @@ def _words(names: list[Any]) -> str | None:
 
 
 def _too_long(length: int) -> str | None:
-    """The number of codes is not even computed for others."""
+    """Limits the length first, so that the number of codes is never computed for huge lengths."""
     return None if length <= MOST_PEGS else f"must be at most {MOST_PEGS}, got {length}"
 
 
 class MastermindEnv(MultistepEnv):
-    """Find a code of coloured pegs; each guess is told how many are right, and how many misplaced.
+    """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
-    `task_data` is `{"solution": "red blue", "seed": int}`; the seed draws the opening hints. The
-    right guess earns 1.0 and ends the episode; every action costs `step_cost`. In a trial the code
-    and the hints stay.
+    `task_data` is `{"solution": "red blue", "seed": int}`; the opening hints are drawn from the
+    seed. The right guess earns 1.0 and ends the episode; every action costs `step_cost`. In a trial
+    the code and the hints stay the same.
     """
 
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 3, "guesses per episode", minimum=1),
-        "colours": Key(int, 4, "number of colours", minimum=2),
-        "colour_names": Key(list, None, "a word for each colour", check=_words),
+        "colours": Key(int, 4, "number of colors", minimum=2),
+        "colour_names": Key(list, None, "a word for each color", check=_words),
         "length": Key(int, 2, "pegs of a code", minimum=1, check=_too_long),
-        "step_cost": Key(float, 0.0, "what each action costs", minimum=0.0),
+        "step_cost": Key(float, 0.0, "cost of each action", minimum=0.0),
         "hints": Key(int, 1, "opening hints in the first prompt", minimum=0),
         "split": Key(
             str,
             "hints",
-            "what training and evaluation tasks differ in",
+            "how training and evaluation tasks differ",
             choices=("hints", "codes"),
         ),
-        "train_tasks_per_code": Key(int, 12, "training tasks of each code", minimum=1),
-        "eval_tasks_per_code": Key(int, 3, "evaluation tasks of each code", minimum=1),
+        "train_tasks_per_code": Key(int, 12, "training tasks per code", minimum=1),
+        "eval_tasks_per_code": Key(int, 3, "evaluation tasks per code", minimum=1),
     }
     reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
@@ -97,7 +97,7 @@ class MastermindEnv(MultistepEnv):
             and f"must have {colours} names, as many as 'colours'",
             "split": self.config["split"] == "hints"
             and not self.config["hints"]
-            and "must be 'codes' where 'hints' is 0",
+            and "must be 'codes' if 'hints' is 0",
             "step_cost": cost * steps > 1 and f"must be at most 1/{steps} (an episode's -1)",
         }
         for key, problem in problems.items():
@@ -175,14 +175,14 @@ class MastermindEnv(MultistepEnv):
         return after, reward + win, win or out, info
 
     def _metrics(self, before: int, after: int, guess: Code) -> dict[str, float]:
-        """Whether the guess could have been right, and the bits of information it brought."""
+        """Whether the guess could have been right, and the information gained, in bits."""
         return {
             "consistent": float(before >> self.space.index[guess] & 1),
             "bits": math.log2(before.bit_count() / after.bit_count()),
         }
 
     def _anchor(self, state: State) -> str:
-        """The information state: equal where an agent was told the same (order does not matter)."""
+        """The information state: equal for equal feedback, in whatever order."""
         episode = state["trial"].episode if self.carries else 0
         told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
         return f"{episode}/{state['steps']}/{told}"
@@ -190,7 +190,7 @@ class MastermindEnv(MultistepEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task is a `solution` and perhaps a `seed`."""
+        """A task has a `solution` and optionally a `seed`."""
         try:
             self._read_solution(task_data)
         except ValueError as error:
@@ -198,7 +198,7 @@ class MastermindEnv(MultistepEnv):
         return None
 
     def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
-        """(solution, hints with their feedback). Raises ValueError saying what is wrong."""
+        """(solution, hints with their feedback). Raises ValueError with the task's problem."""
         code, seed = self._read_solution(task_data)
         hints = draw_hints(self.space, self.space.index[code], seed, self.config["hints"])
         return code, tuple((hint, feedback(hint, code)) for hint in hints)
@@ -215,7 +215,7 @@ class MastermindEnv(MultistepEnv):
         return code, seed
 
     def possible(self, told: Told) -> int:
-        """The codes that agree with all that was told, as a bit mask."""
+        """The codes that agree with this feedback, as a bit mask."""
         candidates = self.space.everything
         for guess, answer in told:
             candidates = self.space.narrow(candidates, guess, answer)
@@ -249,7 +249,7 @@ class MastermindEnv(MultistepEnv):
 
     @property
     def plan(self) -> TrialPlan:
-        """What a player plays for: the trial where episodes carry, else one episode."""
+        """The trial that a player plays: all episodes if they carry, else one episode."""
         steps, cost = self.config["max_steps_per_episode"], float(self.config["step_cost"])
         if not self.carries:
             return TrialPlan(steps, step_cost=cost)
@@ -271,11 +271,11 @@ class MastermindEnv(MultistepEnv):
         return MastermindAgent(self)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """Who heeds what it was told half of the time."""
+        """The agent that uses the feedback half of the time."""
         return MastermindTeacher(self, seed=seed)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """What the best player earns on this task: the mean over the scored episodes."""
+        """The best player's reward on this task: the mean over the scored episodes."""
         cost = float(self.config["step_cost"])
         played = self.reference_play(task_data)[self.config["free_shots"] :]
         return sum(won - cost * guesses for won, guesses in played) / len(played)

@@ -1,7 +1,6 @@
 """Players of Mastermind: greedy by entropy, greedy by the worst case, and exact.
 
-All break ties for a guess that may be the code itself, then for the earlier code, so that play is
-deterministic.
+Ties go to a guess that may be the code itself, then to the earlier code, so play is deterministic.
 """
 
 import math
@@ -24,15 +23,15 @@ def entropy(sizes: Sequence[int]) -> float:
 
 
 def smallest_worst(sizes: Sequence[int]) -> float:
-    """Minus the largest part: what Knuth's player (1977) maximises."""
+    """Minus the largest part, which Knuth's player (1977) maximizes."""
     return -float(max(sizes))
 
 
 class GreedyPlayer:
-    """Takes the guess whose answers split the possible codes best, looking one step ahead.
+    """Takes the guess whose feedback splits the possible codes best, looking one step ahead.
 
-    On the last guess of a scored episode it takes only possible codes; in a free shot it may
-    spend that guess, too, on learning.
+    On the last guess of a scored episode it only takes possible codes; in a free shot it may also
+    use that guess to learn.
     """
 
     def __init__(self, space: CodeSpace, plan: TrialPlan, score: Score = entropy) -> None:
@@ -59,20 +58,20 @@ class GreedyPlayer:
 
 
 class ExactPlayer:
-    """Maximises the expected score of the whole trial, by dynamic programming over candidate sets.
+    """Maximizes the expected score of the whole trial, by dynamic programming over candidate sets.
 
     V(S, e, k), summed over the codes in S with k guesses left in episode e of weight w, is the
     maximum over guesses g of −w·cost·|S| + [g ∈ S]·(w + K(e+1)) + Σ_f V(S_f, e, k−1), where f runs
     over the other answers, V(S, e, 0) = V(S, e+1, steps), and K(e) is the score of a player who
-    knows the code from episode e on. Of plays with equal scores it takes the one with fewer
-    guesses (by a price of 1e-9 for each). Bounds cut the search. Raises ValueError above
-    `MAX_EXACT_CODES` codes.
+    knows the code from episode e on. Among plays with equal scores it prefers fewer guesses (by a
+    price of 1e-9 per guess). Bounds prune the search. Raises ValueError above `MAX_EXACT_CODES`
+    codes.
     """
 
     def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
         if len(space) > MAX_EXACT_CODES:
             raise ValueError(
-                f"exact play is for {MAX_EXACT_CODES} codes at most, there are {len(space)}"
+                f"exact play allows at most {MAX_EXACT_CODES} codes, there are {len(space)}"
             )
         self._space = space
         self._plan = plan
@@ -113,7 +112,7 @@ class ExactPlayer:
     def _guess_value(
         self, parts: Sequence[tuple[Feedback, int]], episode: int, left: int, to_beat: float
     ) -> float:
-        """A guess's value, or anything below `to_beat` once it cannot reach that any more."""
+        """A guess's value, or anything below `to_beat` if it cannot reach `to_beat`."""
         value = -self._price[episode] * sum(part.bit_count() for _, part in parts)
         following = []
         for answer, part in parts:
@@ -132,8 +131,8 @@ class ExactPlayer:
         return hope
 
     def _bound(self, count: int, episode: int, left: int) -> float:
-        """No play of `count` candidates is worth more: one can be right at once, and each answer
-        leads to one more that is right at the next guess."""
+        """An upper bound for `count` candidates: one can be right at once, and each feedback leads
+        to one more that is right at the next guess."""
         later = self._known[episode + 1]
         total, room, rest = 0.0, 1, count
         for guesses in range(1, left + 1):
@@ -154,12 +153,12 @@ def _possible_first(space: CodeSpace, candidates: int, *, only: bool = False) ->
 
 
 def make_player(kind: str, space: CodeSpace, plan: TrialPlan) -> Player:
-    """The player of that name: "exact", "entropy", "minimax", or "best": exact where small enough,
-    else entropy."""
+    """The player of that name: "exact", "entropy", "minimax", or "best": exact if there are few
+    enough codes, else entropy."""
     if kind == "exact" or (kind == "best" and len(space) <= MAX_EXACT_CODES):
         return ExactPlayer(space, plan)
     if kind in ("entropy", "best"):
         return GreedyPlayer(space, plan, entropy)
     if kind == "minimax":
         return GreedyPlayer(space, plan, smallest_worst)
-    raise ValueError(f"no player {kind!r}; there are 'best', 'exact', 'entropy' and 'minimax'")
+    raise ValueError(f"no player {kind!r}; the players are 'best', 'exact', 'entropy', 'minimax'")

@@ -1,9 +1,9 @@
-"""Which Mastermind tasks train and which evaluate: disjoint and deterministic.
+"""Splits Mastermind tasks into training and evaluation: disjoint and deterministic.
 
-A task is a code and its opening hints: other codes with the feedback that they would get. With so
-few codes, holding some out would only teach a learner not to name them (a code that is never
-rewarded is always punished when guessed), so by default every code occurs on both sides and no
-(code, hints) pair does.
+A task is a code and its opening hints: other codes with the feedback that they would get. There are
+few codes, so holding some out would only teach a model never to guess them (a code that is never
+rewarded is always penalized). So by default every code is in training and in evaluation, but no
+(code, hints) pair is in both.
 """
 
 import random
@@ -13,14 +13,14 @@ from agentsgym.envs.mastermind.codes import Code, CodeSpace
 from agentsgym.rollout.trial import session_seed
 
 EVAL_SHARE = 5
-"""One in this many codes, or hint sets of a code, is held out for evaluation."""
+"""One out of this many codes, or hint sets of a code, is held out for evaluation."""
 
 Numbered = tuple[int, int]
 """(index of the code, seed of its hints)."""
 
 
 class Task(TypedDict):
-    """`task_data` of Mastermind: the code in words, and the seed that draws the opening hints."""
+    """`task_data` of Mastermind: the code in words, and the seed of the opening hints."""
 
     solution: str
     seed: int
@@ -36,7 +36,7 @@ def draw_hints(space: CodeSpace, solution: int, seed: int, count: int) -> tuple[
 def split_by_codes(
     space: CodeSpace, train_per_code: int, eval_per_code: int
 ) -> tuple[list[Numbered], list[Numbered]]:
-    """A fifth of the codes evaluates, the others train."""
+    """A fifth of the codes is for evaluation, the others for training."""
     shuffled = sorted(range(len(space)), key=lambda i: session_seed("mastermind-split", i))
     held_out = sorted(shuffled[: max(1, len(space) // EVAL_SHARE)])
     train = sorted(set(shuffled) - set(held_out))
@@ -49,9 +49,9 @@ def split_by_codes(
 def split_by_hints(
     space: CodeSpace, hints: int, train_per_code: int, eval_per_code: int
 ) -> tuple[list[Numbered], list[Numbered]]:
-    """Of each code's different hint sets, every fifth evaluates, the others train.
+    """Of each code's different hint sets, every fifth is for evaluation, the others for training.
 
-    A code with fewer sets than were asked for gives the ones it has. Codes are interleaved.
+    A code with fewer sets than requested gets fewer tasks. Codes are interleaved.
     """
     train: list[tuple[int, Numbered]] = []
     held_out: list[tuple[int, Numbered]] = []
@@ -68,7 +68,7 @@ def split_by_hints(
 def _distinct_seeds(
     space: CodeSpace, code: int, hints: int, train_wanted: int, eval_wanted: int
 ) -> list[int]:
-    """Seeds whose hint sets differ, as many as the split needs or can be found."""
+    """Seeds with different hint sets, as many as the split needs or as can be found."""
     wanted = max(EVAL_SHARE * eval_wanted, -(-train_wanted * EVAL_SHARE // (EVAL_SHARE - 1)) + 1)
     seen: dict[tuple[Code, ...], int] = {}
     for seed in range(20 * wanted):

@@ -1,4 +1,4 @@
-"""What a trial of Mastermind rewards, and what a player earns in it when all is summed exactly."""
+"""The rewards of a Mastermind trial, and a player's exact expected score in it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,10 +8,10 @@ from agentsgym.envs.mastermind.codes import CodeSpace
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """A trial in which the code stays and the player remembers its earlier episodes.
+    """A trial with one code, in which the player remembers its earlier episodes.
 
-    Each of `episodes` has `steps` guesses at most and ends with the right one. The score is the
-    mean over the episodes behind the first `free_shots` of [won] − step_cost · guesses.
+    Each of `episodes` has at most `steps` guesses and ends with the right one. The score is the
+    mean over the episodes after the first `free_shots` of [won] − step_cost · guesses.
     """
 
     steps: int
@@ -33,10 +33,10 @@ class TrialPlan:
 
 
 class Player(Protocol):
-    """Chooses guesses; what it knows are the codes still possible and where the trial stands."""
+    """Chooses guesses; it knows the codes that are still possible and the position in the trial."""
 
     def choose(self, candidates: int, episode: int, left: int) -> int:
-        """Index of the guess, with `left` guesses left in the episode, this one included."""
+        """Index of the guess, with `left` guesses left in the episode, including this one."""
         ...
 
 
@@ -50,7 +50,7 @@ class Worth:
 
 
 def worth(space: CodeSpace, player: Player, plan: TrialPlan, candidates: int) -> Worth:
-    """What the player earns over all of `candidates`, equally likely; exact."""
+    """The player's expectations over all of `candidates`, equally likely; exact."""
     wins, guesses = [0.0] * plan.episodes, [0.0] * plan.episodes
     pending = [(candidates, 0, plan.steps)]
     while pending:
@@ -74,7 +74,7 @@ def _worth(plan: TrialPlan, count: int, wins: list[float], guesses: list[float])
 
 
 def worth_with_hint(space: CodeSpace, player: Player, plan: TrialPlan) -> Worth:
-    """What the player earns after one opening hint, averaged over all codes and hints.
+    """The player's expectations after one opening hint, averaged over all codes and hints.
 
     A hint is a code other than the secret, each equally likely, with its feedback.
     """

@@ -15,7 +15,7 @@ def say_code(code: Code, names: Sequence[str]) -> str:
 
 
 def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
-    """The code that a text is, after any thoughts and in any case; None for anything else."""
+    """The code in a text, after any thoughts and in any case; None for anything else."""
     words = re.split(r"[\s,]+", text.rpartition("</think>")[2].strip(" \n\t.,!\"'[]").lower())
     if len(words) != length or any(word not in names for word in words):
         return None
@@ -28,13 +28,13 @@ def say_feedback(answer: Feedback) -> str:
 
 
 def read_feedback(text: str) -> Feedback | None:
-    """The feedback that a text begins with."""
+    """The feedback at the start of a text."""
     found = _FEEDBACK.match(text)
     return Feedback(int(found[1]), int(found[2])) if found else None
 
 
 def read_hints(text: str, names: Sequence[str], length: int) -> list[tuple[Code, Feedback]]:
-    """The lines of a text that give a code and its feedback."""
+    """The lines of a text that contain a code and its feedback."""
     hints = []
     for line in text.splitlines():
         words, _, rest = line.partition(": ")
