@@ -10,7 +10,7 @@ os.environ["COLUMNS"] = "200"  # the console takes its width when it is first im
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
+from helpers import CHATML, DROPS_THOUGHT, build_tokenizer, random_llama
 
 
 @pytest.fixture(scope="session")
@@ -38,20 +38,4 @@ def one_thread_per_test_process() -> None:
 @pytest.fixture
 def tiny_llama(chat_tokenizer):
     """A random Llama of 2 layers over the chat tokenizer's vocabulary."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(chat_tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        pad_token_id=chat_tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=chat_tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config).eval()
+    return random_llama(chat_tokenizer).eval()

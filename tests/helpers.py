@@ -51,6 +51,27 @@ DROPS_THOUGHT = (
 )
 
 
+def random_llama(tokenizer: PreTrainedTokenizerFast, **shape: Any) -> Any:
+    """A Llama over the tokenizer's vocabulary with random weights, always the same. `shape` are
+    fields of its configuration; the default has 2 layers of width 32."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    defaults = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **(defaults | shape)))
+
+
 class CountdownEnv(MultistepEnv):
     """Step k earns `rewards[k]`. Say "fail" to raise, "bad" for a malformed action."""
 

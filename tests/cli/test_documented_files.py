@@ -42,25 +42,18 @@ def paths(value, prefix="") -> set[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> RunDirectory:
     """A training with evaluations, a reference model and trials of two episodes."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     import helpers
 
     root = tmp_path_factory.mktemp("documented")
     tokenizer = helpers.build_tokenizer(helpers.CHATML)
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=len(tokenizer),
+    model = helpers.random_llama(
+        tokenizer,
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
-        num_key_value_heads=2,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
     )
-    LlamaForCausalLM(shape).save_pretrained(root / "model")
+    model.save_pretrained(root / "model")
     tokenizer.save_pretrained(root / "model")
     (root / "toy.yaml").write_text(
         f"""\

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentsgym.runs.stopping import GracefulStop, StopRequest, TimeBudget, ctrl_c_asks
+from agentsgym.runs.callbacks import GracefulStopCallback, TimeBudgetCallback
+from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
 
 
 class Clock:
@@ -23,7 +24,7 @@ def control():
 
 def test_a_budget_asks_for_a_stop_when_it_is_used_up():
     clock, request = Clock(), StopRequest()
-    budget = TimeBudget(60.0, request, used=20.0, clock=clock)
+    budget = TimeBudgetCallback(60.0, request, used=20.0, clock=clock)
     assert budget.share_used() == pytest.approx(20 / 60)
     budget.on_train_begin(None, None, control())
     clock.now += 39.0
@@ -36,7 +37,7 @@ def test_a_budget_asks_for_a_stop_when_it_is_used_up():
 
 def test_the_learning_rate_falls_with_time():
     clock = Clock()
-    budget = TimeBudget(100.0, StopRequest(), decay_to=0.2, clock=clock)
+    budget = TimeBudgetCallback(100.0, StopRequest(), decay_to=0.2, clock=clock)
     budget.on_train_begin(None, None, control())
     for seconds, expected in ((0, 1.0), (50, 0.6), (100, 0.2), (150, 0.2)):
         clock.now = 100.0 + seconds
@@ -48,7 +49,7 @@ def test_the_learning_rate_falls_with_time():
 
 def test_training_stops_at_generation_boundaries_only():
     request = StopRequest()
-    stop = GracefulStop(request, updates_per_generation=4)
+    stop = GracefulStopCallback(request, updates_per_generation=4)
     flags = control()
     stop.on_step_end(None, SimpleNamespace(global_step=4), flags)
     assert not flags.should_training_stop
@@ -65,7 +66,7 @@ def test_training_stops_at_generation_boundaries_only():
 def test_any_end_leaves_a_checkpoint():
     flags = control()
     flags.should_training_stop = True  # another callback found no signal
-    GracefulStop(StopRequest(), 1).on_step_end(None, SimpleNamespace(global_step=3), flags)
+    GracefulStopCallback(StopRequest(), 1).on_step_end(None, SimpleNamespace(global_step=3), flags)
     assert flags.should_save
 
 

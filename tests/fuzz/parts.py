@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from agentsgym import register
-from helpers import CHATML, build_tokenizer
+from helpers import CHATML, build_tokenizer, random_llama
 
 
 @functools.cache
@@ -16,24 +16,15 @@ def chat_tokenizer() -> Any:
 @functools.cache
 def tiny_model() -> Any:
     """A random Llama over that tokenizer."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    tokenizer = chat_tokenizer()
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
+    return random_llama(
+        chat_tokenizer(),
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=40_000,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config).eval()
+    ).eval()
 
 
 @functools.cache

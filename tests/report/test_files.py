@@ -158,4 +158,4 @@ def test_a_curve_is_drawn_where_an_interval_ends_beyond_its_value_by_rounding(tm
     class Figures:
         win_rate, ci95 = 0.0, (2.8e-17, 0.1)
 
-    _draw_evaluation(Axes(), 0, Figures(), "win_rate", labelled=False)
+    _draw_evaluation(Axes(), 0, Figures(), "win_rate", labeled=False)

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 
 from agentsgym import register
 from agentsgym.envs import task_dataset
-from helpers import CountdownEnv
+from helpers import CountdownEnv, random_llama
 from training.cells import Cell
 
 CELLS = (
@@ -51,20 +51,9 @@ class BrokenEnv(LettersEnv):
 
 def tiny_model(tokenizer):
     """A random Llama in float64."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config).double()
+    shape = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 512}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    return random_llama(tokenizer, **shape, **heads).double()
 
 
 def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, **options):

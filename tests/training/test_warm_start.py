@@ -17,7 +17,7 @@ from agentsgym.training.warm_start.imitation import (
     batches,
     examples_of,
     imitation_loss,
-    normalise,
+    normalize,
     pad,
 )
 from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
@@ -87,7 +87,7 @@ def test_the_loss_is_the_weighted_sum_over_targets(countdown_tokenizer):
 
 def test_targets_of_short_and_long_games_weigh_the_same():
     games = [Example(np.arange(n), np.ones(n, dtype=np.float32)) for n in (1, 1, 4, 6)]
-    scaled = normalise(games, 2)
+    scaled = normalize(games, 2)
     weights = np.concatenate([game.weights for game in scaled])
     assert weights == pytest.approx(np.full(12, 2 / 12))
 

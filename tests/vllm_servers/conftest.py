@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import random_llama
+
 _ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("AGENTSGYM_VLLM_PYTHON", _ROOT / ".venv-vllm" / "bin" / "python"))
 START_SECONDS = 600
@@ -68,26 +70,17 @@ class VLLMServer:
 @pytest.fixture(scope="module")
 def model_dir(chat_tokenizer, tmp_path_factory):
     """A random Llama with wide weights, so that its distributions are far from flat."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(chat_tokenizer),
+    model = random_llama(
+        chat_tokenizer,
         hidden_size=64,
         intermediate_size=128,
-        num_hidden_layers=2,
         num_attention_heads=2,
-        num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=512,
         initializer_range=0.2,
-        pad_token_id=chat_tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=chat_tokenizer.eos_token_id,
     )
     path = tmp_path_factory.mktemp("tiny")
-    LlamaForCausalLM(config).save_pretrained(path)
+    model.save_pretrained(path)
     chat_tokenizer.save_pretrained(path)
     return path
 

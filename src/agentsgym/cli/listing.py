@@ -62,7 +62,7 @@ def presets(
 
         agentsgym presets quickstart > my-run.yaml
     """
-    from agentsgym.runs.sources import presets as known
+    from agentsgym.runs.config_sources import presets as known
 
     texts = known()
     if name is None:

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.runs.config import EvalConfig, RunConfig, parse_config
+from agentsgym.runs.config_sources import load_config, load_run, presets
 from agentsgym.runs.overrides import merge, parse_overrides
 from agentsgym.runs.progress import Progress, Silent, StepReport
-from agentsgym.runs.sources import load_config, load_run, presets
 
 if TYPE_CHECKING:
     from agentsgym.runs.train import train_run

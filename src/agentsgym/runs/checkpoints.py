@@ -8,7 +8,7 @@ from pathlib import Path
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import remove
 
-# Without these a resumed run would silently begin its optimiser and schedule anew.
+# Without these a resumed run would silently begin its optimizer and schedule anew.
 _STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 
 

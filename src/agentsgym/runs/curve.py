@@ -8,7 +8,7 @@ from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.metrics import read_metrics
 from agentsgym.runs.files.summary import Figures, Summary
 
-_BLUE, _ORANGE, _GREEN, _GREY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
+_BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
 _WINDOWS = 20  # smoothing windows in a run
 
 Points = tuple[list[int], list[float]]
@@ -53,12 +53,12 @@ def _draw_score(axes: Any, lines: Sequence[Mapping[str, Any]], summary: Summary,
         axes.plot(eval_steps, eval_values, "o-", color=_ORANGE, markersize=3, linewidth=0.8)
     for step, figures in ((0, summary.before), (summary.steps, summary.after)):
         if figures is not None:
-            _draw_evaluation(axes, step, figures, name, labelled=figures is summary.before)
+            _draw_evaluation(axes, step, figures, name, labeled=figures is summary.before)
     _draw_reference(axes, summary)
     _finish_score(axes, summary, name)
 
 
-def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, labelled: bool) -> None:
+def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, labeled: bool) -> None:
     value = figures.win_rate if name == "win_rate" else figures.reward
     low, high = (figures.ci95 if name == "win_rate" else figures.reward_ci95) or (None, None)
     if value is None or low is None or high is None:
@@ -75,7 +75,7 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
         linewidth=1.8,
         zorder=5,
         clip_on=False,
-        label="held-out tasks, 95 % interval" if labelled else None,
+        label="held-out tasks, 95 % interval" if labeled else None,
     )
     text = f"{value:.1%}" if name == "win_rate" else f"{value:.2f}"
     axes.annotate(
@@ -83,7 +83,7 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
         (step, high),
         xytext=(0, 6),
         textcoords="offset points",
-        ha="left" if labelled else "right",
+        ha="left" if labeled else "right",
         color=_ORANGE,
         fontweight="bold",
         bbox={
@@ -134,12 +134,12 @@ def _draw_signal(axes: Any, lines: Sequence[Mapping[str, Any]]) -> None:
     from matplotlib.ticker import PercentFormatter
 
     steps, values = points(lines, "groups_without_signal", "train")
-    axes.plot(steps, values, color=_GREY, alpha=0.3, linewidth=0.9)
-    axes.plot(steps, smooth(values), color=_GREY, linewidth=1.5)
+    axes.plot(steps, values, color=_GRAY, alpha=0.3, linewidth=0.9)
+    axes.plot(steps, smooth(values), color=_GRAY, linewidth=1.5)
     axes.set_ylim(0.0, 1.0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_ylabel("groups\nwithout signal", fontsize=9)
-    axes.set_xlabel("optimiser step")
+    axes.set_xlabel("optimizer step")
     _style(axes)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One optimiser step: `step` of `max_steps` (None: only time limits the run), `share` of the
+    """One optimizer step: `step` of `max_steps` (None: only time limits the run), `share` of the
     run that is done, and the logged values."""
 
     step: int
@@ -27,7 +27,7 @@ class Progress(Protocol):
         """The warm start has done `step` of `steps` updates; `values` has its loss."""
 
     def step(self, report: StepReport) -> None:
-        """An optimiser step was logged."""
+        """An optimizer step was logged."""
 
     def note(self, text: str) -> None:
         """Something worth a line happened."""

@@ -5,16 +5,13 @@ belongs to the run is on disk when a phase ends, so that a run that was stopped 
 """
 
 import gc
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError
-from agentsgym.evaluation import default_cluster, evaluate, select
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
@@ -24,26 +21,23 @@ from agentsgym.runs.files import (
     RolloutWriter,
     RunDirectory,
     Summary,
-    drop_rollouts_from,
-    read_metrics,
 )
 from agentsgym.runs.files.atomic import replacing, write_text
 from agentsgym.runs.files.summary import Status
+from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
 from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
 from agentsgym.runs.progress import Progress, Silent
-from agentsgym.runs.recall import new_summary, recalled_summary
-from agentsgym.runs.recording import Recorder
 from agentsgym.runs.reference import name_reference
+from agentsgym.runs.reinforcement import train_until_stopped
+from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.settings import datasets_of, make_env, train_settings
 from agentsgym.runs.trust import resume_command
-from agentsgym.types import SamplingParams
 from agentsgym.types.failures import one_sentence
 from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
-    from agentsgym.runs.stopping import StopRequest
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
 
@@ -56,7 +50,7 @@ def train_run(
 ) -> Summary:
     """Carry out a run and return its summary; `status` says whether it finished.
 
-    With `resume`, go on from the last checkpoint in the run's directory: optimiser steps are
+    With `resume`, go on from the last checkpoint in the run's directory: optimizer steps are
     those that an uninterrupted run would have made. Ctrl-C during training stops at the next
     generation boundary with a checkpoint. An earlier run in the directory gets another name if
     `set_aside` says so, else it is an error. Raises ConfigError or UnknownEnvironment before
@@ -84,8 +78,8 @@ class TrainingRun:
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
-        self._train_data, self._eval_data = datasets_of(self._env)
-        self._eval_rows: list[dict[str, Any]] = list(self._eval_data)
+        self._train_data, eval_data = datasets_of(self._env)
+        self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
         self._summary = new_summary(config)
         self._metrics = MetricsFile(self._directory.metrics)
@@ -125,7 +119,7 @@ class TrainingRun:
             self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
-        trained = self._is_trained()
+        trained = is_trained(self._config, self._settings, self._summary)
         with self._phase("model", self._config.model):
             trainer = self._trainer(self._policy(trained))
         # What is loaded by now stays. Were it not set aside, Python would search it for garbage
@@ -136,7 +130,7 @@ class TrainingRun:
 
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
         if self._summary.before is None and self._checkpoint is None:
-            with self._phase("before", self._episodes()):
+            with self._phase("before", str(self._held_out)):
                 self._summary.before = self._evaluate(trainer, "before")
         if not trained:
             with self._phase("rl", f"{len(self._train_data)} tasks of {self._config.env}"):
@@ -144,38 +138,17 @@ class TrainingRun:
         if self._summary.stop_reason == "interrupted":
             self._close("interrupted")
             return
-        with self._phase("after", self._episodes()):
+        with self._phase("after", str(self._held_out)):
             self._summary.after = self._evaluate(trainer, "after")
         self._close("finished")
-
-    # -- beginning and going on -----------------------------------------------------------------
-
-    def _is_trained(self) -> bool:
-        """Whether RL is over already, so that a resumed run only has to evaluate."""
-        if not self._directory.model.is_dir():
-            return False
-        reason = self._summary.stop_reason or "interrupted"
-        if reason == "max_steps":
-            return self._summary.steps >= int(self._settings.max_steps)
-        if reason == "max_seconds":
-            return self._summary.phases.get("rl", 0.0) >= (self._config.max_seconds or math.inf)
-        return reason != "interrupted"
 
     def _start_directory(self) -> None:
         """Write the configuration, and drop what a resumed run will do again."""
         write_text(self._directory.config, self._config.to_yaml())
-        if not self._is_trained():
-            self._rewind(self._checkpoint[0] if self._checkpoint else 0)
+        if not is_trained(self._config, self._settings, self._summary):
+            step = self._checkpoint[0] if self._checkpoint else 0
+            rewind(self._directory, step, self._summary, self._metrics, self._writer)
         self._summary.write(self._directory.summary)
-
-    def _rewind(self, step: int) -> None:
-        self._metrics.drop_after(step)
-        drop_rollouts_from(self._directory.root, step)
-        lines = [m for m in read_metrics(self._directory.metrics) if m["phase"] == "train"]
-        last = lines[-1] if lines else {}
-        self._writer.agent_tokens = last.get("total_agent_tokens", 0)
-        self._summary.steps = step
-        self._summary.phases["rl"] = last.get("seconds", 0.0)
 
     # -- the phases -----------------------------------------------------------------------------
 
@@ -211,39 +184,15 @@ class TrainingRun:
             model=policy.model,
             args=self._settings,
             train_dataset=self._train_data,
-            eval_dataset=self._in_training_eval(),
+            eval_dataset=self._held_out.during_training(self._settings),
             processing_class=policy.tokenizer,
             rollout_sink=self._writer,
         )
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _in_training_eval(self) -> Any:
-        """As many tasks as the evaluations before and after have, for `eval_strategy`."""
-        if self._settings.eval_strategy == "no":
-            return None
-        chosen = self._config.eval
-        wanted = -(-chosen.episodes // chosen.rollouts_per_task)
-        rows = select(self._eval_rows, wanted, seed=chosen.seed, cluster=default_cluster)
-        return self._eval_data.select(rows)
-
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
-        settings, chosen = self._settings, self._config.eval
-        trainer.push_weights(self._summary.steps)
-        sampling = SamplingParams(
-            settings.max_action_tokens,
-            chosen.temperature,
-            stop=tuple(settings.stop_strings),
-        )
-        played = evaluate(
-            self._eval_rows,
-            DirectOutputAgent(trainer.collector.engine, sampling),
-            episodes=chosen.episodes,
-            rollouts_per_task=chosen.rollouts_per_task,
-            seed=chosen.seed,
-            envs=trainer.collector.envs,
-            max_rollout_tokens=settings.max_rollout_tokens,
-        )
+        played = self._held_out.play(trainer, self._summary.steps)
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
         if played.evaluation.failures == played.evaluation.episodes:
             last = str(played.rollouts[0].error).strip().splitlines()[-1]
@@ -253,38 +202,18 @@ class TrainingRun:
         return Figures.of(played.evaluation)
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
-        from agentsgym.runs.stopping import GracefulStop, StopRequest, TimeBudget, ctrl_c_asks
-
-        used, request = self._summary.phases.get("rl", 0.0), StopRequest()
-        share = None
-        if self._config.max_seconds is not None:
-            budget = TimeBudget(
-                self._config.max_seconds,
-                request,
-                used=used,
-                decay_to=self._config.time_decay_to,
-            )
-            trainer.add_callback(budget)
-            share = budget.share_used
-        recorder = Recorder(self._metrics, self._writer, self.progress, used=used, time_share=share)
-        trainer.add_callback(recorder)
-        trainer.add_callback(GracefulStop(request, self._settings.updates_per_generation))
-        resume_from = str(self._checkpoint[1]) if self._checkpoint else None
-        with ctrl_c_asks(request, self.progress.note):
-            trainer.train(resume_from_checkpoint=resume_from)
+        stop_reason = train_until_stopped(
+            trainer,
+            self._config,
+            metrics=self._metrics,
+            writer=self._writer,
+            progress=self.progress,
+            used=self._summary.phases.get("rl", 0.0),
+            checkpoint=self._checkpoint[1] if self._checkpoint else None,
+        )
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = self._writer.agent_tokens
-        self._summary.stop_reason = self._why_it_stopped(trainer, request)
-        self._save_model(trainer)
-
-    def _why_it_stopped(self, trainer: "GRPOEnvTrainer", request: "StopRequest") -> str:
-        if trainer.low_signal.reason is not None:
-            return f"no signal: {trainer.low_signal.reason}"
-        if trainer.state.global_step >= trainer.state.max_steps:
-            return "max_steps"
-        return request.reason or "max_steps"
-
-    def _save_model(self, trainer: "GRPOEnvTrainer") -> None:
+        self._summary.stop_reason = stop_reason
         with replacing(self._directory.model) as part:
             trainer.save_model(str(part))
 
@@ -305,9 +234,6 @@ class TrainingRun:
         finally:
             self._summary.add_time(name, time.monotonic() - started)
             self._summary.write(self._directory.summary)
-
-    def _episodes(self) -> str:
-        return f"{self._config.eval.episodes} episodes on held-out tasks"
 
 
 @contextmanager

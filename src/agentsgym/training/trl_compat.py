@@ -197,7 +197,7 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 
 @contextmanager
 def fused_head_on_agent_tokens() -> Iterator[None]:
-    """Within, forward passes with `fused_lm_head=True` compute labelled positions only, on the CPU
+    """Within, forward passes with `fused_lm_head=True` compute labeled positions only, on the CPU
     too.
 
     TRL's fused head leaves out the positions without a label where it runs its Triton kernels.

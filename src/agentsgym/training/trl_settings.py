@@ -157,7 +157,7 @@ _LOSS = [
     *_refused("label_smoothing_factor", "the loss has no labels to smooth; see entropy_coef"),
 ]
 
-_OPTIMISER = [
+_OPTIMIZER = [
     *_used("output_dir num_train_epochs max_steps learning_rate"),
     *_used("lr_scheduler_type lr_scheduler_kwargs warmup_steps"),
     *_used("warmup_ratio", "where the installed transformers still has it"),
@@ -257,7 +257,7 @@ GROUPS: dict[str, list[Setting]] = {
     "Rollouts": _GENERATION,
     "vLLM": _VLLM,
     "Loss": _LOSS,
-    "Optimiser and schedule": _OPTIMISER,
+    "Optimizer and schedule": _OPTIMIZER,
     "Logs": _LOGS,
     "Evaluation": _EVALUATION,
     "Checkpoints": _CHECKPOINTS,

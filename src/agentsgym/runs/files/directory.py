@@ -23,7 +23,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        """One line per logged optimiser step or evaluation."""
+        """One line per logged optimizer step or evaluation."""
         return self.root / "metrics.jsonl"
 
     @property

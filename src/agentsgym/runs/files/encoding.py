@@ -21,7 +21,7 @@ from agentsgym.types.secrets import mask_known, mask_secrets, masked
 
 @dataclass(frozen=True, slots=True)
 class RolloutLine:
-    """A rollout as it was recorded: in which `phase`, before which optimiser `step` (the policy's
+    """A rollout as it was recorded: in which `phase`, before which optimizer `step` (the policy's
     version), on which of several evaluation sets (`dataset`; None where there is one), and the
     advantages of its rows' tokens where it was trained on."""
 

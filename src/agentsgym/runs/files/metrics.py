@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object per logged optimiser step or evaluation."""
+"""metrics.jsonl: one JSON object per logged optimizer step or evaluation."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -56,7 +56,7 @@ def _example(row: Row, end_id: int | None, last: dict[int, int], final_weight: f
     return Example(np.array(ids, dtype=np.int64), weights)
 
 
-def normalise(examples: Sequence[Example], batch_size: int) -> list[Example]:
+def normalize(examples: Sequence[Example], batch_size: int) -> list[Example]:
     """The examples with their weights scaled so that a batch's weights sum to 1 on average.
 
     The scale is the same for all: games of like length share a batch, and dividing each batch by

@@ -13,15 +13,10 @@ import numpy as np
 import torch
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.training.warm_start.imitation import (
-    batches,
-    examples_of,
-    imitation_loss,
-    normalise,
-    pad,
-)
+from agentsgym.training.warm_start.games import ScriptedGames, texts_of
+from agentsgym.training.warm_start.imitation import imitation_loss
 from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
-from agentsgym.types import Agent, RolloutBatch
+from agentsgym.types import Agent
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (steps done, steps in all, {"loss", "lr"})."""
@@ -38,7 +33,7 @@ class WarmStartConfig:
     `games_per_round` at a time and sorted by length within a round; none is read twice.
     `tokenizer_games` further games give the text that the tokenizer is trained on.
     `final_action_weight` is the loss weight of each episode's last action, where most of what can
-    be learnt may lie; it falls to 1 over the first half of the updates, so that in the end the
+    be learned may lie; it falls to 1 over the first half of the updates, so that in the end the
     model acts as often as its teacher.
     """
 
@@ -105,8 +100,8 @@ def warm_start(
     if not tasks:
         raise ValueError("a warm start needs at least one task")
     rng = np.random.default_rng(seed)
-    games = _Games(env, agent, tasks, rng)
-    texts = _texts(games.play(config.tokenizer_games))
+    games = ScriptedGames(env, agent, tasks, rng)
+    texts = texts_of(games.play(config.tokenizer_games))
     tokenizer = build_tokenizer(
         (text for pair in texts for text in pair),
         config.vocab_size,
@@ -160,57 +155,6 @@ def imitate(
 def describe(config: WarmStartConfig) -> dict[str, Any]:
     """The configuration as plain data, for a file of figures."""
     return asdict(config)
-
-
-class _Games:
-    """Plays scripted games on randomly drawn tasks, each pass over the tasks in a new order."""
-
-    def __init__(
-        self,
-        env: MultistepEnv,
-        agent: Agent,
-        tasks: Sequence[Mapping[str, Any]],
-        rng: np.random.Generator,
-    ) -> None:
-        self.env = env
-        self._agent = agent
-        self._tasks = tasks
-        self._rng = rng
-        self._order: list[int] = []
-
-    def play(self, count: int) -> RolloutBatch:
-        """Play `count` games."""
-        while len(self._order) < count:
-            self._order += self._rng.permutation(len(self._tasks)).tolist()
-        chosen, self._order = self._order[:count], self._order[count:]
-        return self.env.run_trial([self._tasks[i] for i in chosen], self._agent)
-
-    def endless(
-        self, tokenizer: Any, config: WarmStartConfig
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Batches of new games, for ever."""
-        step = 0
-        while True:
-            rollouts = self.play(config.games_per_round).rollouts
-            weight = config.final_weight_at(step)
-            examples = examples_of(rollouts, tokenizer.eos_token_id, weight)
-            examples = normalise(examples, config.batch_size)
-            for batch in batches(examples, config.batch_size, self._rng):
-                step += 1
-                yield pad(batch, tokenizer.pad_token_id)
-
-
-def _texts(batch: RolloutBatch) -> list[tuple[str, str]]:
-    """(observation, action) of each step. Raises RuntimeError where a game failed."""
-    for rollout in batch.rollouts:
-        if rollout.failed:
-            raise RuntimeError(f"a scripted game failed:\n{rollout.error}")
-    return [
-        (step.observation, step.action)
-        for rollout in batch.rollouts
-        for episode in rollout.episodes
-        for step in episode.steps
-    ]
 
 
 def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:

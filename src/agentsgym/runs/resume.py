@@ -1,14 +1,29 @@
-"""What a resumed run knows of its earlier parts: its summary, or what can be had without it."""
+"""What a resumed run knows of its earlier parts, and what of them it does again."""
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from agentsgym.envs import EnvPool
 from agentsgym.evaluation import assess
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.files import Figures, RunDirectory, Summary, read_rollouts, read_summary
+from agentsgym.runs.files import (
+    Figures,
+    MetricsFile,
+    RolloutWriter,
+    RunDirectory,
+    Summary,
+    drop_rollouts_from,
+    read_metrics,
+    read_rollouts,
+    read_summary,
+)
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.settings import versions
 from agentsgym.runs.trust import trusted_imports
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvConfig
 
 Note = Callable[[str], None]
 
@@ -65,3 +80,32 @@ def _evaluated_before(config: RunConfig, directory: RunDirectory, note: Note) ->
         for r in rollouts
     ]
     return Figures.of(assess(rollouts, references, seed=config.eval.seed))
+
+
+def is_trained(config: RunConfig, settings: "GRPOEnvConfig", summary: Summary) -> bool:
+    """Whether RL is over already, so that a resumed run only has to evaluate."""
+    if not RunDirectory(config.directory).model.is_dir():
+        return False
+    reason = summary.stop_reason or "interrupted"
+    if reason == "max_steps":
+        return summary.steps >= int(settings.max_steps)
+    if reason == "max_seconds":
+        return summary.phases.get("rl", 0.0) >= (config.max_seconds or math.inf)
+    return reason != "interrupted"
+
+
+def rewind(
+    directory: RunDirectory,
+    step: int,
+    summary: Summary,
+    metrics: MetricsFile,
+    writer: RolloutWriter,
+) -> None:
+    """Drop what was written after optimizer step `step`, which a resumed run does again."""
+    metrics.drop_after(step)
+    drop_rollouts_from(directory.root, step)
+    lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
+    last = lines[-1] if lines else {}
+    writer.agent_tokens = last.get("total_agent_tokens", 0)
+    summary.steps = step
+    summary.phases["rl"] = last.get("seconds", 0.0)

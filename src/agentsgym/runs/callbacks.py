@@ -1,0 +1,148 @@
+"""The trainer callbacks of a run: its metrics, its time limit, its end."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import TrainerCallback
+
+from agentsgym.runs.files import MetricsFile, RolloutWriter
+from agentsgym.runs.progress import Progress, StepReport
+from agentsgym.runs.stop_request import StopRequest
+
+# What the Hugging Face trainer says once at the end; the summary has it.
+_FINAL = "train_runtime"
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes one line per logged optimizer step and per evaluation.
+
+    Beside the trainer's values a line has `seconds` (of RL so far, over all resumes); a training
+    line also `total_agent_tokens` (sampled so far) and `tokens_per_second` (since the last line).
+    """
+
+    def __init__(
+        self,
+        metrics: MetricsFile,
+        writer: RolloutWriter,
+        progress: Progress,
+        *,
+        used: float = 0.0,
+        time_share: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._metrics = metrics
+        self._writer = writer
+        self._progress = progress
+        self._used = used
+        self._time_share = time_share
+        self._clock = clock
+        self._started = self._last = clock()
+        self._tokens = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock starts."""
+        self._started = self._last = self._clock()
+        self._tokens = self._writer.agent_tokens
+
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Write a line, and report it if it is a training step's."""
+        if not logs or _FINAL in logs:
+            return
+        phase = "eval" if any(name.startswith("eval_") for name in logs) else "train"
+        values = dict(logs) | {"seconds": self._used + self._clock() - self._started}
+        if phase == "train":
+            values["total_agent_tokens"] = self._writer.agent_tokens
+            values["tokens_per_second"] = self._rate()
+        self._metrics.append(phase, state.global_step, values)
+        if phase == "train":
+            self._progress.step(self._report(state, values))
+
+    def _rate(self) -> float:
+        now, tokens = self._clock(), self._writer.agent_tokens
+        rate = (tokens - self._tokens) / max(now - self._last, 1e-9)
+        self._last, self._tokens = now, tokens
+        return rate
+
+    def _report(self, state: Any, values: Mapping[str, Any]) -> StepReport:
+        by_steps = state.global_step / max(state.max_steps, 1)
+        by_time = self._time_share() if self._time_share else 0.0
+        timed = by_time > by_steps
+        return StepReport(
+            step=state.global_step,
+            max_steps=None if timed else state.max_steps,
+            share=max(by_steps, by_time),
+            seconds=values["seconds"],
+            values=values,
+        )
+
+
+class GracefulStopCallback(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the end of a generation once asked to; any end leaves a checkpoint."""
+
+    def __init__(self, request: StopRequest, updates_per_generation: int) -> None:
+        self._request = request
+        self._updates_per_generation = updates_per_generation
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Follow the request; within a generation go on, for it would be played again."""
+        if self._request.reason and state.global_step % self._updates_per_generation == 0:
+            control.should_training_stop = True
+        if control.should_training_stop:
+            control.should_save = True
+        return control
+
+
+class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
+    """Asks for a stop after `seconds` of training, of which `used` were spent before a resume.
+
+    With `decay_to`, the learning rate falls linearly with the time used, from the schedule's to
+    that share of it (so choose a constant schedule).
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        request: StopRequest,
+        *,
+        used: float = 0.0,
+        decay_to: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._request = request
+        self._used = used
+        self._decay_to = decay_to
+        self._clock = clock
+        self._started: float | None = None
+
+    def share_used(self) -> float:
+        """The share of the budget that is used up, at most 1."""
+        running = 0.0 if self._started is None else self._clock() - self._started
+        return min(1.0, (self._used + running) / self._seconds)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock starts."""
+        self._started = self._clock()
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
+    ) -> None:
+        """Scale the rate that the schedule has set for this step."""
+        if self._decay_to is None or optimizer is None:
+            return
+        factor = 1.0 - (1.0 - self._decay_to) * self.share_used()
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask for a stop when the time is over."""
+        if self.share_used() >= 1.0:
+            self._request.ask("max_seconds")

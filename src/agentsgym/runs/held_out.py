@@ -1,0 +1,51 @@
+"""A run's evaluation on held-out tasks, before and after training."""
+
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.evaluation import Played, default_cluster, evaluate, select
+from agentsgym.runs.config import EvalConfig
+from agentsgym.types import SamplingParams
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+
+class HeldOutTasks:
+    """The evaluation tasks of an environment, and which of them `chosen` plays."""
+
+    def __init__(self, dataset: Any, chosen: EvalConfig) -> None:
+        self._dataset = dataset
+        self._rows: list[dict[str, Any]] = list(dataset)
+        self._chosen = chosen
+
+    def __str__(self) -> str:
+        return f"{self._chosen.episodes} episodes on held-out tasks"
+
+    def during_training(self, settings: "GRPOEnvConfig") -> Any:
+        """As many tasks as the evaluations before and after have, for `eval_strategy`."""
+        if settings.eval_strategy == "no":
+            return None
+        chosen = self._chosen
+        wanted = -(-chosen.episodes // chosen.rollouts_per_task)
+        rows = select(self._rows, wanted, seed=chosen.seed, cluster=default_cluster)
+        return self._dataset.select(rows)
+
+    def play(self, trainer: "GRPOEnvTrainer", step: int) -> Played:
+        """Evaluate the weights that the trainer has after optimizer step `step`."""
+        settings, chosen = trainer.args, self._chosen
+        trainer.push_weights(step)
+        sampling = SamplingParams(
+            settings.max_action_tokens,
+            chosen.temperature,
+            stop=tuple(settings.stop_strings),
+        )
+        return evaluate(
+            self._rows,
+            DirectOutputAgent(trainer.collector.engine, sampling),
+            episodes=chosen.episodes,
+            rollouts_per_task=chosen.rollouts_per_task,
+            seed=chosen.seed,
+            envs=trainer.collector.envs,
+            max_rollout_tokens=settings.max_rollout_tokens,
+        )

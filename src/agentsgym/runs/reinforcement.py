@@ -1,0 +1,50 @@
+"""The reinforcement learning of a run: the trainer with the run's callbacks, until it stops."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentsgym.runs.callbacks import GracefulStopCallback, MetricsCallback, TimeBudgetCallback
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.files import MetricsFile, RolloutWriter
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
+
+
+def train_until_stopped(
+    trainer: "GRPOEnvTrainer",
+    config: RunConfig,
+    *,
+    metrics: MetricsFile,
+    writer: RolloutWriter,
+    progress: Progress,
+    used: float,
+    checkpoint: Path | None,
+) -> str:
+    """Train, going on from a checkpoint if there is one; returns why training stopped.
+
+    `used` are the seconds of RL before a resume.
+    """
+    request = StopRequest()
+    share = None
+    if config.max_seconds is not None:
+        budget = TimeBudgetCallback(
+            config.max_seconds, request, used=used, decay_to=config.time_decay_to
+        )
+        trainer.add_callback(budget)
+        share = budget.share_used
+    trainer.add_callback(MetricsCallback(metrics, writer, progress, used=used, time_share=share))
+    trainer.add_callback(GracefulStopCallback(request, trainer.args.updates_per_generation))
+    with ctrl_c_asks(request, progress.note):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    return _why_it_stopped(trainer, request)
+
+
+def _why_it_stopped(trainer: "GRPOEnvTrainer", request: StopRequest) -> str:
+    if trainer.low_signal.reason is not None:
+        return f"no signal: {trainer.low_signal.reason}"
+    if trainer.state.global_step >= trainer.state.max_steps:
+        return "max_steps"
+    return request.reason or "max_steps"
