@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agentsgym.moved import MOVED
+from agentsgym.moved import MOVED, MOVED_NAMES
 
 
 def fresh(code: str) -> str:
@@ -43,3 +43,22 @@ def test_modules_that_became_packages_keep_their_main_names():
         "print(EmbeddedEngine.__name__, VLLMEngine.__name__, callable(warm_start))\n"
     )
     assert "EmbeddedEngine VLLMEngine True" in printed
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m, names in MOVED_NAMES.items() for n in names]
+)
+def test_a_name_that_moved_is_found_where_it_was_and_says_so(module, name):
+    import importlib
+
+    home = f"agentsgym.{MOVED_NAMES[module][name]}"
+    with pytest.warns(DeprecationWarning, match=f"{module}.{name} is now {home}.{name}; the old"):
+        found = getattr(importlib.import_module(module), name)
+    assert found is getattr(importlib.import_module(home), name)
+
+
+def test_a_name_that_never_was_is_an_attribute_error():
+    import agentsgym.report
+
+    with pytest.raises(AttributeError, match=r"'agentsgym\.report' has no attribute 'nothing'"):
+        agentsgym.report.nothing  # noqa: B018

@@ -11,7 +11,7 @@ from agentsgym import moved
 if TYPE_CHECKING:
     from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
     from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
-    from agentsgym.envs.twenty_questions import OptimalAgent, TwentyQuestionsEnv
+    from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
     from agentsgym.types import Agent, RolloutBatch, SamplingParams
 
@@ -24,7 +24,6 @@ _HOMES = {
     "HumanAgent": "agentsgym.agents",
     "Key": "agentsgym.envs",
     "MultistepEnv": "agentsgym.envs",
-    "OptimalAgent": "agentsgym.envs.twenty_questions",
     "RolloutBatch": "agentsgym.types",
     "SamplingParams": "agentsgym.types",
     "ScriptedAgent": "agentsgym.agents",
@@ -61,7 +60,6 @@ __all__ = [
     "HumanAgent",
     "Key",
     "MultistepEnv",
-    "OptimalAgent",
     "RolloutBatch",
     "SamplingParams",
     "ScriptedAgent",
@@ -80,7 +78,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS or name in moved.MOVED:
         return importlib.import_module(f"agentsgym.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'agentsgym' has no attribute {name!r}")
+        return moved.moved_name(__name__, name)
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -1,6 +1,6 @@
-"""Modules of 0.1 under their old names: an import finds the new one, with a DeprecationWarning.
+"""Modules and names of 0.1 where they were: an import finds the new one and warns.
 
-The entries of this table will be removed in version 0.3.
+The entries of these tables go with version 0.3.
 """
 
 import importlib
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "cli.bars": "cli.progress",
@@ -123,6 +124,41 @@ MOVED = {
     "training.weights": "training.loss.weights",
 }
 """Old and new names, below `agentsgym`."""
+
+MOVED_NAMES = {
+    "agentsgym": {"OptimalAgent": "envs.twenty_questions"},
+    "agentsgym.report": {
+        "Figures": "runs.files",
+        "MetricsFile": "runs.files",
+        "RolloutLine": "runs.files",
+        "RolloutWriter": "runs.files",
+        "RunDirectory": "runs.files",
+        "Summary": "runs.files",
+        "draw_curve": "runs.curve",
+        "drop_rollouts_from": "runs.files",
+        "read_lines": "runs.files",
+        "read_metrics": "runs.files",
+        "read_rollouts": "runs.files",
+        "read_summary": "runs.files",
+    },
+}
+"""By module, names that could be imported from it, and where below `agentsgym` they are now."""
+
+
+def moved_name(module: str, name: str) -> Any:
+    """The object that a module of 0.1 had under this name, with a DeprecationWarning.
+
+    For a module's `__getattr__`; raises AttributeError for a name that it never had.
+    """
+    if name not in MOVED_NAMES[module]:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    home = f"agentsgym.{MOVED_NAMES[module][name]}"
+    warnings.warn(
+        f"{module}.{name} is now {home}.{name}; the old name will go with agentsgym 0.3",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return getattr(importlib.import_module(home), name)
 
 
 class _MovedFinder(MetaPathFinder, Loader):

@@ -190,6 +190,15 @@ def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
         assert policy.tokenizer.decode(policy.tokenizer.encode(text)) == text
 
 
+def test_an_environment_measures_what_a_new_model_understands(shipped):
+    policy, figures, _ = shipped
+    env = TwentyQuestionsEnv(None, figures["env_config"])
+    found = env.model_figures(policy.model, policy.tokenizer)
+    assert found["chance_mass"] < 0.5 < 0.85 < found["consistent_mass"] < 1.0
+    assert TwentyQuestionsEnv(None).model_figures(policy.model, policy.tokenizer) == {}
+    assert CountdownEnv(None).model_figures(policy.model, policy.tokenizer) == {}
+
+
 def test_guesses_of_several_tokens_get_the_product_over_their_tokens(shipped):
     policy, figures, _ = shipped
     env = TwentyQuestionsEnv(policy.tokenizer, figures["env_config"])

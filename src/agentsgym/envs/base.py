@@ -151,6 +151,11 @@ class MultistepEnv:
         """The player that a warm start imitates; None: a random player of admissible actions."""
         return None
 
+    def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
+        """Figures of a small model before RL (a warm start, or one that ships with the package),
+        for the run's summary; it should take seconds at most. None by default."""
+        return {}
+
     @property
     def needs(self) -> str | None:
         """What this object has beyond its configuration ("an answerer of its own"), so that rows

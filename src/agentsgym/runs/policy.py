@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs import ConfigError
 from agentsgym.runs.agents import scripted_agent
 from agentsgym.runs.checkpoints import model_damage
 from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
@@ -17,7 +17,6 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import make_env
 
 if TYPE_CHECKING:
-    from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training.warm_start.loop import WarmStartConfig
 
 _FIGURES = "figures.json"
@@ -211,15 +210,3 @@ def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
 
 def _names(kind: Any) -> set[str]:
     return {entry.name for entry in dataclasses.fields(kind)}
-
-
-def understanding(policy: Policy, env: MultistepEnv) -> dict[str, float]:
-    """The probability that a model of Twenty Questions puts on words consistent with the answers
-    when it guesses (`consistent_mass`), and what blind guessing has (`chance_mass`). Empty for
-    other environments."""
-    if env.name != "TwentyQuestions":
-        return {}
-    from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
-
-    found = consistent_mass(policy.model, policy.tokenizer, cast("TwentyQuestionsEnv", env))
-    return {"consistent_mass": found["mean"], "chance_mass": found["chance"]}

@@ -27,7 +27,7 @@ from agentsgym.runs.files.summary import Status
 from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
-from agentsgym.runs.policy import Policy, load_policy, load_pretrained, understanding
+from agentsgym.runs.policy import Policy, load_policy, load_pretrained
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reference import name_reference
 from agentsgym.runs.reinforcement import train_until_stopped
@@ -161,15 +161,11 @@ class TrainingRun:
         policy = load_policy(self._config, self.progress)
         figures = dict(policy.figures)
         if self._config.model == "tiny" or self._config.model.startswith("builtin:"):
-            found = understanding(policy, self._env)
+            found = self._env.model_figures(policy.model, policy.tokenizer)
             figures |= found
             if found:
-                self.progress.note(
-                    "before RL the model puts {consistent_mass:.0%} of its guesses on words that "
-                    "agree with the answers; guessing blindly it would be {chance_mass:.0%}".format(
-                        **found
-                    )
-                )
+                texts = (f"{name} {value:.3f}" for name, value in found.items())
+                self.progress.note(f"before RL: {', '.join(texts)}")
         self._summary.model_figures = figures
         return policy
 

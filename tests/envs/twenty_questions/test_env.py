@@ -6,9 +6,9 @@ import math
 import pytest
 from datasets import Dataset
 
-from agentsgym import OptimalAgent, ScriptedAgent, TwentyQuestionsEnv, make
+from agentsgym import ScriptedAgent, TwentyQuestionsEnv, make
 from agentsgym.envs import ConfigError
-from agentsgym.envs.twenty_questions import CallableAnswerer
+from agentsgym.envs.twenty_questions import CallableAnswerer, OptimalAgent
 
 QUESTIONS = ["Is it an animal?", "Can you eat it?", "[apple]"]
 QUICKSTART = {

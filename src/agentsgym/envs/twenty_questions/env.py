@@ -272,6 +272,12 @@ class TwentyQuestionsEnv(MultistepEnv):
         """A teacher that plays each game as a different careless player."""
         return RandomTeacher(self, seed)
 
+    def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
+        """How well the model understands the answers; see `guess_consistency.guess_figures`."""
+        from agentsgym.envs.twenty_questions.guess_consistency import guess_figures
+
+        return guess_figures(model, tokenizer, self)
+
     def attribute_for(self, phrase_or_question: str) -> Attribute | None:
         """The attribute with this phrase or canonical question."""
         for attribute in self.table.attributes:

@@ -15,6 +15,23 @@ from agentsgym.types import Rollout, Row
 _ANSWERS = {"Yes": True, "No": False}
 
 
+def guess_figures(model: Any, tokenizer: Any, env: TwentyQuestionsEnv) -> dict[str, float]:
+    """The model's `consistent_mass`, and what blind guessing has as `chance_mass`.
+
+    Empty where a guess has several tokens: it then takes a pass over the game for each secret in
+    each state, hours for the 609 secrets of the default table.
+    """
+    if any(len(guess) > 1 for guess in _guesses(tokenizer, env)):
+        return {}
+    found = consistent_mass(model, tokenizer, env)
+    return {"consistent_mass": found["mean"], "chance_mass": found["chance"]}
+
+
+def _guesses(tokenizer: Any, env: TwentyQuestionsEnv) -> list[list[int]]:
+    """The tokens of each secret as a guess."""
+    return [tokenizer.encode(f"[{s}]", add_special_tokens=False) for s in env.table.secrets]
+
+
 @torch.no_grad()
 def consistent_mass(
     model: Any,
@@ -39,9 +56,7 @@ def consistent_mass(
     chosen = np.random.default_rng(seed).integers(len(tasks), size=games).tolist()
     teacher = RandomTeacher(player, seed, skill=(0.0, 0.0), guesses=False)
     rollouts = player.run_trial([tasks[i] for i in chosen], teacher).rollouts
-    guesses = [
-        tokenizer.encode(f"[{secret}]", add_special_tokens=False) for secret in env.table.secrets
-    ]
+    guesses = _guesses(tokenizer, env)
     masses: dict[int, list[float]] = defaultdict(list)
     shares: list[float] = []
     for rollout in rollouts:
