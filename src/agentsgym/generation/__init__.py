@@ -1,6 +1,6 @@
 """Engines that sample actions for many sessions behind one protocol (`agentsgym.types.Engine`).
 
-Importing this package stays light: torch is imported when `EmbeddedEngine` is first asked for,
+Importing this package stays light: torch is imported on the first access to `EmbeddedEngine`, and
 aiohttp when an engine over HTTP is made.
 """
 

@@ -1,4 +1,4 @@
-"""The table of engines, and the one way from settings to an engine.
+"""The table of engines, and the only function that makes an engine from settings.
 
 A new engine is a class with `from_settings` and one entry here. docs/engines.md holds this table.
 """
@@ -13,10 +13,10 @@ from agentsgym.types import Engine, TrainableEngine, trainable
 
 
 class ClosableEngine(Engine, Protocol):
-    """What the table's classes make."""
+    """The engines that the table's classes make."""
 
     def close(self) -> None:
-        """End connections; harmless if done twice."""
+        """End connections; may be called twice."""
         ...
 
 
@@ -28,13 +28,13 @@ class EngineEntry:
         name: its name in the setting `engine`.
         path: dotted path of its class, which is imported when it is made.
         help: one sentence for the docs.
-        takes: settings that mean something to it, besides `engine_capacity`.
-        needs: those of them that it cannot do without.
-        chosen_by: the setting that chooses it where `engine` is not given.
-        training: whether it can be trained with.
+        takes: settings that it uses, besides `engine_capacity`.
+        needs: those of them that are required.
+        chosen_by: the setting that selects it if `engine` is not given.
+        training: whether a trainer can use it.
         evaluation: whether it can be made without a trainer.
-        package: what must be installed for it, beyond agentsgym's own requirements.
-        extra: the extra of agentsgym that brings the package.
+        package: the package that it needs, beyond agentsgym's own requirements.
+        extra: the extra of agentsgym that contains the package.
     """
 
     name: str
@@ -91,12 +91,12 @@ ENGINES = {
         ),
     )
 }
-"""All engines by name. The first is made where no setting chooses another."""
+"""All engines by name. The first is the default if no setting selects another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What an engine is wanted for, and how its settings are written there, for messages."""
+    """The purpose of an engine, and how its settings are written there, for messages."""
 
     training: bool
     written: Callable[[str], str] = str
@@ -106,10 +106,10 @@ TRAINING = Purpose(training=True)
 
 
 def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
-    """The entry that the settings ask for.
+    """The entry that the settings select.
 
     Raises ValueError for a name that is not in the table, an engine that does not serve the
-    purpose, a setting that it needs and one that it would ignore.
+    purpose, a missing setting that it needs, and a setting that it would ignore.
     """
     entry = _named(settings, purpose)
     written = purpose.written
@@ -135,7 +135,7 @@ def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
 
 
 def make_engine(settings: EngineSettings, parts: EngineParts, purpose: Purpose) -> ClosableEngine:
-    """The engine that the settings ask for. Raises what `choose` does, and what its class does."""
+    """The engine that the settings select. Raises the errors of `choose` and of its class."""
     module, _, name = choose(settings, purpose).path.rpartition(".")
     kind: Any = getattr(importlib.import_module(module), name)
     made: ClosableEngine = kind.from_settings(settings, parts)
@@ -143,7 +143,7 @@ def make_engine(settings: EngineSettings, parts: EngineParts, purpose: Purpose) 
 
 
 def make_trainable(settings: EngineSettings, parts: EngineParts) -> TrainableEngine:
-    """The engine that a trainer's settings ask for."""
+    """The engine that a trainer's settings select."""
     return trainable(make_engine(settings, parts, TRAINING))
 
 

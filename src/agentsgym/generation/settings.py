@@ -1,4 +1,4 @@
-"""What an engine is made from: what a user sets, and what the caller has."""
+"""The inputs from which an engine is made: the user's settings and the caller's objects."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from agentsgym.types.engine import Gather
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What a user sets.
+    """The user's settings.
 
     Args:
         engine: a name in the table of engines; None lets the other settings choose.
-        engine_urls: where servers or an endpoint answer.
-        use_vllm: TRL's own vLLM.
+        engine_urls: addresses of servers or of an endpoint.
+        use_vllm: whether to use TRL's own vLLM.
         engine_capacity: sessions sampled at once; None: the engine's own default.
         served_model: the model's name at `engine_urls`; None: the servers' first.
-        key_env: the environment variable that holds their key; None sends none.
+        key_env: the environment variable with their key; None sends no key.
     """
 
     engine: str | None = None
@@ -29,7 +29,7 @@ class EngineSettings:
 
     @property
     def capacity(self) -> dict[str, Any]:
-        """`capacity` as a keyword argument, where it is set."""
+        """`capacity` as a keyword argument, if it is set."""
         return {} if self.engine_capacity is None else {"capacity": self.engine_capacity}
 
 
@@ -39,16 +39,16 @@ def _absent() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What the caller has. Model and tokenizer are functions, so that an engine without need of
-    them loads none.
+    """The caller's objects. Model and tokenizer are functions, so that an engine that does not
+    need them does not load them.
 
     Args:
-        model: gives the causal language model.
-        tokenizer: gives its tokenizer.
-        vocab_size: gives the number of ids that the model reads; None: the tokenizer's.
+        model: returns the causal language model.
+        tokenizer: returns its tokenizer.
+        vocab_size: returns the number of ids that the model reads; None: the tokenizer's.
         stop_token_ids: ids that end an action; None: those of tokenizer and model.
-        sharded: whether the model's parameters are spread over processes.
-        vllm_generation: TRL's, of a trainer with `use_vllm`.
+        sharded: whether the model's parameters are sharded over processes.
+        vllm_generation: TRL's `VLLMGeneration`, for a trainer with `use_vllm`.
         gather: joins lists of all ranks.
     """
 

@@ -1,4 +1,4 @@
-"""Why an action ends: end-of-turn tokens and stop strings."""
+"""The end of an action: end-of-turn tokens and stop strings."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ _WINDOW = 16  # tokens decoded beyond the stop string's own length; pieces may b
 
 
 def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    """The tokenizer's end-of-sequence id and all that the model's generation config names."""
+    """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
     generation = getattr(model, "generation_config", None)
     named = getattr(generation, "eos_token_id", None)
     ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(named))
@@ -23,8 +23,8 @@ def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
 def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
     """Whether the last of `token_ids` completed one of `stops` in the decoded text.
 
-    The text is the one that results carry, without special tokens. Called after every token, so
-    decoding a window at the end is enough.
+    The text is decoded without special tokens, as in results. The function is called after every
+    token, so it is enough to decode a window at the end.
     """
     width = max(map(len, stops)) + _WINDOW
     text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)

@@ -16,24 +16,24 @@ from agentsgym.types import FinishReason, Message, SamplingParams
 from agentsgym.types.secrets import mask_secrets
 
 DEFAULT_CONCURRENCY = 16
-_LONGEST_WAIT = 60.0  # seconds of an endpoint's Retry-After that we obey
+_LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
 class EndpointError(RuntimeError):
-    """An endpoint gave no usable answer; the message says which, how often it was asked and what
-    came last."""
+    """An endpoint gave no usable answer; the message names it, the number of attempts and the
+    last problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A chat completion's text and why it ended."""
+    """A chat completion's text and its finish reason."""
 
     text: str
     finish_reason: FinishReason
 
 
 class ChatClient:
-    """Asks one model of one endpoint; may be used from many threads at once.
+    """Sends requests to one model of one endpoint; may be used from many threads at once.
 
     Args:
         url: the endpoint's base, with or without `/v1` and `/chat/completions`.
@@ -41,12 +41,12 @@ class ChatClient:
         key_env: name of the environment variable that holds the key; None sends none.
         concurrency: requests in flight at once.
         request_timeout: seconds that one request may take.
-        retries: how often and how far apart a request is tried.
+        retries: number of attempts and the pauses between them.
         prices: per million tokens, for the cost.
         extra: more fields of the request's body, for instance `{"reasoning_effort": "low"}`; a
-            field that is None is left out (some models refuse `temperature`).
+            field with the value None is removed (some models reject `temperature`).
 
-    Raises MissingKey where the variable is not set or empty.
+    Raises MissingKey if the variable is unset or empty.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ChatClient:
             await asyncio.sleep(delay)
 
     def close(self) -> None:
-        """End the connections; harmless if done twice."""
+        """Close the connections; may be called twice."""
         self._loop.close()
 
     def _body(
@@ -143,7 +143,7 @@ class ChatClient:
             choice = answer["choices"][0]
             text = _text(choice["message"]["content"])
         except (KeyError, IndexError, TypeError):
-            # A proxy's page instead of an answer; it may be gone next time.
+            # A proxy's error page instead of an answer; a retry may help.
             raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
         usage = answer.get("usage")
         self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
@@ -158,7 +158,7 @@ class ChatClient:
 
 
 def _text(content: Any) -> str:
-    """A message's text: a string, nothing, or OpenAI's list of text parts. Raises TypeError."""
+    """A message's text: a string, None, or OpenAI's list of text parts. Raises TypeError."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
@@ -167,13 +167,13 @@ def _text(content: Any) -> str:
 
 
 def _count(usage: Any, name: str) -> int:
-    """A number of tokens that an endpoint tells; 0 where it tells none."""
+    """A number of tokens that an endpoint reports; 0 if it reports none."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def completions_url(url: str) -> str:
-    """The address of chat completions under an endpoint's base; its query stays."""
+    """The address of chat completions below an endpoint's base; its query is kept."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     path = parts.path.rstrip("/")
     if not path.endswith("/chat/completions"):

@@ -1,7 +1,7 @@
 """Models behind chat endpoints as agents, for evaluation with any provider.
 
-Such an agent only speaks text: its tokens and their probabilities are unknown, so nothing can be
-trained on it. Many sessions are played at once, as many as the endpoint is asked to bear.
+Such an agent only returns text: its tokens and their probabilities are unknown, so it cannot be
+trained. Many sessions are played at once, limited by the engine's capacity.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ from agentsgym.types import (
 
 
 class ChatEngine(RemoteEngine):
-    """An `agentsgym.types.Engine` whose results are text alone: no token ids, no logprobs.
+    """An `agentsgym.types.Engine` whose results are only text: no token ids, no logprobs.
 
-    It has no tokenizer, so environments are played by text. `stats.extra` holds what `Usage` does.
+    It has no tokenizer, so environments are played by text. `stats.extra` has `Usage`'s fields.
     """
 
     tokenizer: Any = None
@@ -32,7 +32,7 @@ class ChatEngine(RemoteEngine):
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
-        """As the factory makes it: `engine_capacity` bounds the requests in flight. Raises
+        """Called by the factory: `engine_capacity` limits the requests in flight. Raises
         MissingKey, and ValueError for several URLs."""
         url, *more = settings.engine_urls
         if more:
@@ -44,13 +44,13 @@ class ChatEngine(RemoteEngine):
         return cls(client)
 
     def close(self) -> None:
-        """End the connections; the client is of no use afterwards."""
+        """Close the connections; the client cannot be used afterwards."""
         super().close()
         self.client.close()
 
     @property
     def stats(self) -> EngineStats:
-        """Tokens as the endpoint counted them."""
+        """Token counts reported by the endpoint."""
         usage = self.client.usage
         return EngineStats(
             sampled_tokens=usage.completion_tokens,
@@ -74,14 +74,14 @@ class ChatEngine(RemoteEngine):
 
 
 class ChatAgent:
-    """An agent over a chat endpoint; rollouts play many of its sessions at once."""
+    """An agent that uses a chat endpoint; rollouts play many of its sessions at once."""
 
     def __init__(self, engine: ChatEngine, sampling: SamplingParams | None = None) -> None:
         self.engine = engine
         self.sampling = sampling or SamplingParams(max_tokens=512)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """One answer, for callers that play alone. Raises EndpointError."""
+        """One answer, for callers that play a single session. Raises EndpointError."""
         text = self.engine.client.complete(messages, self.sampling, seed=len(messages))
         return text, agent_state
 
@@ -94,7 +94,7 @@ def chat_agent(
     sampling: SamplingParams | None = None,
     **options: Any,
 ) -> ChatAgent:
-    """An agent that is `model` at the OpenAI-compatible endpoint `url`.
+    """An agent that uses `model` at the OpenAI-compatible endpoint `url`.
 
     `key_env` names the environment variable that holds the key (None: no key); `options` are
     `ChatClient`'s. Raises MissingKey.

@@ -1,4 +1,4 @@
-"""What was asked of a paid endpoint, and what it cost."""
+"""Usage of a paid endpoint, and its cost."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals as the endpoint itself counted them. `requests` counts answered ones, `retries` the
-    tries beyond them; `cost` is in the currency of the prices."""
+    """Totals reported by the endpoint. `requests` counts answered requests, `retries` the extra
+    attempts; `cost` is in the currency of the prices."""
 
     requests: int = 0
     retries: int = 0

@@ -1,4 +1,4 @@
-"""The embedded engine: a Hugging Face model in this process. Its first use imports torch."""
+"""The embedded engine: a Hugging Face model in this process. The first access imports torch."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,9 +1,9 @@
 """Attention of one packed forward pass over rows of the cache.
 
 A pass packs the new tokens of all its sequences into one row of N tokens, so that linear layers
-waste nothing on padding. Only attention sees sequences: those that read equally many tokens
-(one, while decoding) attend together as a group, each over its own row of the cache. The model
-stays a stock Hugging Face one: transformers lets an attention function be registered by name.
+need no padding. Only attention distinguishes sequences: those that read equally many tokens (one,
+while decoding) attend together as a group, each with its own row of the cache. The model is an
+unmodified Hugging Face one: transformers allows registering an attention function by name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 ATTENTION_NAME = "agentsgym_slots"
 
-_VIEW_DENSITY = 0.5  # below it, copying the rows costs less than attending over the holes
+_VIEW_DENSITY = 0.5  # below it, copying the rows costs less than attending over unused rows
 _ROUND_KEYS = 16  # key counts are rounded up, so that shapes repeat and kernels stay aligned
 
 
@@ -29,7 +29,7 @@ class AttentionGroup:
     """Sequences of one pass that attend together, padded to the longest of their chunks.
 
     `rows` [n] ascending, `starts` [n] (tokens cached before) and `chunks` [n] (tokens read now)
-    describe the sequences; their tokens stand in the packed pass from `first` on. `length` is the
+    describe the sequences; their tokens begin at `first` in the packed pass. `length` is the
     memory's row length.
     """
 
@@ -77,7 +77,7 @@ class AttentionGroup:
         count, width, heads, size = query.shape
         kv_heads = key.shape[1]
         if width == 1:
-            # The query heads that share a key head stand where several positions would.
+            # The query heads that share a key head take the place of several positions.
             grouped = query.reshape(count, kv_heads, heads // kv_heads, size)
             return scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scale)
         if kv_heads != heads:
@@ -119,7 +119,7 @@ def slot_attention(
     Returns [1, N, heads, dim]. Dropout is ignored: this runs in evaluation mode only.
     """
     if not slot_groups:
-        raise RuntimeError("the model does not hand its keyword arguments on to its attention")
+        raise RuntimeError("the model does not pass its keyword arguments to its attention")
     packed = query[0].transpose(0, 1)
     outputs = [group.attend(packed[group.tokens], key, value, scaling) for group in slot_groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
@@ -127,7 +127,7 @@ def slot_attention(
 
 @contextmanager
 def slot_attention_on(config: Any) -> Iterator[None]:
-    """Let the model of `config` attend through the slots; restore its own attention on leaving.
+    """Let the model of `config` attend through the slots; restore its own attention afterwards.
 
     Raises RuntimeError if another engine, in another thread, is running the model right now.
     """

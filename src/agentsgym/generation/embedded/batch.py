@@ -1,9 +1,9 @@
-"""What each row of the cache holds and what is being sampled into it, as arrays over rows.
+"""The content of each cache row and the request sampled in it, as arrays over rows.
 
-One invariant carries the engine: a row knows `known` tokens and has read `cached` of them. A
-forward pass reads the difference, whatever it is: a new prompt, an observation, the token sampled
-a moment ago, or everything again after a reset. A row whose difference was read to its end gets
-one more token sampled.
+The engine's one invariant: a row knows `known` tokens and has read `cached` of them. A forward pass
+reads the difference, whatever it is: a new prompt, an observation, the token that was just sampled,
+or all tokens after a reset. If a row's difference has been read completely, one more token is
+sampled.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "cached": (np.int64, 0),  # tokens whose keys and values the memory holds
     "known": (np.int64, 0),  # tokens of the context and those sampled after it
     "context": (np.int64, 0),  # tokens of the open request's context
-    "limit": (np.int64, 0),  # `known` may grow up to here
-    "active": (np.bool_, False),  # whether a request is being sampled here
-    "order": (np.int64, 0),  # when the row was last admitted; the smallest is least recently used
+    "limit": (np.int64, 0),  # upper limit of `known`
+    "active": (np.bool_, False),  # whether a request is being sampled in this row
+    "order": (np.int64, 0),  # when the row was last admitted; the smallest is the oldest
     "source": (np.int64, -1),  # row to copy the start of the prompt from, -1: none
     "shared": (np.int64, 0),  # how many tokens to copy from there
     "seed": (np.uint64, 0),
@@ -80,7 +80,7 @@ class RowTable:
             column[: len(kept)] = getattr(self, name)[kept]
             setattr(self, name, column)
         if order is not None:
-            self.source[:] = -1  # names old rows; who waited for a copy reads by itself
+            self.source[:] = -1  # it refers to old rows; a row that waited for a copy reads itself
         width = min(length, self.length)
         for name in ("tokens", "logprobs"):
             old = getattr(self, name)
@@ -109,7 +109,7 @@ class RowTable:
         return reused
 
     def free(self, row: int) -> None:
-        """Forget the row's session and what it cached."""
+        """Drop the row's session and its cache."""
         self.sessions[row] = None
         self.active[row] = False
         self.cached[row] = self.known[row] = self.order[row] = 0

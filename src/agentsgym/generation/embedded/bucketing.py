@@ -1,7 +1,7 @@
-"""Which rows attend together, so that short ones do not read as far as the longest.
+"""Groups rows for attention, so that short rows do not read as far as the longest.
 
-Rows that attend in one call all read as many keys as the longest of them. Neighbours can be parted
-for free; rows in an order of their own lengths need few calls and waste little.
+Rows that attend in one call all read as many keys as the longest of them. Splitting between
+neighbors costs nothing; rows sorted by length need few calls and waste little.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-# What one more attention call must spare, in keys read by a row: 2,048 keys and values of 128
-# float32 numbers are 2 MB, which takes about as long to read as a few calls take to start.
+# Minimum saving of one more attention call, in keys read by a row: 2,048 keys and values of 128
+# float32 numbers are 2 MB, and reading them takes about as long as starting a few calls.
 _WORTH_A_CALL = 2048
 _FEWEST_ROWS = 4
 
 
 def parts(lengths: Ints) -> list[slice]:
-    """Runs of neighbours that should attend together, in order, for rows of `lengths` [n]."""
+    """Runs of neighbors that should attend together, in order, for rows of `lengths` [n]."""
     found: list[slice] = []
     _halve(lengths, 0, len(lengths), found)
     return found

@@ -1,9 +1,9 @@
-"""Which session's cache lies where: rows of the batch, parked copies, or nowhere any more.
+"""The location of each session's cache: a row of the batch, a parked copy, or none.
 
 A session that is being sampled has a row of the slot memory. Between its turns it keeps the row
-until another session needs one; then its tokens' keys and values are moved out, exactly as long
-as they are, and moved back at its next turn. Where `max_cache_tokens` leaves no room for that,
-the least recently used are dropped and read again.
+until another session needs one; then the keys and values of its tokens are moved out, without
+padding, and moved back at its next turn. If `max_cache_tokens` leaves no room for that, the least
+recently used caches are dropped and read again later.
 """
 
 from collections import OrderedDict
@@ -21,8 +21,8 @@ from agentsgym.generation.embedded.stats import Tally
 from agentsgym.types import GenerationRequest
 
 _ROUND_LENGTH = 32
-_MOVING = 1.5  # to move a key costs about as much as to read one and a half
-_LEAST_SHARED = 8  # a shorter common prompt is read faster than copied
+_MOVING = 1.5  # moving a key costs about as much as reading one and a half
+_LEAST_SHARED = 8  # reading a shorter common prompt is faster than copying it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Slots:
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens that memory is held for: the rows' full lengths and what is parked."""
+        """Tokens for which memory is reserved: the rows' full lengths and the parked caches."""
         return self.memory.rows * self.memory.length + self._parked_tokens()
 
     def row_of(self, session_id: str) -> int | None:
@@ -66,9 +66,9 @@ class Slots:
         return self._row.get(session_id)
 
     def acquire(self, session_id: str, limit: int, waiting: int) -> int | None:
-        """A row of at least `limit` tokens with what is still cached of the session; None if full.
+        """A row of at least `limit` tokens with the session's cached part; None if full.
 
-        `waiting` requests in all want a row, which tells by how much to grow.
+        `waiting` is the total number of requests that want a row; it decides how much to grow.
         """
         if self.table.active.sum() >= self.capacity:
             return None
@@ -88,7 +88,7 @@ class Slots:
         return self._row[session_id]
 
     def begin(self, row: int, request: GenerationRequest, context: Ints, limit: int) -> None:
-        """Start sampling `request` in `row`, up to `limit` tokens in all."""
+        """Start sampling `request` in `row`, up to `limit` tokens in total."""
         table = self.table
         reused = table.open(row, context, request.sampling, request.seed, request.sampled_before)
         table.limit[row] = limit
@@ -96,14 +96,14 @@ class Slots:
         self._tally.reused_tokens += reused
         lost = self._lost.pop(request.session_id, 0)
         self._tally.reread_tokens += max(0, min(lost, len(context)) - reused)
-        # A session far into its own game has nothing to gain from another's.
+        # A session in the middle of its own game gains nothing from another's prompt.
         if len(context) - reused >= max(_LEAST_SHARED, reused):
             self._share_prompt(row, request, context, reused)
 
     def tidy(self) -> None:
-        """Bring the rows into the order of their lengths, once that pays; for every pass.
+        """Sort the rows by length if that pays; called before every pass.
 
-        It pays when rows have read as many keys in vain (see `lengths`) as moving all costs.
+        It pays if rows have read as many keys unnecessarily (see `bucketing`) as moving all costs.
         """
         active = np.flatnonzero(self.table.active)
         lengths = self.table.known[active]
@@ -159,8 +159,8 @@ class Slots:
     def _reshape(self, limit: int) -> bool:
         """Give all rows room for `limit` tokens, and one row to spare; False if memory is short.
 
-        Unbounded memory grows by doubling, so that copying amortises. Bounded memory is cut to
-        what the active rows need, since longer rows are fewer rows.
+        Unbounded memory grows by doubling, so that copying is amortized. Bounded memory is reduced
+        to the need of the active rows, because longer rows mean fewer rows.
         """
         active = self.table.active
         if self.max_cache_tokens is None:
@@ -193,7 +193,7 @@ class Slots:
         self._row = {name: row for row, name in enumerate(self.table.sessions) if name is not None}
 
     def _vacant_row(self, waiting: int) -> int | None:
-        """A free row, a new one, or the one whose idle session was used longest ago."""
+        """A free row, a new one, or the row of the least recently used idle session."""
         table = self.table
         if None in table.sessions:
             return table.sessions.index(None)
@@ -236,7 +236,7 @@ class Slots:
         return sum(len(parked.tokens) for parked in self._parked.values())
 
     def _evict_beyond_memory(self) -> None:
-        """Drop parked caches, least recently used first, until all fits `max_cache_tokens`."""
+        """Drop parked caches, least recently used first, until `max_cache_tokens` is kept."""
         if self.max_cache_tokens is None:
             return
         while self._parked and self.cache_tokens > self.max_cache_tokens:
@@ -247,7 +247,7 @@ class Slots:
     def _share_prompt(
         self, row: int, request: GenerationRequest, context: Ints, reused: int
     ) -> None:
-        """Let the row copy what a resident session with the same prompt reads or has read."""
+        """Let the row copy the tokens that a resident session with the same prompt has read."""
         table = self.table
         for leader in self._leaders.candidates(request, context):
             source = self._row.get(leader)

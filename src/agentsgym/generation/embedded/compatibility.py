@@ -1,12 +1,12 @@
-"""Which models the embedded engine can drive exactly; all others are refused by name."""
+"""Decides which models the embedded engine can run exactly; all others are refused by name."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 class UnsupportedModelError(ValueError):
-    """The model needs something that the embedded engine does not do; the message says which
-    engines may do it."""
+    """The model needs a feature that the embedded engine lacks; the message says which engines
+    may have it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -15,7 +15,7 @@ class UnsupportedModelError(ValueError):
 
 
 def check_supported(model: Any) -> None:
-    """Raise UnsupportedModelError naming every reason why `model` cannot be driven exactly."""
+    """Raise UnsupportedModelError with every reason why `model` cannot be run exactly."""
     reasons = list(_reasons(model))
     if reasons:
         raise UnsupportedModelError(

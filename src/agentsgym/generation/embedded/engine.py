@@ -1,8 +1,8 @@
-"""The embedded engine: continuous batching over a Hugging Face model in this very process.
+"""The embedded engine: continuous batching over a Hugging Face model in this process.
 
-Sessions keep their keys and values between their turns, so a turn reads only what is new. The
-engine holds no weights of its own: it runs the module that a trainer trains, and must be told by
-`update_weights` (or `reset`) when the weights have changed.
+Sessions keep their keys and values between their turns, so a turn only reads new tokens. The engine
+has no weights of its own: it runs the module that a trainer trains, and after a change of the
+weights `update_weights` (or `reset`) must be called.
 """
 
 from collections import deque
@@ -39,16 +39,16 @@ MAX_PREFILL_TOKENS = 2048
 class EmbeddedEngine:
     """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
-    `capacity` is the number of sequences sampled at once; more sessions may be open, they wait for
-    a place. `max_cache_tokens` bounds the memory of all caches, in tokens (rows x row length, plus
-    what is parked); past it, caches of idle sessions are dropped, least recently used first, and
+    `capacity` is the number of sequences sampled at once; more sessions may be open and wait for
+    a slot. `max_cache_tokens` limits the memory of all caches, in tokens (rows x row length, plus
+    parked caches); beyond it, caches of idle sessions are dropped, least recently used first, and
     read again when needed. `stop_token_ids` end an action (default: the tokenizer's and the
-    generation config's end-of-sequence ids). `max_prefill_tokens` bounds the context tokens that
+    generation config's end-of-sequence ids). `max_prefill_tokens` limits the context tokens that
     one forward pass reads.
 
-    While it samples, the engine switches the model's attention and mode, so nothing else may run
-    the same model in another thread at that moment; give each its own copy. `poll` raises
-    RuntimeError where a second engine tries to.
+    While it samples, the engine changes the model's attention and mode, so no other thread may run
+    the same model at that moment; give each thread its own copy. `poll` raises RuntimeError if a
+    second engine tries to.
 
     Raises UnsupportedModelError for a model whose caches or positions it cannot handle exactly.
     """
@@ -93,8 +93,8 @@ class EmbeddedEngine:
     def from_pretrained(cls, path: str, *, dtype: str = "auto", **options: Any) -> "EmbeddedEngine":
         """An engine over the model and tokenizer in a directory or of a hub name.
 
-        `dtype` is transformers' (for instance "bfloat16"); `options` go to the constructor. Nothing
-        but safetensors is read, and no code that comes with a model.
+        `dtype` is transformers' (for instance "bfloat16"); `options` go to the constructor. Only
+        safetensors files are read, and a model's own code is never run.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -105,7 +105,7 @@ class EmbeddedEngine:
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "EmbeddedEngine":
-        """As the factory makes it. Raises ValueError for a model that is spread over processes."""
+        """Called by the factory. Raises ValueError for a model that is sharded over processes."""
         if parts.sharded:
             raise ValueError(
                 "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
@@ -116,7 +116,7 @@ class EmbeddedEngine:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's weights are now; a trainer may move them."""
+        """The current device of the model's weights; a trainer may move them."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
@@ -133,7 +133,7 @@ class EmbeddedEngine:
             self._submit_one(request)
 
     def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request has finished; all finished ones, in no fixed order."""
+        """Run forward passes until a request finishes; return all finished ones, in any order."""
         if self._requests and not self._ready:
             with self._in_use():
                 while self._requests and not self._ready:
@@ -144,13 +144,13 @@ class EmbeddedEngine:
         return results
 
     def cancel(self, session_ids: Sequence[str]) -> None:
-        """End open requests; each comes back with what was sampled so far, as "cancelled"."""
+        """End open requests; each result has the tokens so far and the reason "cancelled"."""
         for session_id in session_ids:
             if session_id in self._requests:
                 self._finish(session_id, "cancelled")
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Forget sessions, results not yet polled included. With none left, memory is freed."""
+        """Drop sessions and their unread results. Without any session, memory is freed."""
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
         for session_id in gone:
@@ -162,7 +162,7 @@ class EmbeddedEngine:
     can_generate_ahead = False
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """The weights have changed. Raises ValueError where they are not this engine's own."""
+        """Note that the weights changed. Raises ValueError if they are not this engine's."""
         if update.model is not self.model and not _shares_weights(self.model, update.model):
             raise ValueError(
                 "the embedded engine samples from another model than the one that is trained; "
@@ -172,7 +172,7 @@ class EmbeddedEngine:
         self.policy_version = update.version
 
     def finish(self) -> None:
-        """Nothing to do: each rank samples by itself."""
+        """Nothing to do: each rank samples on its own."""
 
     def close(self) -> None:
         """Drop all requests and caches."""
@@ -180,9 +180,9 @@ class EmbeddedEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Drop all caches, as is due when the weights have changed.
+        """Drop all caches, which is necessary after a change of the weights.
 
-        Open requests go on: what they sampled so far is kept and read again by the new weights.
+        Open requests continue: their sampled tokens are kept and read again with the new weights.
         """
         self._slots.clear()
 
@@ -203,7 +203,7 @@ class EmbeddedEngine:
         self._waiting.append(request.session_id)
 
     def _problem(self, request: GenerationRequest, context: Ints) -> str | None:
-        """Why a request can never be served, or None."""
+        """The reason why a request can never be served, or None."""
         if not len(context):
             return "the context is empty"
         outside = context[(context < 0) | (context >= self._vocabulary)]
@@ -223,12 +223,12 @@ class EmbeddedEngine:
         return None
 
     def _limit(self, request: GenerationRequest, context: Ints) -> int:
-        """The length that context and action may reach together."""
+        """The maximum length of context and action together."""
         wanted = len(context) + request.sampling.max_tokens
         return wanted if self._max_positions is None else min(wanted, self._max_positions)
 
     def _admit(self) -> None:
-        """Give waiting requests a row, first come first served, while there is room."""
+        """Give waiting requests a row, in the order of arrival, as long as there is room."""
         while self._waiting:
             session_id = self._waiting[0]
             request, context = self._requests[session_id], self._contexts[session_id]
@@ -249,7 +249,7 @@ class EmbeddedEngine:
             self._sample(rows, logits)
 
     def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
-        """Append one token to each of `rows` [n] from `logits` [n, vocab]; finish what is done."""
+        """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
         table = self._slots.table
         index = table.sampled_before[rows] + table.known[rows] - table.context[rows]
         noise = torch.from_numpy(uniforms(table.seed[rows], index)).to(self.device)
@@ -274,7 +274,7 @@ class EmbeddedEngine:
                 self._finish(session_id, "stop" if stopped[i] else "length")
 
     def _parameters(self, rows: Ints) -> tuple[torch.Tensor | None, ...]:
-        """Temperature, top-k and top-p of `rows`, each None where no row uses it."""
+        """Temperature, top-k and top-p of `rows`, each None if no row uses it."""
         table = self._slots.table
         columns = (
             (table.temperature[rows], 1.0),
@@ -310,7 +310,7 @@ class EmbeddedEngine:
         )
 
     def _fail(self, session_id: str, reason: str) -> None:
-        """Close a request with an error; its cache is not to be trusted."""
+        """Close a request with an error; its cache cannot be trusted."""
         self._close(session_id)
         self._slots.forget(session_id, poisoned=True)
         text = f"session {session_id!r}: {reason}"
@@ -320,7 +320,7 @@ class EmbeddedEngine:
         return GenerationResult(session_id, policy_version=self.policy_version, **fields)
 
     def _close(self, session_id: str) -> None:
-        """The session has no open request any more."""
+        """Mark the session as having no open request."""
         if self._requests.pop(session_id, None) is None:
             return
         del self._contexts[session_id]
@@ -332,13 +332,13 @@ class EmbeddedEngine:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """The model as the forward passes need it."""
+        """Prepare the model for forward passes inside the block."""
         with self._evaluating(), slot_attention_on(self.model.config):
             yield
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode and no gradients; both restored on leaving."""
+        """Evaluation mode without gradients; both are restored afterwards."""
         training = [module for module in self.model.modules() if module.training]
         for module in training:
             module.training = False
@@ -351,6 +351,6 @@ class EmbeddedEngine:
 
 
 def _shares_weights(ours: Any, trained: Any) -> bool:
-    """Whether `trained` holds the parameters of `ours`, as one that wraps it does."""
+    """Whether `trained` contains the parameters of `ours`, for instance as a wrapper."""
     first = next(ours.parameters())
     return any(parameter is first for parameter in trained.parameters())

@@ -1,4 +1,4 @@
-"""One forward pass: which rows read how many tokens, and the model call that reads them."""
+"""One forward pass: the number of tokens that each row reads, and the model call."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class PassPlan:
     """Rows [n] of one pass, in the order in which their tokens are packed.
 
     Row i has `starts[i]` tokens cached and reads the next `chunks[i]`; `finished[i]` says whether
-    it has then read all it knows. Rows of the same `buckets[i]` are adjacent and attend together.
-    `copies` [m, 3] are (source row, target row, tokens): what a row takes over from another one's
-    prompt before it reads.
+    it has then read all its tokens. Rows with the same `buckets[i]` are adjacent and attend
+    together. `copies` [m, 3] are (source row, target row, tokens): the part of another row's prompt
+    that a row copies before it reads.
     """
 
     rows: Ints
@@ -34,11 +34,11 @@ class PassPlan:
 
 
 def plan_pass(table: RowTable, budget: int) -> PassPlan:
-    """What the active rows read next.
+    """The tokens that the active rows read next.
 
     At most `budget` tokens of prompts and observations are read, the longest-waiting rows first;
-    rows that have one token to read (as all that are decoding) always take part. A row that
-    awaits a copy takes part once its source has read, or reads in this pass, what it copies.
+    rows with a single token to read (all that are decoding) always take part. A row that waits
+    for a copy takes part once its source has read the copied tokens, or reads them in this pass.
     """
     rows = np.flatnonzero(table.active)
     starts = table.cached[rows]
@@ -63,7 +63,7 @@ def plan_pass(table: RowTable, budget: int) -> PassPlan:
 
 
 def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
-    """How many of its `needs` each row may read; single tokens are free."""
+    """How many tokens of its `needs` each row may read; single tokens are free."""
     if needs.max(initial=0) <= 1:
         return needs
     chunks = needs.copy()
@@ -75,7 +75,7 @@ def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
 
 
 def _can_copy(table: RowTable, source: int, row: int, shared: int) -> bool:
-    """Whether `source` still holds, or is about to read, the tokens that `row` wants of it."""
+    """Whether `source` has, or is about to read, the tokens that `row` wants to copy."""
     held = table.known[source] if table.active[source] else table.cached[source]
     if held < shared or table.source[source] >= 0:
         return False
@@ -85,7 +85,7 @@ def _can_copy(table: RowTable, source: int, row: int, shared: int) -> bool:
 def _packed(
     rows: Ints, starts: Ints, needs: Ints, chunks: Ints, copies: list[tuple[int, int, int]]
 ) -> PassPlan:
-    """Drop rows that read nothing and bring rows of similar chunks together.
+    """Drop rows that read nothing, and put rows with similar chunks together.
 
     Buckets are powers of two, so that padding within one at most doubles its attention.
     """

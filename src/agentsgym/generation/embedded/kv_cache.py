@@ -13,9 +13,9 @@ class SlotMemory:
     """Keys and values of `rows` sessions of up to `length` tokens each.
 
     `planes` are 2 x layers tensors [rows, kv_heads, length, head_dim] (keys at even, values at odd
-    places), made when the first key arrives since only that tells their shape and dtype. They are
-    separate, so that a change of shape holds no more than one of them twice. They are made of
-    zeros: unwritten places are masked, but 0 x NaN would still be NaN.
+    indices). They are made when the first key arrives, which determines their shape and dtype.
+    They are separate, so that a resize holds at most one of them twice. They start as zeros:
+    unwritten positions are masked, but 0 x NaN would still be NaN.
     """
 
     def __init__(self, layers: int) -> None:
@@ -76,7 +76,7 @@ class SlotMemory:
         return torch.stack([plane[row, :, :length] for plane in self.planes])
 
     def insert(self, row: int, content: Tensor) -> None:
-        """Write what `extract` gave into the start of a row."""
+        """Write a result of `extract` to the start of a row."""
         if not self.planes:
             self._allocate(content.shape[1], content)
         for plane, part in zip(self.planes, content, strict=True):
@@ -89,7 +89,7 @@ class SlotMemory:
 
 
 class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
-    """What the model's attention layers write to: one pass's view of the memory.
+    """The cache that the model's attention layers write to: one pass's view of the memory.
 
     A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim].
     """
@@ -104,7 +104,7 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self.copy_length = 0
 
     def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Let rows `targets` begin with the first `length` tokens of rows `sources`."""
+        """Copy the first `length` tokens of rows `sources` to rows `targets`."""
         self.copy_from, self.copy_to, self.copy_length = sources, targets, length
 
     def update(

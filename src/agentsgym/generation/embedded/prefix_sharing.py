@@ -1,4 +1,4 @@
-"""Who reads a prompt first, so that others with the same prompt may copy it."""
+"""Selects the session that reads a prompt first, so that others with the prompt can copy it."""
 
 from agentsgym.generation.embedded.batch import Ints
 from agentsgym.types import GenerationRequest
@@ -9,7 +9,7 @@ Key = int | str
 class PromptLeaders:
     """One leading session for each group and for each whole prompt.
 
-    A leader is only a hint where to look: what it still holds is compared token by token.
+    A leader is only a hint: the tokens that it still holds are compared one by one.
     """
 
     def __init__(self) -> None:
@@ -22,13 +22,13 @@ class PromptLeaders:
         return [name for name in leaders if name is not None and name != request.session_id]
 
     def lead(self, request: GenerationRequest, context: Ints) -> None:
-        """The request's session reads this prompt itself; others may follow it from now on."""
+        """Make the request's session a leader: it reads this prompt itself and others may copy."""
         for key in _keys(request, context):
             self._leader[key] = request.session_id
             self._led.setdefault(request.session_id, []).append(key)
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Remove a session that has ended."""
         for key in self._led.pop(session_id, ()):
             if self._leader.get(key) == session_id:
                 del self._leader[key]

@@ -1,6 +1,6 @@
-"""A numeric check, at construction, that the slots give what the model itself gives.
+"""A numerical check, at construction, that the slots give the same logits as the plain model.
 
-Configurations cannot name every oddity of every architecture; a few short forwards can.
+Configurations do not name every special feature of an architecture; a few short passes find them.
 """
 
 from typing import Any

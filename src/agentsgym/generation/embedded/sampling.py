@@ -44,7 +44,8 @@ def truncate(
     """Zero all but each row's `top_k` likeliest tokens, then all beyond its nucleus of `top_p`.
 
     The nucleus is the smallest set of likeliest tokens that holds at least `top_p` of the mass
-    that top-k left; it always holds one. Ties keep the lower token id. Rows are not renormalised.
+    that top-k left; it always has at least one. Ties keep the lower token id. Rows are not
+    renormalized.
     """
     if top_k is None and top_p is None:
         return probabilities
@@ -64,12 +65,12 @@ def truncate(
 def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """The first token of each row whose cumulated mass exceeds `uniforms` x the row's total.
 
-    Summed in float64, since a float32 sum over a large vocabulary loses the small tokens. Never
-    picks a token of probability 0. Rows that hold NaN give an arbitrary valid id.
+    Summed in float64, because a float32 sum over a large vocabulary loses the small tokens. Never
+    picks a token of probability 0. Rows with NaN give an arbitrary valid id.
     """
     cdf = probabilities.cumsum(-1, dtype=torch.float64)
     total = cdf[:, -1]
-    # u * total may round up to total, which would run past the last possible token.
+    # u * total may round up to total, which would go beyond the last possible token.
     target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     ids = torch.searchsorted(cdf, target[:, None], right=True)[:, 0]
     return ids.clamp_(max=probabilities.shape[-1] - 1)

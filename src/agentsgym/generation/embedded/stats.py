@@ -1,4 +1,4 @@
-"""Counting what an engine does."""
+"""Counters of the engine's work."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 class Tally:
     """Running totals.
 
-    `read_tokens` are the tokens that forward passes read in contexts, that is all but those that
-    were just sampled. Beyond `EngineStats`' own fields, `extra` holds: `reused_tokens` (context
+    `read_tokens` are the context tokens that forward passes read, that is all tokens except the
+    just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
     tokens found in the session's own cache), `shared_prefix_tokens` (copied from another session
-    with the same prompt), `evictions` (caches dropped for want of memory), `reread_tokens` (read
-    again because their cache was evicted or reset), `parked` (caches moved out of the batch to let
-    another session in).
+    with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens`
+    (read again after an eviction or reset), `parked` (caches moved out of the batch to make room
+    for another session).
     """
 
     forward_passes: int = 0
@@ -33,7 +33,7 @@ class Tally:
     parked: int = 0
 
     def count_pass(self, table: "RowTable", plan: "PassPlan", possible: int) -> None:
-        """A pass of `plan`, when `possible` sequences could have taken part."""
+        """Count a pass of `plan` in which `possible` sequences could have taken part."""
         self.forward_passes += 1
         self.filled += len(plan.rows) / possible
         in_context = table.context[plan.rows] - plan.starts

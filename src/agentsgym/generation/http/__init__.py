@@ -1,4 +1,4 @@
-"""What engines over HTTP share: the client, its event loop, keys, the base of an engine."""
+"""Shared parts of engines over HTTP: the client, its event loop, keys, the engine base class."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

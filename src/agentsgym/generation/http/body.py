@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MAX_BODY_BYTES = 32 * 2**20
-"""Of one answer, decompressed; far more than the tokens of one action take."""
+"""Limit for one decompressed answer; far more than the tokens of one action need."""
 
 _PIECE = 64 * 2**10
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -18,9 +18,10 @@ class BadBody(ValueError):
 
 
 async def read_body(answer: "aiohttp.ClientResponse") -> str:
-    """The text of an answer whose body arrives as it was sent (`auto_decompress=False`).
+    """The text of an answer whose body is still compressed (`auto_decompress=False`).
 
-    Read as UTF-8 whatever charset the server claims; broken bytes become U+FFFD. Raises BadBody.
+    Decoded as UTF-8 regardless of the server's charset; invalid bytes become U+FFFD. Raises
+    BadBody.
     """
     body = _Body(answer.headers.get("Content-Encoding", "identity").strip().lower())
     async for piece in answer.content.iter_chunked(_PIECE):
@@ -38,7 +39,7 @@ class _Body:
         self.received = bytearray()
 
     def add(self, piece: bytes) -> None:
-        """Take in a piece as it was sent."""
+        """Add a piece as it was sent."""
         room = MAX_BODY_BYTES + 1 - len(self.received)
         try:
             self.received += piece if self._zlib is None else self._zlib.decompress(piece, room)

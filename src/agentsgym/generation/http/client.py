@@ -1,9 +1,8 @@
-"""JSON over HTTP, with errors sorted by what can be done about them.
+"""JSON over HTTP, with errors classified by whether a retry can help.
 
-The invariant: whatever goes wrong on the way comes out as `Unreachable` (another try, or another
-server, may help) or `Refused` (it will not); nothing of the HTTP library gets through, and no
-message holds a key. A server is not trusted: it can't send us elsewhere, and what it says is
-bounded.
+The invariant: every problem becomes `Unreachable` (a retry, or another server, may help) or
+`Refused` (it will not). No exception of the HTTP library gets through, and no message contains a
+key. A server is not trusted: it cannot redirect us, and the size of its answers is limited.
 """
 
 import json
@@ -21,14 +20,14 @@ from agentsgym.types.visible import visible
 if TYPE_CHECKING:
     import aiohttp
 
-# What a server says for a moment only: slow down, and the proxies' words for "not now".
+# Temporary answers: "slow down", and proxies' codes for "try later".
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SHOWN = 500  # characters of an error's body in messages
 
 
 class HttpError(RuntimeError):
-    """A request got no usable answer; `url` says from where, `status` is None without an answer."""
+    """A request got no usable answer; `url` is the address, `status` is None without an answer."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         self.url = mask_secrets(url)
@@ -38,9 +37,9 @@ class HttpError(RuntimeError):
 
 
 class Unreachable(HttpError):
-    """Refused, cut or timed-out connections, and answers that mean "not now".
+    """Refused, broken or timed-out connections, and "try later" answers.
 
-    `wait` is how long the server asked us to stay away, in seconds.
+    `wait` is the pause that the server requested, in seconds.
     """
 
     def __init__(
@@ -51,16 +50,16 @@ class Unreachable(HttpError):
 
 
 class Refused(HttpError):
-    """The server understood and said no: bad request, wrong key, unknown model."""
+    """The server answered with a permanent error: bad request, wrong key, unknown model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often, and how long apart.
+    """Number of attempts and the pauses between them.
 
-    At most `attempts` tries; the pause after try k is `first_delay` · 2^k seconds, at most
-    `longest_delay`, times a random factor between 0.5 and 1 so that clients do not come back in
-    step. Raises ValueError for values outside their range.
+    At most `attempts` attempts; the pause after attempt k is `first_delay` · 2^k seconds, at most
+    `longest_delay`, times a random factor between 0.5 and 1, so that clients do not retry at the
+    same moment. Raises ValueError for values outside their range.
     """
 
     attempts: int = 5
@@ -74,7 +73,7 @@ class Retries:
             raise ValueError(f"delays must not be negative, got {self}")
 
     def delays(self) -> Iterator[float]:
-        """The pauses between the tries, `attempts` − 1 of them, in seconds."""
+        """The `attempts` − 1 pauses between the attempts, in seconds."""
         for attempt in range(self.attempts - 1):
             delay = min(self.first_delay * 2.0**attempt, self.longest_delay)
             yield delay * random.uniform(0.5, 1.0)
@@ -83,8 +82,8 @@ class Retries:
 class JsonClient:
     """Sends and receives JSON; to be used inside one event loop.
 
-    `headers` go with every request. `connections` bounds those that are open at once (0: no
-    bound). Raises ImportError, with the command that helps, where aiohttp is not installed.
+    `headers` are sent with every request. `connections` limits open connections (0: no limit).
+    Raises ImportError, with the command that installs it, if aiohttp is missing.
     """
 
     def __init__(self, headers: Mapping[str, str] | None = None, connections: int = 0) -> None:
@@ -94,9 +93,9 @@ class JsonClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Any:
-        """Send `body`, return the answer's JSON (its text where it is none).
+        """Send `body`; return the answer's JSON (its text if it is not JSON).
 
-        `timeout` bounds the whole exchange, in seconds. Raises Unreachable or Refused.
+        `timeout` limits the whole exchange, in seconds. Raises Unreachable or Refused.
         """
         return await self._exchange("POST", url, body, timeout)
 
@@ -133,7 +132,7 @@ class JsonClient:
             self._session = self._aiohttp.ClientSession(
                 headers={"Accept-Encoding": "gzip", **self._headers},
                 connector=self._aiohttp.TCPConnector(limit=self._connections),
-                auto_decompress=False,  # `read_body` does, within a bound
+                auto_decompress=False,  # `read_body` does, with a size limit
             )
         return self._session
 
@@ -156,7 +155,7 @@ def _read(url: str, status: int, headers: Mapping[str, str], text: str) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON in a text; the text itself where it is none, or nested too deep to be an answer."""
+    """The JSON in a text; the text itself if it is not JSON or too deeply nested."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -164,7 +163,7 @@ def _parsed(text: str) -> Any:
 
 
 def _message(text: str) -> str:
-    """What an error's body says; OpenAI's and FastAPI's shapes are taken apart."""
+    """The message in an error's body; OpenAI's and FastAPI's formats are recognized."""
     said = _parsed(text)
     if isinstance(said, dict):
         error = said.get("error", said.get("detail", said.get("message", text)))
@@ -176,7 +175,7 @@ def _seconds(retry_after: str | None) -> float | None:
     try:
         seconds = float(retry_after or "nan")
     except ValueError:
-        return None  # a date; our own back-off will do
+        return None  # a date; our own back-off is enough
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 

@@ -1,7 +1,7 @@
-"""What all remote engines share: requests as coroutines, results through a mailbox.
+"""The base class of remote engines: requests as coroutines, results through a mailbox.
 
-The invariant: every request submitted gives exactly one result, unless its session is released;
-whatever goes wrong is in the result. A late answer to a cancelled or released request is dropped.
+The invariant: every submitted request gives exactly one result, unless its session is released; an
+error becomes a result too. A late answer to a cancelled or released request is dropped.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ class _Ticket:
 
 
 class RemoteEngine:
-    """An `agentsgym.types.Engine` (but for its tokenizer) whose requests are coroutines.
+    """An `agentsgym.types.Engine` (without its tokenizer) whose requests are coroutines.
 
-    Subclasses implement `_answer`. All of them run at once; `capacity` is only what a scheduler
-    should keep open. To be used from one thread at a time.
+    Subclasses implement `_answer`. All requests run at once; `capacity` only tells a scheduler how
+    many to keep open. Use it from one thread at a time.
     """
 
     def __init__(self, name: str, capacity: int, loop: LoopThread | None = None) -> None:
@@ -45,14 +45,14 @@ class RemoteEngine:
         raise NotImplementedError
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
-        """Send requests. Raises ValueError, and sends none, if a session has one open already."""
+        """Send requests. Raises ValueError, and sends none, if a session already has one open."""
         names = [request.session_id for request in requests]
         for index, name in enumerate(names):
             if name in self._open or name in names[:index]:
                 raise ValueError(f"session {name!r} already has a request open")
         for request in requests:
             number = next(self._numbers)
-            # The context is a live view of the caller's; what is sent must not change.
+            # The context is a live view of the caller's data; a sent request must not change.
             fixed = replace(
                 request, token_ids=tuple(request.token_ids), messages=tuple(request.messages)
             )
@@ -60,7 +60,7 @@ class RemoteEngine:
             self._open[request.session_id] = _Ticket(number, future)
 
     def poll(self) -> list[GenerationResult]:
-        """The results that are ready, at least one while any request is open."""
+        """The results that are ready; at least one if any request is open."""
         while self._open and not self._ready:
             self._receive(*self._mailbox.get())
         while not self._mailbox.empty():
@@ -75,30 +75,30 @@ class RemoteEngine:
                 self._ready.append(GenerationResult(session_id, finish_reason="cancelled"))
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Forget sessions, results not yet polled included."""
+        """Drop sessions and their unread results."""
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
         for session_id in gone:
             self._drop(session_id)
 
     def close(self) -> None:
-        """Cancel everything and end the connections; the engine is of no use afterwards."""
+        """Cancel all requests and close the connections; the engine cannot be used afterwards."""
         self.release(list(self._open))
         self._loop.close()
 
     @property
     def stats(self) -> EngineStats:
-        """What was done so far."""
+        """Totals so far."""
         return EngineStats()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something of the subclass's in the loop and wait for it."""
+        """Run a coroutine of the subclass in the loop and wait for it."""
         return self._loop.run(work)
 
     async def _deliver(self, number: int, request: GenerationRequest) -> None:
         try:
             result = await self._answer(request)
-        except Exception as error:  # a bug must end one session, not leave the poller waiting
+        except Exception as error:  # a bug must end one session, not block the poller forever
             text = f"session {request.session_id!r}: {type(error).__name__}: {error}"
             result = GenerationResult(request.session_id, finish_reason="error", error=text)
         self._mailbox.put((number, result))
@@ -117,7 +117,7 @@ class RemoteEngine:
 
 
 def request_seed(seed: int, sampled_before: int) -> int:
-    """The seed of one request, 63 bits: blake2b of the session's seed and the tokens it has
-    sampled already, so that the session's actions differ in their noise."""
+    """The seed of one request, 63 bits: blake2b of the session's seed and the number of tokens it
+    has sampled, so that each action of a session has new noise."""
     digest = hashlib.blake2b(f"{seed}/{sampled_before}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

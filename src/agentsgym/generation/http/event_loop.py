@@ -1,4 +1,4 @@
-"""An asyncio event loop in a thread of its own, so that callers stay synchronous.
+"""An asyncio event loop in its own thread, so that callers stay synchronous.
 
 `asyncio.run` fails inside notebooks and other running loops; this does not.
 """
@@ -29,8 +29,8 @@ class LoopThread:
         self._finalizer = weakref.finalize(self, _stop, self._loop, thread)
 
     def at_end(self, clean_up: CleanUp) -> None:
-        """Await `clean_up()` when the loop ends, after all else was cancelled. It must not refer
-        to this object."""
+        """Await `clean_up()` when the loop ends, after all other work was cancelled. It must not
+        refer to this object."""
         self._clean_ups.append(clean_up)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -38,7 +38,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` to its end and return what it returns; its exceptions pass through.
+        """Run `work` to its end and return its result; its exceptions are not caught.
 
         An interrupt of the waiting thread (Ctrl-C) cancels the work.
         """
@@ -55,7 +55,7 @@ class LoopThread:
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Cancel what runs and end the thread; harmless if done twice."""
+        """Cancel all work and end the thread; may be called twice."""
         self._finalizer()
 
 

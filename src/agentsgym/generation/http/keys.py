@@ -1,4 +1,4 @@
-"""Keys of endpoints: from environment variables only, and never shown."""
+"""Keys of endpoints: only read from environment variables, and never shown."""
 
 import os
 
@@ -10,9 +10,9 @@ class MissingKey(RuntimeError):
 
 
 def read_key(key_env: str | None) -> str | None:
-    """The key that the environment variable `key_env` holds, masked from now on; None for None.
+    """The key in the environment variable `key_env`, masked from now on; None for None.
 
-    Raises MissingKey where the variable is not set or empty.
+    Raises MissingKey if the variable is unset or empty.
     """
     if key_env is None:
         return None

@@ -1,8 +1,8 @@
-"""Whether a vLLM server is one that dies as soon as it cuts a prefill into chunks.
+"""Detects vLLM servers that crash when they split a prefill into chunks.
 
-vLLM 0.31 rewinds the random generator of a request whose prefill was cut (`set_offset` in its
+vLLM 0.31 rewinds the random generator of a request whose prefill was split (`set_offset` in its
 `gpu_model_runner`). A CPU's generator cannot be rewound ("CPU Generator does not use offset"), so
-the server's engine dies; it happens with requests that carry a seed, as all of ours do.
+the server's engine crashes. It happens with requests that have a seed, and all of ours have one.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ MEND = (
     "least --max-model-len"
 )
 
-_SECONDS = 60.0  # the first answer collects what the server's machine is
+_SECONDS = 60.0  # for its first answer the server collects facts about its machine
 
 
 async def dies_of_chunks(client: JsonClient, url: str) -> bool:
-    """Whether the server runs on a CPU and may cut prefills. False where it does not tell: only
-    a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
+    """Whether the server runs on a CPU and may split prefills. False if it does not report it:
+    only a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
     try:
         answer = await client.get(f"{url}/server_info?config_format=json", _SECONDS)
     except HttpError:

@@ -1,6 +1,6 @@
-"""An engine over running `vllm serve` servers, one or many, by HTTP.
+"""An engine over one or many running `vllm serve` servers, by HTTP.
 
-The invariant: a result's `policy_version` is that of the weights which sampled it.
+The invariant: a result's `policy_version` is the version of the weights that sampled it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agentsgym.tokens import ActionText
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
 from agentsgym.types.secrets import remember_secret
 
-_LONGEST_WAIT = 60.0  # seconds of a server's Retry-After that we obey
+_LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
 @dataclass(slots=True)
@@ -38,10 +38,10 @@ class _Counts:
 class VLLMEngine(RemoteEngine):
     """An `agentsgym.types.TrainableEngine` over vLLM servers that serve the same model.
 
-    Token ids go in and token ids with log-probabilities come out; text is decoded here. Sessions
-    are spread over the servers and stay with theirs for its prefix cache. A server that dies loses
-    its sessions to the others, which read the history again: nothing is lost, since every request
-    carries its whole context. Where none answers any more, requests come back as errors.
+    Token ids go in, and token ids with log-probabilities come out; text is decoded here. Sessions
+    are spread over the servers and stay with their server for its prefix cache. If a server dies,
+    its sessions move to the others, which read the history again: nothing is lost, because every
+    request carries its whole context. If no server answers, requests come back as errors.
 
     Args:
         urls: base URLs, without `/v1`.
@@ -49,15 +49,15 @@ class VLLMEngine(RemoteEngine):
         model: the served name of the base model (None: the servers' first).
         capacity: sessions that a scheduler keeps open, over all servers.
         request_timeout: seconds that one action may take, waiting in the server's queue included.
-        retries: how often and how far apart a request is tried.
+        retries: number of attempts and the pauses between them.
         stop_token_ids: ids that end an action, besides those of the server's own generation
             config (None: the tokenizer's end of sequence).
-        api_key: sent as bearer token where the servers were started with `--api-key`.
+        api_key: sent as bearer token, for servers started with `--api-key`.
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
 
-    Raises EngineUnavailable where no server answers, or where one serves another model or returns
-    log-probabilities that are not those of `--logprobs-mode processed_logprobs`.
+    Raises EngineUnavailable if no server answers, serves another model, or returns
+    log-probabilities other than those of `--logprobs-mode processed_logprobs`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class VLLMEngine(RemoteEngine):
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
-        """As the factory makes it. Raises MissingKey and EngineUnavailable."""
+        """Called by the factory. Raises MissingKey and EngineUnavailable."""
         return cls(
             settings.engine_urls,
             parts.tokenizer(),
@@ -112,7 +112,7 @@ class VLLMEngine(RemoteEngine):
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights that new requests are sampled from; 0 before any were loaded."""
+        """Version of the weights that new requests use; 0 before any were loaded."""
         return self.fleet.weights.version if self.fleet.weights else 0
 
     @property
@@ -123,11 +123,11 @@ class VLLMEngine(RemoteEngine):
     can_generate_ahead = True
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """Bring the weights to the servers through the disk: rank 0 writes them and has them
-        loaded, the other ranks use what it loaded.
+        """Bring the weights to the servers through the disk: rank 0 writes them and lets the
+        servers load them; the other ranks use the same servers.
 
-        Raises WeightSyncError where servers cannot take them, EngineUnavailable where none
-        answers, OSError where the directory cannot be written; on every rank.
+        Raises WeightSyncError if servers cannot load them, EngineUnavailable if none answers, and
+        OSError if the directory cannot be written; on every rank.
         """
         if not update.changed:
             return
@@ -142,8 +142,8 @@ class VLLMEngine(RemoteEngine):
             self.adopt(shared)
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
-        """Write the weights and have them loaded. What goes wrong is returned, so that no rank is
-        left waiting for another."""
+        """Write the weights and let the servers load them. Errors are returned, so that no rank
+        waits for another forever."""
         try:
             weights = self._files.write(
                 update.model, update.version, update.directory, self.base_model
@@ -155,14 +155,14 @@ class VLLMEngine(RemoteEngine):
         return weights, None
 
     def finish(self) -> None:
-        """Nothing to do: each rank asks the servers by itself."""
+        """Nothing to do: each rank uses the servers on its own."""
 
     def load(self, weights: Weights) -> None:
         """Serve other weights from now on, from a directory that the servers can read.
 
-        Raises ValueError while requests are open, WeightSyncError where a server cannot,
-        EngineUnavailable where none answers. Servers that do not answer are left out; they get
-        the weights before they are used again.
+        Raises ValueError while requests are open, WeightSyncError if a server cannot load them, and
+        EngineUnavailable if none answers. Servers that do not answer are left out; they get the
+        weights before they are used again.
         """
         if self._open:
             raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
@@ -170,23 +170,23 @@ class VLLMEngine(RemoteEngine):
         self._run(self.fleet.prepare_all())
 
     def adopt(self, weights: Weights) -> None:
-        """Use weights that another process of this run has loaded into the servers."""
+        """Use weights that another process of this run has already loaded into the servers."""
         self.fleet.weights = weights
         for server in self.fleet.pool.servers:
             server.weights = weights
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Forget sessions, results not yet polled included."""
+        """Drop sessions and their unread results."""
         super().release(session_ids)
         for session_id in session_ids:
             self.fleet.pool.forget(session_id)
 
     @property
     def stats(self) -> EngineStats:
-        """Totals since construction. `read_tokens` counts contexts as they were sent; how much of
-        them a prefix cache spared only the server knows. `extra`: `requests`, `retries`,
-        `failures` (error results), `moved` (sessions that left a dead server), `servers` (alive
-        now), `seconds` (mean time of an answered request)."""
+        """Totals since construction. `read_tokens` counts whole contexts; the part that a prefix
+        cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
+        results), `moved` (sessions that left a dead server), `servers` (alive now), `seconds`
+        (mean time of an answered request)."""
         counts = self._counts
         answered = max(1, counts.requests - counts.failures)
         extra = {
@@ -220,7 +220,7 @@ class VLLMEngine(RemoteEngine):
         )
 
     def _problem(self, request: GenerationRequest) -> str | None:
-        """Why a request can never be served, or None."""
+        """The reason why a request can never be served, or None."""
         longest = self.fleet.max_model_len
         if not request.token_ids:
             return "the context is empty"
@@ -237,7 +237,7 @@ class VLLMEngine(RemoteEngine):
         return None
 
     async def _persist(self, request: GenerationRequest) -> GenerationResult:
-        """Ask until a server answers or the tries are used up."""
+        """Repeat the request until a server answers or the attempts are used up."""
         delays = self._retries.delays()
         while True:
             try:
@@ -248,7 +248,7 @@ class VLLMEngine(RemoteEngine):
             await asyncio.sleep(delay)
 
     async def _ask(self, server: Server, request: GenerationRequest) -> GenerationResult:
-        """One try on one server. Raises Unreachable, Refused or MalformedAnswer."""
+        """One attempt on one server. Raises Unreachable, Refused or MalformedAnswer."""
         weights = await self.fleet.prepare(server)
         body = completion_body(
             request,
@@ -265,7 +265,7 @@ class VLLMEngine(RemoteEngine):
         except Refused as error:
             if error.status != 404:
                 raise
-            server.failed(sent_at, answered=False)  # it was started again, without our adapter
+            server.failed(sent_at, answered=False)  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
         server.answered()
         return self._result(request, weights, answer, time.monotonic() - sent_at)
@@ -290,8 +290,8 @@ class VLLMEngine(RemoteEngine):
 
 
 def pause_after(error: Unreachable, delays: Iterator[float]) -> float:
-    """Seconds until the next try, longer where the server asked for it; raises the error where
-    the tries are used up."""
+    """Seconds until the next attempt, longer if the server requested it; raises the error if the
+    attempts are used up."""
     delay = next(delays, None)
     if delay is None:
         raise error

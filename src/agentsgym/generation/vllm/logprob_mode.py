@@ -1,9 +1,9 @@
-"""Whether a vLLM server's log-probabilities are those at the sampling temperature.
+"""Detects whether a vLLM server's log-probabilities are those at the sampling temperature.
 
-vLLM's default, `--logprobs-mode raw_logprobs`, gives those at temperature 1 whatever was sampled;
-importance ratios need `processed_logprobs`. A server does not tell its mode (but in development
-mode), so we ask for the same distribution at two temperatures and compare: where a and b are two
-tokens, logp(a) − logp(b) halves when the temperature doubles, if it was taken into account.
+vLLM's default, `--logprobs-mode raw_logprobs`, returns those at temperature 1 for any sampling
+temperature; importance ratios need `processed_logprobs`. A server only reports its mode in
+development mode, so we request the same distribution at two temperatures and compare: for tokens a
+and b, logp(a) − logp(b) halves when the temperature doubles, if the mode is `processed_logprobs`.
 """
 
 import math
@@ -14,12 +14,12 @@ Mode = Literal["processed", "raw", "logits", "flat"]
 
 TEMPERATURES = (1.0, 2.0)
 _TOP = 5
-_FLAT = 0.02  # gap (nats) below which two tokens tell nothing
-_NEAR = 0.2  # share of the gap by which it may miss, for rounding
+_FLAT = 0.02  # below this gap (nats) two tokens say nothing about the mode
+_NEAR = 0.2  # allowed relative error of the gap, for rounding
 
 
 def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
-    """The JSON that asks for the likeliest tokens after `token_id`."""
+    """The request for the most likely tokens after `token_id`."""
     return {
         "model": model,
         "prompt": [token_id],
@@ -38,7 +38,7 @@ def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
 
 
 def top_logprobs(answer: Any) -> dict[str, float]:
-    """The likeliest tokens' values of an answer to `probe_body`; empty where there are none."""
+    """The most likely tokens and their values in an answer to `probe_body`; empty if none."""
     try:
         found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
         return {token: float(value) for token, value in found.items()}
@@ -49,7 +49,7 @@ def top_logprobs(answer: Any) -> dict[str, float]:
 def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
     """The mode that values at the temperatures 1 (`cold`) and 2 (`warm`) come from.
 
-    "flat" where the distribution is too even to tell; then the mode makes no difference either.
+    "flat" if the distribution is too even to decide; then the mode makes no difference either.
     """
     if any(value > 1e-3 for value in (*cold.values(), *warm.values())):
         return "logits"

@@ -1,7 +1,7 @@
-"""Keeping several vLLM servers fit for use: the right model, the right mode, the current weights.
+"""Keeps several vLLM servers usable: the right model, the right mode, the current weights.
 
-The invariant: a server that `prepare` returned for holds the weights that `weights` names. One that
-failed since is asked again what it is, and given what it lacks, before it is used.
+The invariant: after `prepare`, a server has the weights that `weights` names. A server that has
+failed since then is inspected again, and gets the weights that it lacks, before it is used.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from agentsgym.generation.vllm.weights import (
 
 logger = logging.getLogger(__name__)
 
-_PAUSE = 0.5  # seconds between two attempts to bring a dead server back
-_CHECK_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
+_PAUSE = 0.5  # seconds between two attempts to use a dead server again
+_CHECK_SECONDS = 300.0  # a server's first answer may have to wait for kernel compilation
 
 
 class EngineUnavailable(RuntimeError):
-    """No server answers, or one that does cannot be used; the message says which and why."""
+    """No server answers, or a server cannot be used; the message says which and why."""
 
 
 class Fleet:
-    """vLLM servers that serve the same model; all coroutines belong in one event loop.
+    """vLLM servers that serve the same model; all coroutines must run in one event loop.
 
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
-    token ids after which a server is asked what it means by log-probabilities.
+    token ids for the request that finds out the server's log-probability mode.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Fleet:
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
 
     def server_for(self, session_id: str) -> Server:
-        """The session's server; where all are dead, the one that was left alone longest."""
+        """The session's server; if all are dead, the one that failed longest ago."""
         found = self.pool.server_for(session_id)
         return found or min(self.pool.servers, key=lambda server: self._tried[server.url])
 
     async def prepare(self, server: Server) -> Weights:
-        """Make sure that a server answers, suits us and holds the current weights; returns those.
+        """Make sure that a server answers, is suitable and has the current weights; return them.
 
         Raises Unreachable, Refused, WeightSyncError or EngineUnavailable.
         """
@@ -73,9 +73,9 @@ class Fleet:
         return server.weights
 
     async def prepare_all(self) -> None:
-        """Prepare all servers at once. Those that do not answer count as dead.
+        """Prepare all servers at once. Servers that do not answer count as dead.
 
-        Raises the first error that is not mere absence; EngineUnavailable where none answers.
+        Raises the first error other than a missing answer; EngineUnavailable if none answers.
         """
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
         outcomes = await asyncio.gather(
@@ -118,7 +118,7 @@ class Fleet:
             await unload_adapter(self.client, server.url, old)
 
     async def _check(self, server: Server) -> None:
-        """Look at the server's model and at what its log-probabilities mean."""
+        """Check the server's model and its log-probability mode."""
         models = await served_models(self.client, server.url)
         self.base = self.base or next(iter(models), None)
         if self.base is None or self.base not in models:
@@ -135,8 +135,8 @@ class Fleet:
         )
         if dies:
             logger.warning(
-                "%s runs on a CPU and may cut long prefills, of which vLLM dies where requests "
-                "carry seeds, as ours do: %s",
+                "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "
+                "have seeds, as ours do: %s",
                 server.url,
                 MEND,
             )

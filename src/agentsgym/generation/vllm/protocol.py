@@ -13,12 +13,12 @@ from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
-_ROUNDING = 1e-2  # nats by which half precision may lift a log-probability above 0
-_LEAST = -1e4  # nats; anything below is as impossible, and an integer may not fit a float
+_ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
+_LEAST = -1e4  # nats; anything below counts as impossible, and an integer may not fit a float
 
 
 class MalformedAnswer(ValueError):
-    """A server's answer lacks what we asked for; the message says what."""
+    """A server's answer lacks a required part; the message says which."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(visible(mask_secrets(reason)))
@@ -31,10 +31,10 @@ def completion_body(
     max_model_len: int | None,
     stop_token_ids: Sequence[int],
 ) -> dict[str, Any]:
-    """The JSON that asks for one action.
+    """The request body for one action.
 
-    Every sampling parameter is given, because a server fills in what is missing from the model's
-    generation_config. `max_tokens` is cut to what `max_model_len` leaves.
+    Every sampling parameter is set, because a server takes missing ones from the model's
+    generation_config. `max_tokens` is cut to the room that `max_model_len` leaves.
     """
     sampling = request.sampling
     context = list(request.token_ids)
@@ -65,11 +65,11 @@ def completion_body(
 def read_completion(
     answer: Any, *, vocab_size: int, max_tokens: int
 ) -> tuple[tuple[int, ...], tuple[float, ...], FinishReason]:
-    """Token ids, log-probabilities (nats) and why it ended.
+    """Token ids, log-probabilities (nats) and the finish reason.
 
-    Raises MalformedAnswer for anything that training could not use: ids that are no integers in
+    Raises MalformedAnswer for any value that training could not use: ids that are not integers in
     [0, `vocab_size`), more than `max_tokens` of them, log-probabilities that are not finite
-    numbers up to 0.
+    numbers of at most 0.
     """
     try:
         choice = answer["choices"][0]
@@ -101,7 +101,7 @@ def _check_ids(ids: list[Any], vocab_size: int) -> None:
 
 
 def _logprob(value: Any) -> float:
-    """A log-probability as a float; one that rounding lifted above 0 is 0."""
+    """A log-probability as a float; a value that rounding raised above 0 becomes 0."""
     if type(value) not in (int, float) or not -math.inf < value < math.inf:
         raise MalformedAnswer(f"log-probability {str(value)[:40]!r} is not finite")
     if value > _ROUNDING:

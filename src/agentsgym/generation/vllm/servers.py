@@ -1,4 +1,4 @@
-"""Which server a session talks to: balanced, sticky, and without those that died."""
+"""Assigns sessions to servers: balanced, sticky, and without dead servers."""
 
 import math
 import time
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from agentsgym.generation.vllm.weights import Weights
 
-# A server counts as dead after two incidents in a row without an answer, or eight with one that
-# means "not now".
+# A server counts as dead after two incidents in a row without an answer, or eight with a "try
+# later" answer.
 _DEAD_AT = 8
 _NO_ANSWER = 4
 _NOT_NOW = 1
@@ -18,9 +18,9 @@ _NOT_NOW = 1
 class Server:
     """A server at `url` (without a trailing slash).
 
-    `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
-    those that it holds, None where unknown. `strikes` counts what went wrong since its last good
-    answer, the last of it at `failed_at` (monotonic seconds).
+    `checked`: since its last failure it was inspected and is suitable. `weights` are the weights
+    that it has, None if unknown. `strikes` counts the incidents since its last good answer, the
+    last one at `failed_at` (monotonic seconds).
     """
 
     url: str
@@ -31,8 +31,8 @@ class Server:
     failed_at: float = -math.inf
 
     def failed(self, sent_at: float, *, answered: bool) -> None:
-        """A request that was sent at `sent_at` (monotonic seconds) failed; `answered` says whether
-        the server said so itself. If not, it may have been started again, so what it holds is
+        """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the
+        server answered with an error. If not, it may have been restarted, so its weights are
         unknown. Requests that were open at the last failure belong to the same incident."""
         self.checked = self.checked and answered
         if sent_at <= self.failed_at:
@@ -48,8 +48,8 @@ class Server:
 
 
 class ServerPool:
-    """The servers of an engine. A session stays with its server, whose prefix cache holds its
-    history, as long as that is alive; new ones go where the fewest sessions are."""
+    """The servers of an engine. A session stays with its server, whose prefix cache has its
+    history, while the server is alive; a new session goes to the server with the fewest."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -61,11 +61,11 @@ class ServerPool:
 
     @property
     def alive(self) -> list[Server]:
-        """Servers that may be asked."""
+        """Servers that may get requests."""
         return [server for server in self.servers if server.alive]
 
     def server_for(self, session_id: str) -> Server | None:
-        """The session's server; None where all are dead."""
+        """The session's server; None if all are dead."""
         home = self._home.get(session_id)
         if home is not None and home.alive:
             return home
@@ -77,7 +77,7 @@ class ServerPool:
         return best
 
     def forget(self, session_id: str) -> None:
-        """The session is over."""
+        """Remove a session that has ended."""
         self._home.pop(session_id, None)
 
     def _sessions_on(self, server: Server) -> int:

@@ -1,10 +1,10 @@
 """TRL's own vLLM modes (`use_vllm=True`, colocate or server) behind our engine protocol.
 
 TRL's `VLLMGeneration.generate` is collective: in server mode all ranks gather their prompts, with
-tensor parallelism those of a group do, and each rank must bring as many prompts as every other,
-because the answers are cut into equal slices. Rollouts end at different turns, so the invariant
-here is: every rank calls `generate` equally often and with equally many prompts. A rank without
-work of its own sends filler prompts until all ranks are done.
+tensor parallelism the ranks of a group do, and each rank must send the same number of prompts,
+because the answers are split into equal slices. Rollouts end at different turns, so the invariant
+here is: every rank makes the same number of `generate` calls with the same number of prompts. A
+rank without work sends filler prompts until all ranks are done.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ from agentsgym.types.engine import Gather
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one collective call needs to know of a rank's work: how many prompts, how long."""
+    """One rank's part of a collective call: its number of prompts and their length."""
 
     prompts: int
     max_tokens: int
@@ -37,13 +37,12 @@ class _Round:
 class TRLVLLMEngine:
     """An `agentsgym.types.TrainableEngine` over TRL's `VLLMGeneration`, in step on all ranks.
 
-    Each `poll` is one collective round, in which all open requests of all ranks are sampled. A
-    rank whose rollouts are over must call `finish`, which takes part in rounds until no rank has
-    work left.
+    Each `poll` is one collective round that samples all open requests of all ranks. A rank whose
+    rollouts are over must call `finish`, which takes part in rounds until no rank has work left.
 
-    TRL has one set of sampling parameters for all prompts of a call and no seed for each: all
-    requests must be sampled alike, and the noise does not belong to the session. Actions are cut
-    to their own cap and stop strings here.
+    TRL has one set of sampling parameters for all prompts of a call and no seed per prompt: all
+    requests must have the same sampling settings, and the noise does not belong to the session.
+    Actions are cut to their own cap and stop strings here.
 
     Args:
         generation: TRL's `VLLMGeneration` (`trainer.vllm_generation`).
@@ -79,7 +78,7 @@ class TRLVLLMEngine:
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "TRLVLLMEngine":
-        """As the factory makes it."""
+        """Called by the factory."""
         return cls(
             parts.vllm_generation,
             parts.tokenizer(),
@@ -105,7 +104,7 @@ class TRLVLLMEngine:
                 )
 
     def poll(self) -> list[GenerationResult]:
-        """One round for all open requests, with what was ready before it. Collective."""
+        """One round for all open requests; also returns earlier results. Collective."""
         if self._waiting:
             self._round()
         results, self._ready = self._ready, []
@@ -122,12 +121,12 @@ class TRLVLLMEngine:
             pass
 
     def cancel(self, session_ids: Sequence[str]) -> None:
-        """Take requests back; each comes back as "cancelled", without tokens."""
+        """Withdraw requests; each comes back as "cancelled", without tokens."""
         for request in self._drop(session_ids):
             self._ready.append(GenerationResult(request.session_id, finish_reason="cancelled"))
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Forget sessions, results not yet polled included."""
+        """Drop sessions and their unread results."""
         self._drop(session_ids)
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
@@ -135,17 +134,17 @@ class TRLVLLMEngine:
     can_generate_ahead = False
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """TRL brings the trained weights to vLLM. Collective."""
+        """Let TRL send the trained weights to vLLM. Collective."""
         self._generation.sync_weights()
         self.policy_version = update.version
 
     def close(self) -> None:
-        """Nothing to do: vLLM is TRL's."""
+        """Nothing to do: vLLM belongs to TRL."""
 
     @property
     def stats(self) -> EngineStats:
-        """Totals on this rank. `occupancy` is the share of prompts that were no fillers;
-        `read_tokens` counts whole contexts, of which vLLM's prefix cache spares most."""
+        """Totals on this rank. `occupancy` is the share of prompts that were not fillers;
+        `read_tokens` counts whole contexts, most of which vLLM's prefix cache saves."""
         prompts = max(1, self._fillers + self._answered)
         return EngineStats(
             forward_passes=self._rounds,
@@ -156,7 +155,7 @@ class TRLVLLMEngine:
         )
 
     def _round(self) -> bool:
-        """One collective call; False, without one, where no rank has anything to sample."""
+        """One collective call; False, without a call, if no rank has anything to sample."""
         own = list(self._waiting)
         longest = max((request.sampling.max_tokens for request in own), default=0)
         everyone = self._gather([_Round(len(own), longest)])
@@ -176,9 +175,9 @@ class TRLVLLMEngine:
         return True
 
     def _common_sampling(self, own: Sequence[GenerationRequest]) -> SamplingParams:
-        """The sampling of all ranks' requests, which TRL can only take as one.
+        """The sampling settings of all ranks' requests, which must be equal for TRL.
 
-        Raises ValueError on every rank where they differ, so that none is left waiting.
+        Raises ValueError on every rank if they differ, so that no rank waits forever.
         """
         found = {_shared(request.sampling) for request in own}
         everywhere: set[SamplingParams] = set(self._gather(sorted(found, key=repr)))
@@ -220,9 +219,9 @@ class TRLVLLMEngine:
         )
 
     def _cut(self, sampling: SamplingParams, sampled: list[int]) -> tuple[int, FinishReason]:
-        """Where the action ends by its own cap, end-of-turn ids and stop strings, and why.
+        """The end of the action by its own cap, end-of-turn ids and stop strings, and the reason.
 
-        Cutting what was sampled from left to right is exact: it is what sampling less would give.
+        Cutting the sampled tokens from left to right is exact: sampling fewer gives the same.
         """
         for length in range(1, min(len(sampled), sampling.max_tokens) + 1):
             if sampled[length - 1] in self._stop_ids:
@@ -239,7 +238,7 @@ class TRLVLLMEngine:
 
 
 def _shared(sampling: SamplingParams) -> SamplingParams:
-    """What must be the same for all; caps and stop strings are applied to each action."""
+    """The settings that must be equal for all; caps and stop strings are applied per action."""
     return SamplingParams(temperature=sampling.temperature)
 
 

@@ -1,7 +1,7 @@
 """Weights on disk, for servers that read the same directory.
 
-A PEFT model is written as its adapter alone, which takes milliseconds; any other model as a whole
-checkpoint. The newest two stay.
+A PEFT model is written as its adapter only, which takes milliseconds; any other model as a whole
+checkpoint. The newest two are kept.
 """
 
 import secrets
@@ -11,11 +11,11 @@ from typing import Any
 
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
-_KEPT = 2  # versions that stay on disk
+_KEPT = 2  # versions that are kept on disk
 
 
 class WeightFiles:
-    """Writes versions of the weights, each under a name that no other one has."""
+    """Writes versions of the weights, each under a unique name."""
 
     def __init__(self) -> None:
         self._process = secrets.token_hex(4)
@@ -23,10 +23,10 @@ class WeightFiles:
         self._count = 0
 
     def write(self, model: Any, version: int, directory: Path, base_model: str) -> Weights:
-        """Write `model` below `directory` and say how servers get it.
+        """Write `model` below `directory` and return how servers load it.
 
         `base_model` is the name under which they serve a whole checkpoint. Raises WeightSyncError
-        for a model that is spread over processes, OSError where the directory cannot be written.
+        for a model that is sharded over processes, OSError if the directory cannot be written.
         """
         check_whole(model)
         self._count += 1
@@ -50,7 +50,7 @@ def is_peft(model: Any) -> bool:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write the adapter of a PEFT model, else the whole model, to the directory `path`."""
+    """Write the adapter of a PEFT model, otherwise the whole model, to the directory `path`."""
     path.mkdir(parents=True, exist_ok=True)
     if is_peft(model):
         model.save_pretrained(
@@ -61,7 +61,7 @@ def save(model: Any, path: Path) -> None:
 
 
 def check_whole(model: Any) -> None:
-    """Raise WeightSyncError for a model whose parameters are spread over processes."""
+    """Raise WeightSyncError for a model whose parameters are sharded over processes."""
     for name, parameter in model.named_parameters():
         if hasattr(parameter, "ds_id") or type(parameter).__name__ == "DTensor":
             raise WeightSyncError(

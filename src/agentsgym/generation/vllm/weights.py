@@ -1,4 +1,4 @@
-"""Which weights vLLM servers hold, and how others get there: from disk, without NCCL."""
+"""The weights on vLLM servers, and how they are replaced: from disk, without NCCL."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,13 +9,13 @@ LOAD_SECONDS = 600.0
 
 
 class WeightSyncError(RuntimeError):
-    """A server cannot take new weights; the message says what it lacks."""
+    """A server cannot load new weights; the message says what it lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of a `version`: the ones the server was started with ("base"), a LoRA "adapter", or
-    a full "checkpoint", the latter two in the directory `path` as the server sees it. `model` is
+    """Weights of a `version`: the original ones of the server ("base"), a LoRA "adapter", or a
+    full "checkpoint". The latter two are in the directory `path` as the server sees it. `model` is
     the name under which they are served."""
 
     version: int
@@ -27,7 +27,7 @@ class Weights:
 async def load_weights(client: JsonClient, url: str, weights: Weights) -> None:
     """Make the server at `url` serve `weights`.
 
-    Raises WeightSyncError where the server lacks the way, Unreachable where it does not answer.
+    Raises WeightSyncError if the server does not support it, Unreachable if it does not answer.
     """
     if weights.kind == "adapter":
         await _load_adapter(client, url, weights)
@@ -46,7 +46,7 @@ async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
 
 
 async def unload_adapter(client: JsonClient, url: str, weights: Weights) -> None:
-    """Let the server forget an adapter. One that does not know it, or is gone, is left alone."""
+    """Let the server unload an adapter. A server that does not know it, or is gone, is ignored."""
     try:
         await client.post(
             f"{url}/v1/unload_lora_adapter", {"lora_name": weights.model}, LOAD_SECONDS
@@ -67,7 +67,7 @@ async def _load_checkpoint(client: JsonClient, url: str, weights: Weights) -> No
 
 
 async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:
-    """What `/v1/models` lists, by name. Raises Unreachable or Refused."""
+    """The models that `/v1/models` lists, by name. Raises Unreachable or Refused."""
     answer = await client.get(f"{url}/v1/models", timeout)
     entries = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(entries, list) or not all(_is_model(entry) for entry in entries):
@@ -76,7 +76,7 @@ async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> 
 
 
 def _is_model(entry: Any) -> bool:
-    """Whether an entry of /v1/models has a name, and a length that is one where it has any."""
+    """Whether an entry of /v1/models has a name, and a valid length if it has one."""
     if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
         return False
     length = entry.get("max_model_len")
