@@ -65,6 +65,37 @@ class KeepsHistory(SoundEnv):
         return {**state, "told": f"{len(self.history)} guesses so far."}, reward, done, info
 
 
+class CountsEpisodesItself(SoundEnv):
+    """Counts the episodes on the object, whatever trial they belong to."""
+
+    episode = 0
+
+    def _begin_episode(self, session_id, task_data, trial):
+        self.episode = self.episode + 1 if trial.episode else 0
+        state = self._initialize_episode(session_id, task_data)
+        return {**state, "hint": f"{state['hint']}, for the time {self.episode}"}
+
+
+class DrawsAnEpisode(SoundEnv):
+    """Draws what is new in an episode from a generator of the object."""
+
+    def __init__(self, tokenizer=None, env_config=None):
+        super().__init__(tokenizer, env_config)
+        self.rng = random.Random(0)
+
+    def _begin_episode(self, session_id, task_data, trial):
+        state = self._initialize_episode(session_id, task_data)
+        return {**state, "hint": self.rng.choice(task_data["word"])} if trial.episode else state
+
+
+class KnowsNoTrial(SoundEnv):
+    """Takes every episode for the first."""
+
+    def _begin_episode(self, session_id, task_data, trial):
+        assert trial.last_state is None
+        return self._initialize_episode(session_id, task_data)
+
+
 class DrawsGlobally(SoundEnv):
     """Draws its hint from the global generator."""
 

@@ -33,8 +33,11 @@ def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
 
 
 def _brings(env: MultistepEnv, kind: str) -> bool:
-    names = [method.partition("(")[0] for method in _METHODS[kind]]
-    return any(getattr(type(env), name) is not getattr(MultistepEnv, name) for name in names)
+    own, base = type(env), MultistepEnv
+    if kind == "optimal":
+        return own.optimal_agent is not base.optimal_agent
+    teaches = kind == "teacher" and own.teacher_agent is not base.teacher_agent
+    return teaches or RandomAgent.can_play(env)
 
 
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:

@@ -17,12 +17,14 @@ from agentsgym.checks.rules.randomness import global_randomness
 from agentsgym.checks.rules.rewards import rewards
 from agentsgym.checks.rules.speed import speed
 from agentsgym.checks.rules.tasks import tasks
+from agentsgym.checks.rules.trials import trials
 
 CHECKS: dict[str, Callable[[Context], Finding]] = {
     "tasks": tasks,
     "same seed": same_seed,
     "another process": another_process,
     "interleaved": interleaved,
+    "trials": trials,
     "global randomness": global_randomness,
     "ending": ending,
     "rewards": rewards,

@@ -20,7 +20,7 @@ def same_seed(context: Context) -> Finding:
     tasks = context.tasks(2)
     player = RandomPlayer(context.seed)
     once, again = (play_alone(context.make(None), tasks, player) for _ in range(2))
-    parted = _first_difference(once, again)
+    parted = first_difference(once, again)
     if parted:
         return Finding("same seed", False, f"played again, {parted}")
     steps = sum(record.steps for record in once)
@@ -83,7 +83,7 @@ def interleaved(context: Context) -> Finding:
         ("one after another in one object", play_alone(shared, tasks, player)),
         ("side by side", play_interleaved(shared, tasks, player, seed=context.seed)),
     ):
-        parted = _first_difference(alone, records)
+        parted = first_difference(alone, records)
         if parted:
             return Finding(name, False, f"{way}, {parted}")
     if shared.active_states:
@@ -91,7 +91,8 @@ def interleaved(context: Context) -> Finding:
     return Finding(name, True, f"{len(tasks)} sessions equal to those played alone")
 
 
-def _first_difference(expected: Sequence[Record], got: Sequence[Record]) -> str:
+def first_difference(expected: Sequence[Record], got: Sequence[Record]) -> str:
+    """The first difference between two plays of the same sessions; "" if they are equal."""
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         parted = difference(one, other)
         if parted:
