@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
     from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-    from agentsgym.types import Agent, RolloutBatch, SamplingParams
+    from agentsgym.types import Agent, PrivilegedAgent, RolloutBatch, SamplingParams, TrialInfo
 
 _HOMES = {
     "Agent": "agentsgym.types",
@@ -24,9 +24,11 @@ _HOMES = {
     "HumanAgent": "agentsgym.agents",
     "Key": "agentsgym.envs",
     "MultistepEnv": "agentsgym.envs",
+    "PrivilegedAgent": "agentsgym.types",
     "RolloutBatch": "agentsgym.types",
     "SamplingParams": "agentsgym.types",
     "ScriptedAgent": "agentsgym.agents",
+    "TrialInfo": "agentsgym.types",
     "TwentyQuestionsEnv": "agentsgym.envs.twenty_questions",
     "make": "agentsgym.envs",
     "register": "agentsgym.envs",
@@ -60,9 +62,11 @@ __all__ = [
     "HumanAgent",
     "Key",
     "MultistepEnv",
+    "PrivilegedAgent",
     "RolloutBatch",
     "SamplingParams",
     "ScriptedAgent",
+    "TrialInfo",
     "TwentyQuestionsEnv",
     "__version__",
     "make",
