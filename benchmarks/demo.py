@@ -22,9 +22,9 @@ import torch
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.config_sources import load_config
+from agentsgym.runs.from_config import datasets_of, make_env
 from agentsgym.runs.policy import load_policy
 from agentsgym.runs.progress import Silent
-from agentsgym.runs.settings import datasets_of, make_env
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
+from agentsgym.runs.from_config import make_env, train_settings, trusted_imports
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.policy import warm_start_settings
-from agentsgym.runs.settings import make_env, train_settings, trusted_imports
 
 
 def test_overrides_are_yaml_values():

@@ -12,7 +12,7 @@ import pytest
 import agentsgym as package
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.runs.policy import load_pretrained
+from agentsgym.runs.pretrained import load_pretrained
 from agentsgym.types import install
 from agentsgym.types.visible import visible
 

@@ -8,7 +8,7 @@ import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import SHIPPED
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.scripted_agents import scripted_agent
 from helpers import CountdownEnv
 
 BROUGHT = {

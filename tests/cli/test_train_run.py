@@ -266,7 +266,7 @@ def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(con
 
 
 def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path):
-    from agentsgym.runs.reference import name_reference
+    from agentsgym.runs.policy import name_reference
 
     folder = tmp_path / "reference"
     name_reference(tiny_llama, "tiny", folder)

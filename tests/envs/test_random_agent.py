@@ -5,7 +5,7 @@ import pytest
 import agentsgym
 from agentsgym.agents.random import RandomAgent
 from agentsgym.envs import ConfigError
-from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.scripted_agents import scripted_agent
 from helpers import CountdownEnv
 
 

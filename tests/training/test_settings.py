@@ -366,3 +366,9 @@ def test_an_evaluation_reads_a_runs_limits_as_training_does(config, train, cap, 
     assert limits(train) == (cap, stops)
     made = config(**train)
     assert (made.max_action_tokens, made.stop_strings) == (cap, stops)
+
+
+def test_the_old_name_of_updates_per_generation_still_works(config):
+    made = config(steps_per_generation=4, gradient_accumulation_steps=2, num_iterations=3)
+    with pytest.warns(DeprecationWarning, match="is now updates_per_generation"):
+        assert made.steps_per_window == made.updates_per_generation == 6

@@ -172,7 +172,7 @@ def test_equal_seeds_give_equal_games():
 
 @pytest.fixture(scope="module")
 def shipped():
-    from agentsgym.runs.policy import load_pretrained
+    from agentsgym.runs.pretrained import load_pretrained
 
     folder = files("agentsgym") / "presets" / "quickstart"
     figures = json.loads((folder / "figures.json").read_text())

@@ -153,8 +153,8 @@ def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played"
     from agentsgym.envs import ConfigError, EnvPool
     from agentsgym.evaluation import evaluate as evaluate_agent
     from agentsgym.rollout.drive import tokenizer_of
+    from agentsgym.runs.from_config import make_env
     from agentsgym.runs.model_agent import evaluated_agent
-    from agentsgym.runs.settings import make_env
     from agentsgym.runs.trust import trusted_imports
     from agentsgym.training.chat_templates import template_options
     from agentsgym.training.setting_parsers import mapping

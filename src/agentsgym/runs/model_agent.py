@@ -9,11 +9,11 @@ from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.runs.agents import scripted_agent
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.progress import Silent
-from agentsgym.runs.settings import check_installed
+from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.training.setting_parsers import limits
 from agentsgym.types import Agent, SamplingParams
 

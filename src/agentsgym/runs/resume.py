@@ -19,7 +19,7 @@ from agentsgym.runs.files import (
     read_summary,
 )
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.settings import versions
+from agentsgym.runs.from_config import versions
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:

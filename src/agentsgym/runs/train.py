@@ -24,15 +24,15 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import replacing, write_text
 from agentsgym.runs.files.summary import Status
+from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
-from agentsgym.runs.policy import Policy, load_policy, load_pretrained
+from agentsgym.runs.policy import load_policy, name_reference
+from agentsgym.runs.pretrained import Policy, load_pretrained
 from agentsgym.runs.progress import Progress, Silent
-from agentsgym.runs.reference import name_reference
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
-from agentsgym.runs.settings import datasets_of, make_env, train_settings
 from agentsgym.runs.trust import resume_command
 from agentsgym.types.failures import one_sentence
 from agentsgym.types.secrets import mask_secrets

@@ -5,7 +5,7 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs.alfworld import ExpertAgent
-from agentsgym.runs.agents import scripted_agent
+from agentsgym.runs.scripted_agents import scripted_agent
 
 
 @pytest.mark.parametrize("count", [0, 1])

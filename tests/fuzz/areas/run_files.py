@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentsgym.envs import ConfigError, UnknownEnvironment
 from agentsgym.runs import load_config
-from agentsgym.runs.settings import train_settings
+from agentsgym.runs.from_config import train_settings
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
 
