@@ -1,4 +1,4 @@
-"""Honest statistics about agents: paired seeds, intervals over clusters, regret."""
+"""Statistics about agents: paired seeds, intervals over clusters, regret."""
 
 from agentsgym.evaluation.evaluation import Evaluation, Played, assess, evaluate
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval, wilson

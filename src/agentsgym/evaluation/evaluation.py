@@ -1,4 +1,4 @@
-"""What an agent is worth: rates with intervals, and regret against the best known play."""
+"""Evaluates an agent: rates with intervals, and regret against the best known play."""
 
 import logging
 import math
@@ -23,17 +23,17 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The figures of some rollouts. Rates are over the `episodes` − `failures` that ended well.
+    """The figures of some rollouts. Rates are over the rollouts that did not fail.
 
-    `win_rate` and its `ci95` are None where the environment does not tell wins; the intervals
-    come from a bootstrap over the `clusters` (tasks with the same solution; see `rate_interval`).
-    `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play
-    on the same tasks and `regret` what the reward falls short of it; both None where any task's
-    is unknown. `metrics` are the environment's own figures, `truncated` and `malformed`, each the
-    mean per step. `stop_reasons` counts scored episodes.
+    `win_rate` and its `ci95` are None if the environment does not report wins; the intervals come
+    from a bootstrap over the `clusters` (tasks with the same solution; see `rate_interval`).
+    `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play on
+    the same tasks, and `regret` is that score minus the reward; both are None if the score of any
+    task is unknown. `metrics` are the environment's own figures, `truncated` and `malformed`, each
+    as a mean per step. `stop_reasons` counts scored episodes.
 
-    Of several environments `environments` has each one's own evaluation, by class path; the
-    figures of all are then over the environments that have them (see `evaluation.metrics`).
+    With several environments, `environments` has each one's own evaluation, by class path; the
+    other figures are then over the environments that have them (see `evaluation.metrics`).
     """
 
     episodes: int
@@ -75,9 +75,9 @@ def evaluate(
 ) -> Played:
     """Let `agent` play `episodes` rollouts on rows of the dataset schema.
 
-    The same `seed` gives any agent the same tasks and the same noise. `envs` holds environment
-    objects that play their rows, or a pool that keeps environments across calls. Raises
-    ValueError without rows, UnknownEnvironment or ConfigError before anything is played.
+    The same `seed` gives any agent the same tasks and the same noise. `envs` are environment
+    objects that play their rows, or a pool that keeps environments across calls. Raises ValueError
+    without rows, and UnknownEnvironment or ConfigError before any play.
     """
     chosen = places(rows, episodes, rollouts_per_task=rollouts_per_task, seed=seed, cluster=cluster)
     pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
@@ -89,8 +89,8 @@ def evaluate(
 def _references(
     chosen: Sequence[Place], pool: EnvPool, wanted: Collection[int]
 ) -> list[float | None]:
-    """The best known play's score for each place; None where it is not known or cannot be told.
-    `wanted` are the numbers of the tasks that somebody could play."""
+    """The best known play's score for each place; None if it is unknown or its computation failed.
+    `wanted` are the numbers of the tasks that can be played."""
     scores: dict[int, float] = {}
     for place in chosen:
         if place.index == 0 and place.group in wanted:
@@ -111,7 +111,7 @@ def assess(
     cluster: Cluster = default_cluster,
     seed: int = 0,
 ) -> Evaluation:
-    """The figures of rollouts that were played already; `references` has one score for each."""
+    """The figures of rollouts that are already played; `references` has one score for each."""
     scores = list(references or [None] * len(rollouts))
     return _assess(list(zip(rollouts, scores, strict=True)), cluster, seed)
 
@@ -147,7 +147,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
 
 
 def _apart(played: Sequence[Scored], cluster: Cluster, seed: int) -> dict[str, Evaluation]:
-    """Each environment's own evaluation, where there are several."""
+    """Each environment's own evaluation, if there are several."""
     parts = _by_path(played)
     if len(parts) < 2:
         return {}
@@ -162,7 +162,7 @@ def _by_path(played: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
-    """(mean reference score, mean regret) over the environments whose scores are all known."""
+    """(mean reference score, mean regret) over the environments with all scores known."""
     parts = [part for part in _by_path(pairs).values() if all(s is not None for _, s in part)]
     known = [(score, r.final_reward) for part in parts for r, score in part if score is not None]
     if not known:

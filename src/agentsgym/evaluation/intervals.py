@@ -17,11 +17,11 @@ def cluster_bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean of `values` when whole clusters are drawn with replacement.
+    """Percentile interval of the mean of `values`, resampling whole clusters with replacement.
 
-    Episodes of one cluster (for instance of one secret) resemble each other, so drawing episodes
-    would promise too much. With few clusters (below about 20) the interval is too narrow. Two NaNs
-    without values. Raises ValueError where the lengths differ.
+    Episodes of one cluster (for instance of one secret) are similar, so resampling episodes would
+    give intervals that are too narrow. With few clusters (below about 20) the interval is still too
+    narrow. Two NaNs without values. Raises ValueError if the lengths differ.
     """
     if len(values) != len(clusters):
         raise ValueError(f"{len(values)} values need as many clusters, got {len(clusters)}")
@@ -33,7 +33,7 @@ def cluster_bootstrap(
     sizes = np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
     tail = (1.0 - level) / 2
-    with np.errstate(over="ignore", invalid="ignore"):  # values beyond all floats in sum
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum may exceed every float
         means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
         low, high = np.quantile(means, [tail, 1.0 - tail])
     return float(low), float(high)
@@ -44,8 +44,8 @@ def rate_interval(
 ) -> tuple[float, float]:
     """`cluster_bootstrap` of shares between 0 and 1.
 
-    Where all are 0 or all are 1 drawing again shows no spread, though there may be some: the
-    interval is then Wilson's, with each cluster counted once.
+    If all are 0 or all are 1, resampling shows no spread, though there may be some; the interval
+    is then Wilson's, with each cluster counted once.
     """
     if shares and min(shares) == max(shares) and shares[0] in (0.0, 1.0):
         number = len(set(clusters))

@@ -1,9 +1,9 @@
-"""The one definition of figures about rollouts, for training, evaluation and reports.
+"""The single definition of figures about rollouts, for training, evaluation and reports.
 
-A figure is a sum over a count, so that the figures of several environments add up: a total is
-taken over the environments that have the figure, each weighted by its own count. An environment
-has `win_rate` if one of its episodes says whether it was won, and a metric of its own if one of
-its steps brings it. What failed counts in `failed` and nowhere else.
+A figure is a sum over a count, so that the figures of several environments can be added: a total
+is over the environments that have the figure, each weighted by its own count. An environment has
+`win_rate` if any of its episodes reports whether it was won, and an own metric if any of its steps
+contains it. A failed rollout only counts in `failed` and `stop/error`.
 """
 
 import math
@@ -36,10 +36,10 @@ Sums = dict[str, tuple[float, float]]
 class RolloutRecord:
     """The numbers of one rollout that figures need; small, so that ranks can exchange it.
 
-    `env` is its class path, `steps` its number of actions, `said` that of actions and reflections.
-    `win` is the share of scored episodes that were won (None: none of them says), `sums` adds up
-    the environment's own metrics over the actions. `template_breaks` counts the rows that began
-    because the chat template rewrote history.
+    `env` is its class path, `steps` its number of actions, `said` the number of actions and
+    reflections. `win` is the share of scored episodes that were won (None: no episode reports it),
+    `sums` has the sums of the environment's own metrics over the actions. `template_breaks` counts
+    the rows that began because the chat template rewrote history.
     """
 
     env: str
@@ -61,12 +61,12 @@ class RolloutRecord:
 
 
 def scored(rollout: Rollout) -> list[Episode]:
-    """The episodes that are no free shots."""
+    """The episodes that are not free shots."""
     return [episode for episode in rollout.episodes if episode.score_weight > 0]
 
 
 def record(rollout: Rollout) -> RolloutRecord:
-    """Summarise a rollout. Wins and stop reasons are those of its scored episodes."""
+    """Summarize a rollout. Wins and stop reasons are those of its scored episodes."""
     episodes = scored(rollout)
     said = [step for episode in rollout.episodes for step in episode.steps]
     actions = [step for step in said if step.kind == "action"]
@@ -92,7 +92,7 @@ def record(rollout: Rollout) -> RolloutRecord:
 
 
 def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
-    """Sums of `info["metrics"]`; what is no finite number is left out."""
+    """Sums of `info["metrics"]`, ignoring values that are not finite numbers."""
     sums: dict[str, float] = {}
     for step in steps:
         metrics = step.info.get("metrics")
@@ -105,7 +105,7 @@ def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also NumPy's or a tensor's; None for all else."""
+    """A finite number, also from NumPy or a tensor; None for anything else."""
     if isinstance(value, str | bytes):
         return None
     try:
@@ -154,15 +154,15 @@ def step_means(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def told_wins(records: Sequence[RolloutRecord]) -> list[float | None]:
-    """Each rollout's share of scored episodes that were won; None for those of environments that
-    tell no wins, and for failed ones. Where wins are told at all, an episode that a limit ended
-    without a word is none."""
+    """Each rollout's share of scored episodes that were won; None for failed rollouts and for
+    environments that report no wins. In an environment that reports wins, an episode that a limit
+    ended without a report counts as not won."""
     telling = {one.env for one in records if not one.failed and one.win is not None}
     return [None if one.failed or one.env not in telling else one.win or 0.0 for one in records]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; NaN of nothing."""
+    """The mean; NaN without values."""
     return sum(values) / len(values) if values else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Which tasks an evaluation plays, how often, and which of them belong together."""
+"""Selects the tasks that an evaluation plays, and groups them into clusters."""
 
 import json
 from collections import defaultdict
@@ -16,9 +16,9 @@ Cluster = Callable[[Mapping[str, Any]], str]
 
 
 def default_cluster(task_data: Mapping[str, Any]) -> str:
-    """Tasks with the same `solution` belong together; without one, equal tasks do.
+    """Tasks with the same `solution` are one cluster; without a solution, equal tasks are.
 
-    What cannot be written as JSON (too deep, or within itself) belongs together, too.
+    Tasks that cannot be written as JSON (too deep, or recursive) are one cluster too.
     """
     key = task_data.get("solution", task_data)
     if isinstance(key, str):
@@ -34,8 +34,8 @@ def select(
 ) -> list[int]:
     """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
 
-    No cluster is drawn a second time before each was drawn once. All rows, in their order, where
-    there are no more than `count`.
+    Every cluster is drawn once before any is drawn a second time. If there are no more than
+    `count` rows, all are returned in their order.
     """
     size = len(rows)
     if size <= count:
@@ -62,9 +62,9 @@ def places(
 ) -> list[Place]:
     """`episodes` rollouts over the rows, task by task.
 
-    Each chosen task is played `rollouts_per_task` times; where the rows do not suffice, more
-    often. The noise of a rollout depends on (`seed`, its row's number, its number) alone, so two
-    agents play the same tasks with the same noise.
+    Each chosen task is played `rollouts_per_task` times, or more often if there are too few rows.
+    The noise of a rollout depends only on (`seed`, its row's number, its number), so two agents
+    play the same tasks with the same noise.
     """
     for name, value in (("episodes", episodes), ("rollouts_per_task", rollouts_per_task)):
         if value < 1:

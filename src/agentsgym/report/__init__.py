@@ -1,4 +1,4 @@
-"""Looking at what happened: credit of stored rollouts under several estimators."""
+"""Reports about past runs: credit of stored rollouts under several estimators."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each estimator would have assigned to rollouts that were played before."""
+"""The credit that each estimator would assign to recorded rollouts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ def compare_credit(
     estimators: Sequence[str] = (*ESTIMATORS, "reward"),
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[StepCredit]:
-    """Credit of every step under each estimator, in the order in which they were played.
+    """Credit of every step under each estimator, in the order of play.
 
-    The rollouts of a group must all be there. `options` holds options by estimator. Raises
-    ValueError for an unknown estimator.
+    The rollouts must include whole groups. `options` has options by estimator. Raises ValueError
+    for an unknown estimator.
     """
     table = table_of(rollouts)
     by_name = {

@@ -1,4 +1,4 @@
-"""Playing trials: alone, or many at once over one engine."""
+"""Playing trials: one at a time, or many at once with one engine."""
 
 from agentsgym.rollout.drive import GenerationError, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed

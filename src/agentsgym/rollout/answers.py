@@ -1,7 +1,7 @@
-"""What an environment answers, checked and made plain before it enters a record.
+"""Checks an environment's answers and converts them to plain data before they are recorded.
 
-A fault that is found here ends its own session; found later, in a metric, a sum or a file, it
-would end a whole evaluation or training.
+A fault found here ends only its own session. Found later, in a metric, a sum or a file, it would
+end a whole evaluation or training.
 """
 
 import math
@@ -12,7 +12,7 @@ from agentsgym.rollout.session import SessionError
 from agentsgym.types.plain import clean_text, plain, short_repr
 
 LARGEST_REWARD = 1e30
-"""Bound of a reward's size, so that no sum, square or float32 of rewards overflows."""
+"""Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""
 
 
 class Answer(NamedTuple):
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def read_answer(answer: Any) -> Answer:
-    """What `_step_episode` returned. Raises SessionError naming what is wrong with it."""
+    """The result of `_step_episode`, checked. Raises SessionError with its problem."""
     if not isinstance(answer, tuple | list) or len(answer) != 4:
         raise SessionError(
             f"_step_episode must return (next_state, reward, done, info), got {short_repr(answer)}"
@@ -47,7 +47,7 @@ def read_answer(answer: Any) -> Answer:
 
 
 def number(value: Any, name: str) -> float:
-    """A reward or metric as a float. Raises SessionError where it is not finite or too large."""
+    """A reward or metric as a float. Raises SessionError if it is not finite or too large."""
     if type(value) is float and abs(value) <= LARGEST_REWARD:
         return value
     if not isinstance(value, str | bytes):
@@ -64,14 +64,14 @@ def number(value: Any, name: str) -> float:
 
 
 def text(value: Any, source: str) -> str:
-    """What the hook `source` returned for the agent to read. Raises SessionError for no str."""
+    """The text that the hook `source` returned. Raises SessionError if it is not a str."""
     if not isinstance(value, str):
         raise SessionError(f"{source} must return str, got {type(value).__name__}")
     return clean_text(value)
 
 
 def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info as plain data; keys that have a meaning are of the type that they must have."""
+    """The info as plain data; the types of keys with a meaning are checked."""
     told = "metrics" in info
     result: dict[str, Any] = plain({**info, "metrics": None} if told else info)
     if told:
@@ -91,7 +91,7 @@ def _metrics(metrics: Any) -> dict[str, float]:
 
 
 def _metric(name: Any, value: Any) -> float:
-    """The value, or NaN where it is not finite or too large to be summed; no mean counts it."""
+    """The value, or NaN if it is not finite or too large to be summed; means ignore NaN."""
     if type(value) is float and abs(value) <= LARGEST_REWARD:
         return value
     try:

@@ -1,4 +1,4 @@
-"""The default of `MultistepEnv._run_complete_episode`: one episode, as the specification's dict."""
+"""The default of `MultistepEnv._run_complete_episode`: one episode as the specification's dict."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentsgym.types import Agent, Episode, copy_message
 
 
 def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> dict[str, Any]:
-    """Play the episode whose state stands in `env.active_states[session_id]` to its end."""
+    """Play the episode whose state is `env.active_states[session_id]` to its end."""
     session = env._open_sessions.get(session_id) or Session(
         session_id, {}, Transcript(env.codec), trial=env.trial_info()
     )

@@ -1,4 +1,4 @@
-"""The dict that `_run_complete_episode` returns, where an override made or changed it."""
+"""The dict that `_run_complete_episode` returns, if an override made or changed it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +14,8 @@ _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
 
 
 def check_record(record: Any) -> None:
-    """Raise SessionError where a key is missing, lists differ in length, a mask is not of 0 and 1,
-    or a reward is no number."""
+    """Raise SessionError if a key is missing, lists differ in length, a mask has values other than
+    0 and 1, or a reward is not a number."""
     missing = [key for key in (*_LISTS, "final_reward") if key not in record]
     if not isinstance(record, Mapping) or missing:
         raise SessionError(
@@ -33,7 +33,7 @@ def check_record(record: Any) -> None:
 
 
 def with_final_reward(episode: Episode, reward: float) -> Episode:
-    """The episode with another reward; its last step takes the difference."""
+    """The episode with another reward; its last step gets the difference."""
     if reward == episode.reward:
         return episode
     if not episode.steps:
@@ -42,7 +42,7 @@ def with_final_reward(episode: Episode, reward: float) -> Episode:
 
 
 def foreign_episode(record: Mapping[str, Any], index: int) -> tuple[Episode, Row]:
-    """An episode and its row from the specification's unpadded dict alone."""
+    """An episode and its row, made only from the specification's unpadded dict."""
     mask = tuple(int(on) for on in record["agent_token_mask"])
     spans = [StepSpan(index, k, *run) for k, run in enumerate(_runs(mask))]
     reward = float(record["final_reward"])

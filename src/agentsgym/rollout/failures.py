@@ -1,17 +1,17 @@
-"""What the rollouts that failed died of."""
+"""The errors of failed rollouts."""
 
 import logging
 from collections.abc import Iterable
 
 from agentsgym.types import Rollout
 
-# Distinct errors that are told; an environment whose messages all differ must not fill the log.
+# Limit of distinct errors in the log, for environments whose messages all differ.
 _MOST = 20
 
 
 class EveryRolloutFailed(RuntimeError):
-    """Not one rollout of a batch came to its end. `traceback` is that of the first, with which the
-    message ends; `sentence` says it on one line."""
+    """All rollouts of a batch failed. `traceback` is that of the first; the message ends with it.
+    `sentence` is the error on one line."""
 
     def __init__(self, what: str, traceback: str) -> None:
         super().__init__(f"{what}; the first one:\n{traceback}")
@@ -20,19 +20,19 @@ class EveryRolloutFailed(RuntimeError):
 
 
 class FailureLog:
-    """Warns once about each error that rollouts die of, told apart by its last line."""
+    """Warns once about each distinct error of rollouts; errors with equal last lines are equal."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._told: set[str] = set()
 
     def note(self, errors: Iterable[str], phase: str, step: int) -> None:
-        """Warn about those of `errors` (tracebacks) that have not been told yet."""
+        """Warn about those of `errors` (tracebacks) that were not logged before."""
         for error in errors:
             line = last_line(error)
             if line not in self._told and len(self._told) < _MOST:
                 self._told.add(line)
-                more = "" if len(self._told) < _MOST else "\nOther errors are not told any more."
+                more = "" if len(self._told) < _MOST else "\nFurther errors are not logged."
                 self._logger.warning(
                     "rollouts fail (%s, step %d); the first with this error:\n%s%s",
                     phase,
@@ -43,13 +43,13 @@ class FailureLog:
 
 
 def last_line(error: str) -> str:
-    """The line of a traceback that names the exception."""
+    """The line of a traceback with the exception's name."""
     lines = error.strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
 def samples(rollouts: Iterable[Rollout]) -> list[str]:
-    """One error per distinct last line, in the order of the rollouts; few, whatever happened."""
+    """One error per distinct last line, in the order of the rollouts; the number is limited."""
     found: dict[str, str] = {}
     for rollout in rollouts:
         if rollout.error is not None and len(found) < _MOST:

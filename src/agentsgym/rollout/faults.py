@@ -1,4 +1,4 @@
-"""The words for what ended a session."""
+"""Describes the error that ended a session."""
 
 import traceback
 
@@ -9,9 +9,9 @@ _LONGEST = 20_000
 
 
 def describe(error: BaseException) -> str:
-    """The traceback, of bounded length, whatever the exception's own methods do."""
+    """The traceback, with a limited length, even if the exception's own methods raise."""
     try:
         text = "".join(traceback.format_exception(error))
-    except Exception:  # an exception may be of any make
+    except Exception:  # the exception may be of any class
         text = f"{type(error).__name__}, which has no traceback that could be shown"
     return mask_secrets(clean_text(cut(text, _LONGEST)))

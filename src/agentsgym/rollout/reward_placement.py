@@ -1,4 +1,4 @@
-"""How rewards lie on agent tokens in `per_token_rewards` (and nowhere else)."""
+"""The placement of rewards on agent tokens in `per_token_rewards` (and nowhere else)."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ def place(
     final_reward: str,
     episode_reward: float,
 ) -> list[float]:
-    """Per-token rewards of one row, shape (length,), 0.0 on every token that is not the agent's.
+    """Per-token rewards of one row, shape (length,), 0.0 on all tokens except the agent's.
 
-    `spans` and `steps` belong together one to one; their episode earned `episode_reward`.
-    `placement` puts a step's reward r onto its n tokens: "spread" r/n each, "broadcast" r each,
-    "last_token" r on the last. `final_reward` "repeat" takes the episode's reward for each step
-    first; "spread" ignores steps and puts the episode's reward evenly over all agent tokens of
-    the row. A step's own `token_rewards` (one per agent token) win over `placement`; what the
-    step earned beyond them goes onto its last token.
+    `spans` and `steps` correspond one to one; their episode earned `episode_reward`. `placement`
+    puts a step's reward r on its n tokens: "spread" r/n each, "broadcast" r each, "last_token" r on
+    the last. `final_reward` "repeat" first replaces each step's reward by the episode's; "spread"
+    ignores steps and distributes the episode's reward evenly over all agent tokens of the row. A
+    step's own `token_rewards` (one per agent token) override `placement`; the rest of the step's
+    reward goes to its last token.
     """
     rewards = [0.0] * length
     if final_reward == "spread":

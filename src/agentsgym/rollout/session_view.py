@@ -1,4 +1,4 @@
-"""The view of a running session that a `PrivilegedAgent` is given."""
+"""The view of a running session for a `PrivilegedAgent`."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunningSession:
-    """A `SessionView`. `played` holds the session's state: the environment, or its stand-in where
+    """A `SessionView`. `played` has the session's state: the environment, or its representative if
     the state is in a worker process."""
 
     played: "MultistepEnv"
@@ -46,15 +46,15 @@ class RunningSession:
         return self.session.asked_for == "reflection"
 
     def admissible_actions(self) -> Sequence[str] | None:
-        """What the environment admits in the current state; None if it lists nothing."""
+        """The admissible actions in the current state; None if the environment lists none."""
         return self.played.admissible_actions(self.played.active_states[self.session.session_id])
 
 
 def agent_for(agent: Agent, env: "MultistepEnv", session: Session) -> Agent:
-    """The agent that plays this session: of a `PrivilegedAgent` the one that it makes for it."""
+    """The agent that plays this session; a `PrivilegedAgent` makes one for each session."""
     if isinstance(agent, PrivilegedAgent):
         return agent.for_session(RunningSession(env, session))
-    seated = getattr(type(agent), "seated", None)  # as agents of 0.1 were told; goes with 0.3
+    seated = getattr(type(agent), "seated", None)  # the interface of 0.1, removed in 0.3
     return agent if seated is None else _seated(agent, Seat(env, session))
 
 

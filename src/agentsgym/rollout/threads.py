@@ -1,8 +1,8 @@
-"""Threads for the sessions of blocking environments. None of them keeps the program from ending.
+"""Threads for the sessions of blocking environments. They never prevent the program from ending.
 
-An executor of the standard library is joined when the interpreter ends, however long its threads
-block. These are not: `close` waits for them for a moment only, and a thread that waits for a worker
-finds out (`check_wanted`) that nobody waits for it any more.
+The interpreter joins an executor of the standard library at its end, however long its threads
+block. These threads are different: `close` only waits a moment for them, and a thread that waits
+for a worker finds out (`check_wanted`) that its result is no longer needed.
 """
 
 import queue
@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from typing import Any
 
 JOIN_SECONDS = 1.0
-"""How long those who close a pool wait for its threads."""
+"""Seconds that `close` waits for a pool's threads."""
 
 _HERE = threading.local()
 
 
 class Abandoned(RuntimeError):
-    """Who asked this thread to play does not wait for it any more."""
+    """The caller of this thread no longer waits for it."""
 
 
 def check_wanted() -> None:
@@ -30,7 +30,7 @@ def check_wanted() -> None:
 
 
 class Threads:
-    """At most `most` threads that carry out calls; started as they are needed."""
+    """At most `most` threads that run calls; a thread starts when it is needed."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -42,7 +42,7 @@ class Threads:
         self._threads: list[threading.Thread] = []
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Carry out a call; its future tells what came of it."""
+        """Run a call in a thread; the future gets its result or exception."""
         future: Future[Any] = Future()
         self._calls.put((future, call, arguments))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
@@ -52,7 +52,7 @@ class Threads:
         return future
 
     def close(self, *, abandon: bool) -> None:
-        """End the threads that are idle; with `abandon` also those that wait for a worker."""
+        """End idle threads; with `abandon` also threads that wait for a worker."""
         if abandon:
             self._given_up.set()
         for _ in self._threads:

@@ -1,5 +1,5 @@
-"""One end of a socket between this process and a worker: numbered messages, each whole or not at
-all."""
+"""One end of a socket between this process and a worker. Messages are numbered and arrive whole
+or not at all."""
 
 import socket
 import struct
@@ -8,27 +8,27 @@ import time
 from agentsgym.rollout.threads import check_wanted
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of one message."""
+"""Limit for one message."""
 _HEAD = struct.Struct("!QQ")
 _SLICE = 0.2
 
 
 class TookTooLong(Exception):
-    """The other end did not do its part in time."""
+    """The other end did not answer in time."""
 
 
 class BrokenChannel(OSError):
-    """What comes from the other end is no message."""
+    """The other end sent data that is not a message."""
 
 
 class Deadline:
-    """A point in time until which to wait for the other end."""
+    """The time until which to wait for the other end."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def next_wait(self) -> float:
-        """How long to wait before asking again. Raises TookTooLong, or Abandoned."""
+        """Seconds until the next check. Raises TookTooLong or Abandoned."""
         check_wanted()
         left = self._end - time.monotonic()
         if left <= 0:
@@ -37,13 +37,13 @@ class Deadline:
 
 
 class Channel:
-    """Sends and receives; without a deadline it waits for as long as it takes."""
+    """Sends and receives messages; without a deadline it waits without limit."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
     def send(self, number: int, message: bytes, deadline: Deadline | None = None) -> None:
-        """Send a message. Raises TookTooLong, OSError where the other end is gone."""
+        """Send a message. Raises TookTooLong, and OSError if the other end is closed."""
         data = memoryview(_HEAD.pack(number, len(message)) + message)
         while data:
             self._wait(deadline)
@@ -55,7 +55,7 @@ class Channel:
     def receive(self, deadline: Deadline | None = None) -> tuple[int, bytes]:
         """The next message and its number.
 
-        Raises TookTooLong, EOFError where the other end is gone, BrokenChannel.
+        Raises TookTooLong, BrokenChannel, and EOFError if the other end is closed.
         """
         number, length = _HEAD.unpack(self._read(_HEAD.size, deadline))
         if length > MOST_BYTES:

@@ -1,10 +1,10 @@
 """An environment that is played in worker processes, behind the protocol of MultistepEnv.
 
-The state of a session stays in its worker; here is a `RemoteState`, which names it and lists the
-actions that led to it. From these a session is played again in a fresh worker after its own died
-or hung: once, then the session fails alone. So the environment must be deterministic, as every
-environment must. There is no tokenizer in a worker, and what an environment prints there goes to
-standard error.
+The state of a session stays in its worker. Here it is represented by a `RemoteState`, which has the
+session's name and the actions that led to the state. If a worker dies or hangs, a session is
+replayed from these actions in a new worker, once; after that the session fails alone. So the
+environment must be deterministic, as every environment must. A worker has no tokenizer, and an
+environment's printed output there goes to standard error.
 """
 
 import itertools
@@ -37,11 +37,11 @@ _NUMBERS = itertools.count(1)
 
 
 class WorkerError(RuntimeError):
-    """What went wrong in a worker; the message holds the worker's traceback or its end."""
+    """An error in a worker; the message has the worker's traceback or how the worker ended."""
 
 
 class Lease:
-    """A session's place in a worker, given up when nothing refers to it any more."""
+    """A session's slot in a worker, released when nothing refers to it any more."""
 
     def __init__(self, worker: Worker, session_id: str, task_data: Mapping[str, Any]) -> None:
         self.number = next(_NUMBERS)
@@ -52,7 +52,7 @@ class Lease:
 
 
 def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
-    """The task as it may be sent: no object of it is made anew in a worker."""
+    """The task in a form that may be sent: plain data only, so no object is created in a worker."""
     try:
         json.dumps(task_data := dict(task_data))
     except (TypeError, ValueError, RecursionError) as error:
@@ -64,8 +64,8 @@ def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """A state that a worker holds, reached by `played`: the actions of the session's episodes,
-    the running one last. Earlier ones count, for an episode is told how they ended (`trial`)."""
+    """A state in a worker. `played` are the actions of the session's episodes, the running one
+    last. Earlier episodes matter, because an episode may depend on their ends (`trial`)."""
 
     lease: Lease
     trial: TrialInfo = field(default_factory=TrialInfo)
@@ -78,26 +78,26 @@ class RemoteState:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Number of episodes begun, and of actions in the running one."""
+        """Number of episodes started, and number of actions in the running one."""
         return len(self.played), len(self.actions)
 
     def after(self, action: str) -> "RemoteState":
-        """The state that an action leads to."""
+        """The state after an action."""
         return replace(self, played=(*self.played[:-1], (*self.actions, action)))
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An environment as bytes, and the number by which workers know these bytes."""
+    """An environment as bytes, and the number under which workers store them."""
 
     number: int
     payload: bytes
 
 
 class RemoteEnv(MultistepEnv):
-    """Stands for `env`; its episodes are played in `env.config["workers"]` processes.
+    """Represents `env`; its episodes are played in `env.config["workers"]` processes.
 
-    Raises ConfigError where the environment cannot be sent to a worker.
+    Raises ConfigError if the environment cannot be sent to a worker.
     """
 
     blocking = True
@@ -177,7 +177,7 @@ class RemoteEnv(MultistepEnv):
         return self._insist(state, message)
 
     def _insist(self, state: RemoteState, message: tuple[Any, ...] | None) -> Any:
-        """Get an answer, or with None begin the session, also where the worker dies over it."""
+        """Get an answer (None: begin the session), with a retry if the worker dies."""
         problem = ""
         for _ in range(_TRIES):
             try:
@@ -211,10 +211,10 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def hosted(env: MultistepEnv) -> MultistepEnv:
-    """The environment itself, or with `workers` above 0 its stand-in that plays it in workers.
+    """The environment itself, or with `workers` above 0 a `RemoteEnv` that plays it in workers.
 
-    An object whose own methods were replaced (by a spy or a mock) is played here, where whoever
-    replaced them can see it.
+    An object whose methods were replaced (by a spy or a mock) is played in this process, where the
+    replacements work.
     """
     if env.config["workers"] == 0 or isinstance(env, RemoteEnv) or not _HOOKS.isdisjoint(vars(env)):
         return env
@@ -225,7 +225,7 @@ _PACKED: "weakref.WeakKeyDictionary[MultistepEnv, Packed]" = weakref.WeakKeyDict
 
 
 def packed(env: MultistepEnv) -> Packed:
-    """The environment as it is now. The number stays the same while the bytes do."""
+    """The environment in its current state. The number changes only if the bytes change."""
     payload = pack(env)
     known = _PACKED.get(env)
     if known is not None and known.payload == payload:
@@ -246,8 +246,8 @@ def _retire(number: int) -> None:
 def pack(env: MultistepEnv) -> bytes:
     """An environment's class and attributes, without tokenizer and sessions.
 
-    A class of the main script or of a function goes by value, others by their names. Raises
-    ConfigError naming what cannot be sent.
+    A class of the main script or of a function is sent by value, other classes by name. Raises
+    ConfigError with the name of a part that cannot be sent.
     """
     if type(env)._run_complete_episode is not MultistepEnv._run_complete_episode:
         raise ConfigError(

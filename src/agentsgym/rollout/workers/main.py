@@ -1,9 +1,9 @@
-"""A worker process: it holds environments and the states of their sessions, and answers calls.
+"""A worker process: it has environments and the states of their sessions, and answers calls.
 
-Started as `python -m agentsgym.rollout.workers.main FD`, where FD is its end of a socket pair; it
+Started as `python -m agentsgym.rollout.workers.main FD`, where FD is its end of a socket pair. It
 never imports the main script of the process that started it, and ends with that process. Every
-request is a tuple whose first item names it, every reply is (kind, value) with a kind of "ok",
-"error" (the traceback) or "lost" (the worker does not have the session at that point of its game).
+request is a tuple that begins with the request's name. Every reply is (kind, value); the kind is
+"ok", "error" (the traceback) or "lost" (the worker does not have the session in that state).
 """
 
 import pickle
@@ -41,7 +41,7 @@ class Held:
     steps: int = 0
 
     def begin(self, trial: TrialInfo) -> None:
-        """Begin the next episode; `trial` may be of a later one."""
+        """Begin the next episode; `trial` may belong to a later one."""
         info = replace(trial.at(self.episodes), last_state=self.state)
         self.state = self.env._begin_episode(self.session_id, copy_task(self.task_data), info)
         self.env.active_states[self.session_id] = self.state
@@ -49,14 +49,14 @@ class Held:
         self.steps = 0
 
     def step(self, action: str) -> tuple[float, bool, dict[str, Any]]:
-        """Give an action; (reward, done, info)."""
+        """Take an action; returns (reward, done, info)."""
         state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
         self.state = self.env.active_states[self.session_id] = state
         self.steps += 1
         return reward, done, info
 
     def stands_after(self, played: Played) -> bool:
-        """Whether these are the actions that led here (their numbers tell)."""
+        """Whether these actions led to the current state (their numbers decide)."""
         return self.episodes == len(played) and self.steps == len(played[-1])
 
 
@@ -68,7 +68,7 @@ class Server:
         self._held: dict[int, Held] = {}
 
     def answer(self, request: tuple[Any, ...]) -> Reply:
-        """The reply to a request; whatever the environment raises becomes an "error"."""
+        """The reply to a request; any exception of the environment becomes an "error"."""
         name, *arguments = request
         try:
             reply: Reply = getattr(self, f"on_{name}")(*arguments)
@@ -77,13 +77,13 @@ class Server:
         return reply
 
     def on_install(self, env_id: int, payload: bytes, path: list[str]) -> Reply:
-        """Take in an environment, whose modules may lie anywhere on its own process's `path`."""
+        """Load an environment, whose modules may be anywhere on its own process's `path`."""
         sys.path += [entry for entry in path if entry not in sys.path]
         self._envs[env_id] = unpack(payload)
         return "ok", None
 
     def on_discard(self, env_ids: list[int], leases: list[int]) -> Reply:
-        """Forget environments and sessions."""
+        """Drop environments and sessions."""
         for env_id in env_ids:
             self._envs.pop(env_id, None)
         for lease in leases:
@@ -101,8 +101,8 @@ class Server:
         trial: TrialInfo,
         played: Played,
     ) -> Reply:
-        """Bring a session to where it stands after `played`: on from where it is if its next
-        episode begins, else from the start. `trial` is what the running episode is told."""
+        """Bring a session to its state after `played`: continue if its next episode begins,
+        otherwise replay from the start. `trial` is the running episode's trial information."""
         *before, now = played
         held = self._held.get(lease)
         if held is None or now or not before or not held.stands_after(tuple(before)):
@@ -115,7 +115,7 @@ class Server:
         return "ok", None
 
     def on_step(self, lease: int, place: tuple[int, int], action: str) -> Reply:
-        """Give an action to a session that stands at (episode, step); (reward, done, info)."""
+        """Take an action in a session at (episode, step); returns (reward, done, info)."""
         held = self._held.get(lease)
         if held is None or (held.episodes, held.steps) != place:
             return "lost", None

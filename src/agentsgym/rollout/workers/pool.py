@@ -1,11 +1,11 @@
 """Worker processes, shared by all environments of this process.
 
-A worker answers one request at a time. One that dies, or does not answer in time, is killed and
-started again by the next request; it then knows nothing, and who has a session there finds out
-(`remote` replays it). Workers end with this process, however it ends.
+A worker answers one request at a time. If it dies or does not answer in time, it is killed and the
+next request starts it again. It then has no data, and each of its sessions is replayed
+(`workers.env`). Workers end when this process ends, in whatever way.
 
-Both sides unpickle what the other sends: a worker runs the environment's code, which is trusted,
-and is no sandbox for it. What is not trusted, a task, is sent as plain data.
+Both sides unpickle the other side's messages: a worker runs the environment's code, which is
+trusted; a worker is not a sandbox. Untrusted data, a task, is sent as plain data.
 """
 
 import atexit
@@ -25,15 +25,15 @@ from agentsgym.envs.python_process import python_environment, start_python
 from agentsgym.rollout.workers.channel import Channel, Deadline, TookTooLong
 
 START_SECONDS = 300.0
-"""How long a worker may take to start and to take in an environment: imports are slow where many
-start at once."""
+"""Seconds for a worker to start and to load an environment: imports are slow if many workers start
+at once."""
 STOP_SECONDS = 1.0
 MOST_PROCESSES = max(64, 4 * (os.cpu_count() or 1))
-"""Of this process. A row may ask for more; what is played does not depend on their number."""
+"""Limit for this process. A row may request more; the results do not depend on the number."""
 
 
 class WorkerLost(RuntimeError):
-    """A worker died or hung while it worked on a request."""
+    """A worker died or hung during a request."""
 
 
 class Worker:
@@ -52,16 +52,16 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None while there is none."""
+        """The process's id; None if there is none."""
         return self._process.pid if self._process else None
 
     def request(
         self, env_id: int, payload: bytes, message: tuple[Any, ...], timeout: float
     ) -> tuple[str, Any]:
-        """Send a message that concerns an environment, which is installed first where it is not.
+        """Send a message about an environment, which is installed first if necessary.
 
-        Raises WorkerLost where no reply comes within `timeout` seconds or the process dies. To
-        start and to be given the environment does not count.
+        Raises WorkerLost if there is no reply within `timeout` seconds or if the process dies. The
+        time to start and to install the environment does not count.
         """
         with self._lock:
             if self._process is None:
@@ -75,11 +75,11 @@ class Worker:
             return self._exchange(message, timeout)
 
     def end_session(self, lease: int) -> None:
-        """Let the worker forget a session, with its next request. Safe in a finalizer."""
+        """Let the worker drop a session, with its next request. Safe in a finalizer."""
         self._ended.append(lease)
 
     def retire(self, env_id: int) -> None:
-        """Let the worker forget an environment, with its next request. Safe in a finalizer."""
+        """Let the worker drop an environment, with its next request. Safe in a finalizer."""
         self._retired.append(env_id)
 
     def open_sessions(self) -> int:
@@ -87,7 +87,7 @@ class Worker:
         return self.begun - self._forgotten - len(self._ended)
 
     def stop(self) -> None:
-        """End the process, also while a thread waits for its answer."""
+        """End the process, even if a thread waits for its answer."""
         process = self._process
         if process is not None:
             process.kill()
@@ -107,7 +107,7 @@ class Worker:
 
     def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
         try:
-            # What this process can import may have grown since the worker was started.
+            # This process may have more import paths now than when the worker was started.
             path = [entry for entry in sys.path if entry]
             return self._exchange(("install", env_id, payload, path), START_SECONDS)
         except WorkerLost as error:
@@ -123,7 +123,7 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                process_group=0,  # Ctrl-C at the terminal is for this process alone
+                process_group=0,  # Ctrl-C at the terminal must only reach this process
             )
         self._channel = Channel(ours)
 
@@ -139,11 +139,11 @@ class Worker:
         except (EOFError, OSError) as error:
             raise WorkerLost(self._end(error)) from None
         except BaseException:
-            self._kill()  # an answer on its way would be taken for the next request's
+            self._kill()  # its late answer would be taken for the answer to the next request
             raise
         if answered != number:
             self._kill()
-            raise WorkerLost("the worker process answered what it was not asked")
+            raise WorkerLost("the worker process answered something that was not requested")
         return _unpacked(reply)
 
     def _sent(self, number: int, message: bytes, deadline: Deadline) -> tuple[int, bytes]:
@@ -152,7 +152,7 @@ class Worker:
         return self._channel.receive(deadline)
 
     def _end(self, error: Exception) -> str:
-        """How the process ended, or what it said instead of an answer."""
+        """How the process ended, or what it sent instead of an answer."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
@@ -173,7 +173,7 @@ class Worker:
 
 
 def _unpacked(reply: bytes) -> tuple[str, Any]:
-    """A reply that cannot be read is its session's fault alone: the channel is in order."""
+    """A reply that cannot be read only fails its session: the channel itself works."""
     try:
         kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
     except Exception:
@@ -187,10 +187,10 @@ _OWNER = os.getpid()
 
 
 def workers(count: int) -> list[Worker]:
-    """The first `count` workers of this process; their processes start when they are needed."""
+    """The first `count` workers of this process; a process starts when it is needed."""
     global _OWNER
     with _LOCK:
-        if os.getpid() != _OWNER:  # a fork must not talk into its parent's sockets
+        if os.getpid() != _OWNER:  # a fork must not use its parent's sockets
             _OWNER = os.getpid()
             _WORKERS.clear()
         while len(_WORKERS) < count:
@@ -199,12 +199,12 @@ def workers(count: int) -> list[Worker]:
 
 
 def started_workers() -> list[Worker]:
-    """All workers that this process asked for so far."""
+    """All workers that this process has requested so far."""
     return workers(len(_WORKERS))
 
 
 def least_busy(count: int) -> Worker:
-    """The one of the first `count` workers with the fewest open sessions, for one more."""
+    """The worker with the fewest open sessions among the first `count`."""
     among = workers(min(count, MOST_PROCESSES))
     with _LOCK:
         chosen = min(among, key=Worker.open_sessions)
