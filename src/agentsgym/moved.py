@@ -125,6 +125,7 @@ MOVED = {
     "training.tiny": "training.warm_start.tiny",
     "training.values": "training.setting_ranges",
     "training.weights": "training.loss.weights",
+    "types.failures": "runs.failures",
 }
 """Old and new names, below `agentsgym`."""
 

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, INTERRUPTED, err, fail
-from agentsgym.types.failures import disk_problem
+from agentsgym.runs.failures import disk_problem
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 

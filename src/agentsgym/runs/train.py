@@ -15,6 +15,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
+from agentsgym.runs.failures import one_sentence
 from agentsgym.runs.files import (
     Figures,
     MetricsFile,
@@ -34,7 +35,6 @@ from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.trust import resume_command
-from agentsgym.types.failures import one_sentence
 from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
