@@ -1,11 +1,13 @@
 """GRPO in one file: play, give credit, make the gradient, step.
 
-    python examples/grpo_from_scratch.py [STEPS]    # 150 optimizer steps take two minutes on a CPU
+    python examples/grpo_from_scratch.py [STEPS]    # 40 optimizer steps take half a minute on a CPU
 
-This is what `GRPOEnvTrainer` does, without its options: no clipping, no KL, one process, one update
-per generation. The library brings the environment (a bandit with three arms), the engine that
-samples, the record of every token (`batch.rows`), and credit (`agentsgym.credit`). The loop is
-plain PyTorch. tests/test_grpo_from_scratch.py shows that `grpo_loss` has the trainer's gradient.
+The share of pulls that win on held-out tasks goes from 0.51 to 0.65 (seed 0); a player that
+ignores the outcomes wins half of them. This is what `GRPOEnvTrainer` does, without its options:
+no clipping, no KL, one process, one update per generation. The library brings the environment (a
+bandit with two arms), the engine that samples, the record of every token (`batch.rows`), and credit
+(`agentsgym.credit`). The loop is plain PyTorch. tests/test_grpo_from_scratch.py shows
+that `grpo_loss` has the trainer's gradient.
 
 The way of one step:
 
@@ -32,19 +34,15 @@ from agentsgym import DirectOutputAgent, MultistepEnv, RolloutBatch, SamplingPar
 from agentsgym.credit import advantages
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
-from agentsgym.types import Row
+from agentsgym.types import Message, Row
 
-TASKS_PER_STEP = 32
+TASKS_PER_STEP = 16
 ROLLOUTS_PER_TASK = 8
-WARM_START_STEPS = 60
+WARM_START_STEPS = 150
 MAX_ACTION_TOKENS = 4
 # Most arms nearly always win or nearly always lose: it pays to stay with one that won.
-BANDIT = {
-    "arms": 2,
-    "max_steps_per_episode": 4,
-    "prior_alpha": 0.25,
-    "prior_beta": 0.25,
-}
+BANDIT = {"arms": 2, "max_steps_per_episode": 3, "prior_alpha": 0.1, "prior_beta": 0.1}
+ARMS = ("red", "green")
 
 Task = dict[str, Any]
 
@@ -119,18 +117,35 @@ def imitation_loss(model: torch.nn.Module, batch: RolloutBatch, end_of_turn: int
     return -(log_probabilities(model, ids) * mask[:, 1:]).sum() / mask[:, 1:].sum()
 
 
-def warm_start(env: MultistepEnv, tasks: list[Task]) -> tuple[torch.nn.Module, MultistepEnv]:
-    """A tiny model that has read games of a teacher, and the environment over its tokenizer.
+class CarelessTeacher:
+    """Pulls the same arm again three times in four after a win, two times in five after a loss.
 
-    The teacher pulls arms at random: the model learns how to answer, and not what to answer.
+    A model that imitates it has learned to look at the outcome, and is far from the best play. (A
+    model that imitates a random player learns to ignore the outcome, and collapses to one arm.)
     """
-    teacher = env.teacher_agent(seed=0)
+
+    def __init__(self) -> None:
+        self._draw = random.Random(0)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        stay = 0.75 if messages[-1]["content"].endswith("won.") else 0.4
+        if agent_state is None:
+            arm = self._draw.choice(ARMS)
+        else:
+            arm = agent_state if self._draw.random() < stay else ARMS[agent_state == ARMS[0]]
+        return arm, arm
+
+
+def warm_start(env: MultistepEnv, tasks: list[Task]) -> tuple[torch.nn.Module, MultistepEnv]:
+    """A tiny model that has read games of the teacher, and the environment over its tokenizer."""
+    teacher = CarelessTeacher()
     games = env.run_trial(tasks[:64], teacher)["final_completion_messages"]
     env = env.with_tokenizer(build_tokenizer([m["content"] for game in games for m in game], 400))
     model = build_model(env.tokenizer)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for start in range(0, 16 * WARM_START_STEPS, 16):
-        games = env.run_trial(tasks[start : start + 16], teacher)
+    draw = random.Random(0)
+    for _ in range(WARM_START_STEPS):
+        games = env.run_trial(draw.sample(tasks, 32), teacher)
         update(optimizer, imitation_loss(model, games, env.tokenizer.eos_token_id))
     return model, env
 
@@ -150,7 +165,7 @@ def mean_reward(batch: RolloutBatch) -> float:
     return sum(batch["final_rewards"]) / len(batch["final_rewards"])
 
 
-def main(steps: int = 100) -> None:
+def main(steps: int = 40) -> None:
     torch.set_num_threads(1)
     env = make("Bandit", env_config=BANDIT)
     tasks = list(env.get_train_dataset()["task_data"])
@@ -159,8 +174,6 @@ def main(steps: int = 100) -> None:
     agent = DirectOutputAgent(engine, SamplingParams(max_tokens=MAX_ACTION_TOKENS))
 
     held_out = list(env.get_eval_dataset()["task_data"])
-    best = mean_reward(env.run_trial(held_out, env.optimal_agent()))
-    print(f"held-out reward of the optimal player: {best:.3f}")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     draw = random.Random(0)
     for step in range(steps + 1):

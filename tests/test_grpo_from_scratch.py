@@ -24,7 +24,7 @@ def example():
 def warm(example):
     """The example's model after a shorter warm start, and its environment."""
     example.WARM_START_STEPS = 15
-    env = make("Bandit", env_config={"max_steps_per_episode": 4})
+    env = make("Bandit", env_config=example.BANDIT)
     return example.warm_start(env, list(env.get_train_dataset()["task_data"]))
 
 
@@ -87,7 +87,7 @@ def test_nothing_but_agent_tokens_moves_its_loss(example, warm):
     model, env = warm
     engine = example.EmbeddedEngine(model, env.tokenizer)
     agent = example.DirectOutputAgent(engine, example.SamplingParams(max_tokens=4))
-    batch = env.run_trial([{"seed": 1}], agent, 8)
+    batch = env.run_trial([{"seed": k} for k in range(8)], agent, 8)
     caught = []
     original = example.log_probabilities
 
