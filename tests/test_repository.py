@@ -10,6 +10,7 @@ import yaml
 import agentsgym
 
 ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 TEMPLATES = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 
 
@@ -62,7 +63,23 @@ def test_hooks_are_those_of_make_lint_and_download_nothing():
     assert commands == {".venv/bin/ruff check", ".venv/bin/ruff format", ".venv/bin/mypy"}
 
 
+def test_a_change_is_linted_everywhere_and_tested_with_coverage():
+    commands = [line.removeprefix("exec ") for line in text(".ci/run").splitlines()]
+    assert commands[-2:] == ["make lint", "make coverage"]
+    makefile = text("Makefile")
+    (sources,) = re.findall(r"^SOURCES := (.+)$", makefile, re.MULTILINE)
+    assert set(sources.split()) == {"src", "tests", "benchmarks", "scripts", "examples"}
+    assert "ruff check $(SOURCES)" in makefile and "ruff format --check $(SOURCES)" in makefile
+
+
 def test_targets_of_the_contributing_page_exist():
     named = set(re.findall(r"`make ([a-z-]+)", text("CONTRIBUTING.md")))
     there = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     assert {"test", "lint", "coverage"} <= named <= there
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_pages_lead_somewhere(page):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", prose)
+    assert not [link for link in links if not (page.parent / link).exists()]

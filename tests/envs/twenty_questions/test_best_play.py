@@ -14,9 +14,9 @@ QUICK = load_table("quickstart")
 
 
 def test_quickstart_is_winnable_in_eight_steps() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     wins, steps = BestPlay(QUICK).expected(max_steps=8)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert wins == 1.0
     assert math.log2(64) + 1 <= steps < 7.3
 
@@ -34,9 +34,9 @@ def test_two_hints_help() -> None:
 
 
 def test_default_table_is_nearly_always_won() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     wins, steps = BestPlay(load_table()).expected(max_steps=20)
-    assert time.perf_counter() - start < 4.0
+    assert time.process_time() - start < 4.0
     assert wins > 0.98
     assert steps < 12
 
