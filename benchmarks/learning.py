@@ -37,7 +37,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.credit import spread, step_advantages, table_of
+from agentsgym.credit import credit_steps, table_of, to_tokens
 from agentsgym.envs import EnvPool
 from agentsgym.envs.mastermind.agents import read_told
 from agentsgym.envs.mastermind.wording import say_code
@@ -461,8 +461,8 @@ def noise(cache: Path, groups: int) -> dict[str, Any]:
     rollouts = play(chosen, agent, EnvPool(tokenizer))
     found: dict[str, Any] = {}
     for estimator, options in NOISE:
-        per_step = step_advantages(table_of(rollouts), estimator, **options)
-        credit = spread(rollouts, per_step)
+        steps = credit_steps(table_of(rollouts), estimator, **options)
+        credit = to_tokens([row for rollout in rollouts for row in rollout.rows], steps)
         size = recipe.group
         parts = [
             _gradient(model, rollouts[k : k + size], credit[k : k + size])

@@ -116,7 +116,7 @@ MOVED = {
     "training.ratios": "training.loss.ratios",
     "training.reference": "training.reference_model",
     "training.sampler": "training.rollouts.sampler",
-    "training.samples": "training.loss.samples",
+    "training.samples": "training.loss.batch",
     "training.scoring": "training.loss.logprobs",
     "training.signal": "training.rollouts.zero_variance",
     "training.staleness": "training.rollouts.staleness",

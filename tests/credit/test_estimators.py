@@ -1,6 +1,10 @@
 """Numbers of every estimator, worked out by hand on rollouts of two groups."""
 
 import math
+import re
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,14 +12,20 @@ import pytest
 from agentsgym import RolloutBatch
 from agentsgym.credit import (
     ESTIMATORS,
+    Estimator,
+    StepAdvantages,
     advantages,
     check_estimator,
     concatenate,
-    step_advantages,
+    credit_steps,
     table_of,
+    to_tokens,
 )
 from agentsgym.credit.table import scale_steps
+from agentsgym.types.tables import table
 from credit.played import Did, rollout
+
+OF_STEPS = [name for name, estimator in ESTIMATORS.items() if estimator.per == "step"]
 
 # Group 0 earns 1, 0, 2 in two, one and three steps; group 1 earns 4 and 0; one rollout failed.
 PLAYED = [
@@ -30,9 +40,9 @@ PLAYED = [
 
 def steps_of(name, rollouts, **options):
     """The estimator's numbers, one list per rollout."""
-    table = table_of(rollouts)
-    values = step_advantages(table, name, **options)
-    return [values[table.rollout == r].tolist() for r in range(len(rollouts))]
+    played = table_of(rollouts)
+    values = credit_steps(played, name, **options).value
+    return [values[played.rollout == r].tolist() for r in range(len(rollouts))]
 
 
 def near(expected):
@@ -118,8 +128,6 @@ def test_gigpo_takes_the_observation_where_the_environment_gives_no_anchor():
 
 
 def test_observations_agree_up_to_case_and_white_space():
-    from dataclasses import replace
-
     played = [rollout(0, 0, [1.0]), rollout(0, 1, [0.0])]
     episode = played[1].episodes[0]
     step = replace(episode.steps[0], observation="  SEEN\n0 ")
@@ -173,13 +181,13 @@ def test_whole_rollout_credit_looks_at_scored_episodes():
     assert steps_of("rloo", TRIALS) == near([[2] * 4, [-2] * 2])
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", OF_STEPS)
 def test_a_rollout_that_has_nobody_to_be_compared_with_gets_nothing(name):
     alone = [rollout(0, 0, [1.0, 2.0]), rollout(1, 0, [5.0]), rollout(1, 1, [3.0], failed=True)]
     assert steps_of(name, alone) == [[0, 0], [0], [0]]
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", OF_STEPS)
 def test_episodes_without_steps(name):
     """A token budget can end an episode before its first action. It counts with reward 0."""
     played = [rollout(0, 0, [2.0], []), rollout(0, 1, [], []), rollout(0, 2, [], [4.0])]
@@ -192,7 +200,7 @@ def test_episodes_without_steps(name):
         assert [values[0][0], values[2][0]] == pytest.approx(expected[name])
 
 
-@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_nothing_played(name):
     assert advantages(RolloutBatch([]), name) == []
     assert [
@@ -203,7 +211,7 @@ def test_nothing_played(name):
     ]
 
 
-@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_rollout_without_agent_tokens_counts_for_others(name):
     silent = rollout(0, 1, [Did(3.0, tokens=0)])
     rows = advantages(RolloutBatch([rollout(0, 0, [1.0]), silent]), name)
@@ -251,6 +259,17 @@ def reward_per_step(table, *, factor=1.0):
     return table.reward * factor
 
 
+def test_the_estimator_of_the_docs_is_one():
+    page = Path(__file__).parents[2] / "docs/credit.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    made = {}
+    exec(code, made)
+    entry = Estimator.own("docs.immediate", made["immediate"])
+    assert entry.options == ("discount",)
+    steps = credit_steps(table_of([rollout(0, 0, [1.0, 4.0])]), entry, discount=0.5)
+    assert steps.value.tolist() == [1.0, 2.0]
+
+
 def wrong_shape(table):
     return table.final_reward
 
@@ -293,7 +312,7 @@ def test_what_does_not_exist_is_named(estimator, options, words):
         advantages(batch, estimator, **options)
 
 
-@pytest.mark.parametrize("name", [*ESTIMATORS, "reward"])
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_rewards_that_are_not_finite_are_refused(name, bad):
     batch = RolloutBatch([rollout(0, 0, [1.0, bad]), rollout(0, 1, [0.0])])
@@ -313,8 +332,8 @@ def test_a_group_that_straddles_two_tables_is_one_group():
     parts = concatenate([table_of(PLAYED[:2]), table_of([]), table_of(PLAYED[2:])])
     whole = table_of(PLAYED)
     assert parts.rollout.tolist() == whole.rollout.tolist()
-    for name in ESTIMATORS:
-        assert step_advantages(parts, name).tolist() == step_advantages(whole, name).tolist()
+    for name in OF_STEPS:
+        assert credit_steps(parts, name).by_rollout() == credit_steps(whole, name).by_rollout()
 
 
 def test_scaling_steps_per_environment():
@@ -347,3 +366,100 @@ def test_scaling_steps_per_environment():
 def test_options_take_no_other_numbers(estimator, options, words):
     with pytest.raises(ValueError, match=words):
         check_estimator(estimator, options)
+
+
+# -- keys ---------------------------------------------------------------------------------------
+
+
+def test_credit_carries_the_keys_of_its_steps():
+    steps = credit_steps(table_of(PLAYED), "step_return")
+    assert steps.by_rollout()[0, 0] == {(0, 0): 0.0, (0, 1): -0.5}
+    assert steps.by_rollout()[1, 2] == {(0, 0): -4.0, (0, 1): -1.0}
+    assert set(steps.by_rollout()) == {(r.group, r.index) for r in PLAYED}
+
+
+@pytest.mark.parametrize("name", OF_STEPS)
+def test_rows_find_their_steps_in_any_order(name):
+    """Neither the order of the steps nor that of the rollouts nor that of the rows matters."""
+    played = [
+        rollout(g, i, [float(g + i), 1.0 / (1 + i)], [2.0 * i]) for g in (0, 1) for i in (0, 1)
+    ]
+    rows = [row for one in played for row in one.rows]
+    expected = to_tokens(rows, credit_steps(table_of(played), name))
+    steps = credit_steps(table_of([played[k] for k in (2, 0, 3, 1)]), name)
+    mixed = np.random.default_rng(0).permutation(len(steps.value))
+    steps = StepAdvantages(*(getattr(steps, column)[mixed] for column in StepAdvantages.__slots__))
+    found = to_tokens(rows[::-1], steps)[::-1]
+    assert [a.tolist() for a in found] == [a.tolist() for a in expected]
+    assert any(a.any() for a in found)
+
+
+def test_a_rollout_that_stands_twice_is_refused():
+    with pytest.raises(ValueError, match="rollout 1 of group 0 stands 2 times"):
+        table_of([rollout(0, 0, [1.0]), rollout(0, 1, [1.0]), rollout(0, 1, [2.0])])
+
+
+def test_a_table_without_numbers_counts_the_rollouts_of_each_group():
+    whole = table_of([PLAYED[k] for k in (0, 3, 1, 4, 2, 5)])
+    arrays = {name: getattr(whole, name) for name in type(whole).__slots__ if name != "index"}
+    assert type(whole)(**arrays).index.tolist() == whole.index.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+# -- the table of estimators --------------------------------------------------------------------
+
+
+def by_position(table, gamma=1.0):
+    return table.reward
+
+
+def test_options_must_be_keyword_only():
+    with pytest.raises(TypeError, match="options of the estimator 'grpo' must be keyword-only"):
+        replace(ESTIMATORS["grpo"], assign=by_position)
+    with pytest.raises(ValueError, match="an option is a keyword-only argument"):
+        check_estimator(f"{__name__}.by_position", {"gamma": 0.5}, True)
+    assert credit_steps(table_of(PLAYED), f"{__name__}.by_position", allow_imports=True)
+
+
+@pytest.mark.parametrize("part", ["assign", "help", "use", "source", "variants"])
+def test_an_estimator_without_a_part_is_an_error_at_import(part):
+    empty = None if part == "assign" else type(getattr(ESTIMATORS["rloo"], part))()
+    with pytest.raises(TypeError, match=part):
+        table(replace(ESTIMATORS["rloo"], **{part: empty}))
+    parts = {f.name: getattr(ESTIMATORS["rloo"], f.name) for f in fields(Estimator)}
+    del parts[part]
+    with pytest.raises(TypeError, match=part):
+        Estimator(**parts)
+
+
+PER_TOKEN = replace(
+    ESTIMATORS["reward"],
+    name="half",
+    assign=lambda row, *, share=0.5: np.ones(len(row.spans)) * share,
+)
+
+
+def test_an_estimator_of_tokens_may_be_ones_own():
+    """A dotted path may name a whole entry."""
+    batch = RolloutBatch([rollout(0, 0, [1.0])])
+    path = f"{__name__}.PER_TOKEN"
+    assert advantages(batch, path, allow_imports=True, share=0.2)[0].tolist() == [0.2]
+    with pytest.raises(ValueError, match="gives numbers to tokens, not to steps"):
+        credit_steps(table_of(batch.rollouts), path, allow_imports=True)
+
+
+def test_names_of_0_1_go_with_a_warning():
+    import agentsgym.credit as credit
+
+    played = table_of(PLAYED)
+    with pytest.warns(DeprecationWarning, match="step_advantages is now credit_steps"):
+        values = credit.step_advantages(played, "rloo")
+    assert values.tolist() == credit_steps(played, "rloo").value.tolist()
+    with pytest.warns(DeprecationWarning, match="spread is now to_tokens"):
+        rows = credit.spread(PLAYED, values)
+    assert [a.tolist() for a in rows] == [
+        a.tolist() for a in advantages(RolloutBatch(PLAYED), "rloo")
+    ]
+    scaled = partial(ESTIMATORS["grpo"], scale_rewards="none")
+    assert (
+        scaled(played).tolist() == credit_steps(played, "grpo", scale_rewards="none").value.tolist()
+    )

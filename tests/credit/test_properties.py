@@ -8,26 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym import RolloutBatch
-from agentsgym.credit import advantages, table_of
+from agentsgym.credit import ESTIMATORS, advantages, table_of
 from credit.played import Did, rollout
 
-# Name and options; every estimator, each with what changes its formula.
-ESTIMATORS = [
-    ("reward", {}),
-    ("grpo", {"scale_rewards": "none"}),
-    ("grpo", {"scale_rewards": "group"}),
-    ("grpo", {"scale_rewards": "batch"}),
-    ("rloo", {}),
-    ("step_return", {}),
-    ("step_return", {"gamma": 0.5}),
-    ("gigpo", {}),
-    ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
-    ("gigpo", {"baseline": "published"}),
-    ("gigpo", {"baseline": "published", "scale_rewards": "group"}),
-    ("trial", {}),
-    ("trial", {"gamma": 0.5, "trial_gamma": 0.5}),
+# Name and options: every estimator in all its variants, and once with each discount and weight.
+NUMBERS = {"gamma": 0.5, "trial_gamma": 0.5, "step_weight": 2.0}
+GRID = [(e.name, dict(variant.options)) for e in ESTIMATORS.values() for variant in e.variants]
+GRID += [
+    (e.name, {option: value for option, value in NUMBERS.items() if option in e.options})
+    for e in ESTIMATORS.values()
+    if set(NUMBERS) & set(e.options)
 ]
 quick = settings(max_examples=60, deadline=None)
+
+
+def test_the_grid_holds_every_option_of_every_estimator():
+    """A new option needs a variant, or a number of its own here."""
+    for name, estimator in ESTIMATORS.items():
+        used = {option for other, options in GRID if other == name for option in options}
+        assert used == set(estimator.options), name
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def same(one, other):
 @quick
 @given(plans=batches(), padding=st.integers(1, 4))
 def test_padding_changes_nothing(plans, padding):
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         same(credit(plans, name, options), credit(plans, name, options, padding=padding))
 
 
@@ -109,7 +108,7 @@ def test_order_changes_nothing(plans, data):
     """Neither that of groups nor that of rollouts, nor what the groups are called."""
     mixed = data.draw(st.permutations(plans))
     renamed = [replace(plan, group=10 - plan.group) for plan in plans]
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         first = credit(plans, name, options)
         same(first, credit(mixed, name, options))
         values = credit(renamed, name, options)
@@ -120,7 +119,7 @@ def test_order_changes_nothing(plans, data):
 @given(plans=batches())
 def test_tokens_that_are_not_the_agents_are_exactly_zero(plans):
     batch = RolloutBatch([plan.play(padding=2) for plan in plans])
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         arrays = advantages(batch, name, **options)
         assert len(arrays) == len(batch.rows)
         for row, values in zip(batch.rows, arrays, strict=True):
@@ -137,7 +136,7 @@ def test_a_failed_rollout_influences_nobody(plans, rewards):
         replace(like, index=99, episodes=(one,) * len(like.episodes), failed=True)
         for like in {plan.group: plan for plan in plans}.values()
     ]
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         values = credit([*failed, *plans], name, options)
         assert not any(any(v) for (_, index), v in values.items() if index == 99)
         others = {key: v for key, v in values.items() if key[1] != 99}
@@ -147,12 +146,12 @@ def test_a_failed_rollout_influences_nobody(plans, rewards):
 @quick
 @given(plans=batches())
 def test_placement_changes_nothing_but_reward(plans):
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         spread, broadcast, last = [
             credit(plans, name, options, placement=placement)
             for placement in ("spread", "broadcast", "last_token")
         ]
-        if name != "reward":
+        if ESTIMATORS[name].per == "step":
             same(spread, broadcast)
             same(spread, last)
             continue
@@ -168,7 +167,7 @@ def test_placement_changes_nothing_but_reward(plans):
 @quick
 @given(plans=batches())
 def test_one_row_or_one_per_episode(plans):
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         same(
             credit(plans, name, options, row_per_episode=False),
             credit(plans, name, options, row_per_episode=True),
@@ -181,7 +180,7 @@ def test_nested_and_flattened_forms_agree(plans):
     """`mask[p][k]` and `rewards[p][k]` are cut from the rows, and so may advantages be: a step's
     tokens all carry its number, and the nested form holds all that the flat one does."""
     batch = RolloutBatch([plan.play() for plan in plans], all_steps=True)
-    for name, options in ESTIMATORS:
+    for name, options in GRID:
         arrays = iter(advantages(batch, name, **options))
         for p, one in enumerate(batch.rollouts):
             rows = [(row, next(arrays)) for row in one.rows]
@@ -192,7 +191,7 @@ def test_nested_and_flattened_forms_agree(plans):
             flat = sum(abs(values).sum() for _, values in rows)
             assert sum(abs(n).sum() for n in nested) == pytest.approx(flat)
             for numbers, mask, reward in zip(nested, masks, earned, strict=True):
-                if name != "reward":
+                if ESTIMATORS[name].per == "step":
                     assert len(set(numbers.tolist())) <= 1
                 elif any(mask):
                     assert sum(numbers) == pytest.approx(reward)
@@ -245,8 +244,8 @@ def test_a_constant_on_a_groups_rewards_changes_no_relative_advantage(plans, con
     and "trial": where another live rollout of the group got to that step, or episode; elsewhere
     the baseline is 0 by definition.
     """
-    for name, options in ESTIMATORS:
-        if name == "reward" or "gamma" in options:
+    for name, options in GRID:
+        if ESTIMATORS[name].per == "token" or "gamma" in options:
             continue
         groups = {p.group for p in plans} if options.get("scale_rewards") == "batch" else {0}
         before = credit(plans, name, options)
@@ -275,8 +274,8 @@ def test_relative_advantages_of_the_same_state_sum_to_zero_over_a_group(plans):
         )
         for plan in plans
     ]
-    for name, options in ESTIMATORS:
-        if name == "reward":
+    for name, options in GRID:
+        if ESTIMATORS[name].per == "token":
             continue
         values = credit(starts, name, options)
         for group in {plan.group for plan in plans}:

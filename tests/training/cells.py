@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from agentsgym.training.loss.samples import make_rollouts
+from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.types import Rollout, Row, StepSpan
 from training import reference
 
@@ -67,19 +67,17 @@ class Cell:
 
     def for_trainer(self):
         """The dict that `_generate_and_score_completions` would return."""
-        live = [not r.failed for r in self.rollouts]
-        made = make_rollouts(self.rollouts, self.advantages, live, self.train_on)
-        whole = [row for rollout in self.rollouts for row in rollout.rows]
-        for row in (row for rollout in made for row in rollout.rows):
-            # A row of `train_on="steps"` is the beginning of the row that it was cut from.
-            number = next(
-                n
-                for n, origin in enumerate(whole)
-                if origin.rollout == row.row.rollout
-                and origin.token_ids[: row.length] == row.row.token_ids
-            )
-            row.old_logps = self.old[number][: row.length] if self.off_policy else None
-            row.ref_logps = self.ref[number][: row.length]
+        in_loss = [not r.failed for r in self.rollouts]
+        made = make_rollouts(self.rollouts, self.advantages, in_loss, self.train_on)
+        number = 0
+        for rollout in made:
+            wholes = list(enumerate(rollout.played.rows, start=number))
+            number += len(wholes)
+            for row in rollout.rows:
+                # A row of `train_on="steps"` is the beginning of the row that it was cut from.
+                at = next(n for n, w in wholes if w.token_ids[: row.length] == row.token_ids)
+                row.old_logps = self.old[at][: row.length] if self.off_policy else None
+                row.ref_logps = self.ref[at][: row.length]
         return {"rollout_index": torch.arange(len(made)), "rollouts": made}
 
     def for_reference(self):

@@ -5,6 +5,7 @@ to the gradient. Two processes are in test_two_processes.py.
 """
 
 import itertools
+import random
 from dataclasses import replace
 
 import pytest
@@ -16,12 +17,12 @@ from trl.trainer.utils import (
 )
 
 from agentsgym.envs import task_dataset
+from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.ratios import RATIO_SCOPES
 from helpers import CountdownEnv
 from training import reference
 from training.cells import Cell
 
-LOSSES = ("grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
-SCOPES = ("token", "step", "rollout")
 NORM = 37
 TOLERANCE = 1e-5
 
@@ -88,29 +89,53 @@ def agrees(trainer, cell, **changes):
 
 
 BINARY = (("rollout", "steps"), (1, 2), ("right", "left"), (True, False))
-# Of each loss's three cells two have a binary factor's first value and one the other: for each
-# factor the number of that one, found by search.
-ODD = ("1101", "2111", "1120", "2010", "0212", "2201", "0202")
-GRID = [
-    (loss, scope, *(values[odd == str(k)] for values, odd in zip(BINARY, odds, strict=True)))
-    for loss, odds in zip(LOSSES, ODD, strict=True)
-    for k, scope in enumerate(SCOPES)
-]
-"""(loss, scope, train_on, accumulation steps, padding side, off-policy)"""
+
+
+def covers_pairs(cells):
+    """Whether each two columns hold every pair of their values."""
+    columns = [sorted(set(column), key=str) for column in zip(*cells, strict=True)]
+    return all(
+        {(c[a], c[b]) for c in cells} == set(itertools.product(columns[a], columns[b]))
+        for a, b in itertools.combinations(range(len(columns)), 2)
+    )
+
+
+def search_grid():
+    """Cells (loss, scope, train_on, accumulation steps, padding side, off-policy) that hold every
+    pair of values, each loss with each scope once.
+
+    Of a loss's cells all but one have the first value of a binary factor; which one has the other
+    is drawn per loss and factor, until all pairs are there (one draw in three does).
+    """
+    draw = random.Random(0)
+    while True:
+        cells = []
+        for loss in LOSSES:
+            odd = [draw.randrange(len(RATIO_SCOPES)) for _ in BINARY]
+            for k, scope in enumerate(RATIO_SCOPES):
+                factors = (v[o == k] for v, o in zip(BINARY, odd, strict=True))
+                cells.append((loss, scope, *factors))
+        if covers_pairs(cells):
+            return cells
+
+
+GRID = search_grid()
 
 
 def test_the_grid_holds_every_pair_of_values():
-    values = [sorted({cell[k] for cell in GRID}, key=str) for k in range(6)]
-    assert [len(v) for v in values] == [7, 3, 2, 2, 2, 2]
-    for a, b in itertools.combinations(range(6), 2):
-        assert {(c[a], c[b]) for c in GRID} == set(itertools.product(values[a], values[b]))
+    values = [{cell[k] for cell in GRID} for k in range(6)]
+    assert values[:2] == [set(LOSSES), set(RATIO_SCOPES)]
+    assert [len(v) for v in values[2:]] == [2, 2, 2, 2]
+    assert covers_pairs(GRID) and not covers_pairs(GRID[1:])
 
 
 @pytest.mark.parametrize(("loss", "scope", "train_on", "accumulation", "side", "off"), GRID)
 def test_grid(
     make_exact, chat_tokenizer, tiny_llama, loss, scope, train_on, accumulation, side, off
 ):
-    cell = Cell(tiny_llama.double(), 8, seed=LOSSES.index(loss), train_on=train_on, off_policy=off)
+    cell = Cell(
+        tiny_llama.double(), 8, seed=list(LOSSES).index(loss), train_on=train_on, off_policy=off
+    )
     trainer = make_exact(
         cell,
         loss_type=loss,
@@ -165,8 +190,7 @@ def shift_mask(made):
     """Every agent token moves one to the right."""
     for rollout in made["rollouts"]:
         for row in rollout.rows:
-            mask = row.row.agent_token_mask
-            row.row = replace(row.row, agent_token_mask=(0, *mask[:-1]))
+            row.agent_token_mask = (0, *row.agent_token_mask[:-1])
     return made
 
 
@@ -186,7 +210,7 @@ def drop_row(made):
 def revive(made):
     """A failed rollout counts in the denominators."""
     for rollout in made["rollouts"]:
-        rollout.live = True
+        rollout.in_loss = True
     return made
 
 
@@ -208,8 +232,8 @@ def test_a_mistake_is_seen(make_exact, tiny_llama, mutate, train_on):
 def rewards_by_step(trainer, rollouts):
     """(group, index) → rewards per episode, from what was played."""
     return {
-        (r.rollout.group, r.rollout.index): [
-            [step.reward for step in episode.steps] for episode in r.rollout.episodes
+        (r.played.group, r.played.index): [
+            [step.reward for step in episode.steps] for episode in r.played.episodes
         ]
         for r in rollouts
     }
@@ -241,10 +265,10 @@ def as_reference(rollouts, numbers, old=None):
     result = []
     for r in rollouts:
         rows = []
-        for row in r.rollout.rows:
+        for row in r.played.rows:
             advantages, steps = [0.0] * len(row.token_ids), [-1] * len(row.token_ids)
             for span in row.spans:
-                value = numbers[r.rollout.group, r.rollout.index][span.episode][span.step]
+                value = numbers[r.played.group, r.played.index][span.episode][span.step]
                 advantages[span.start : span.stop] = [value] * span.length
                 steps[span.start : span.stop] = [(span.episode, span.step)] * span.length
             rows.append(
@@ -321,7 +345,7 @@ def test_from_playing_to_the_gradient(
                 0
             ].tolist()
             for r in rollouts
-            for row in r.rollout.rows
+            for row in r.played.rows
         }
         generator = torch.Generator().manual_seed(1)
         for p in trainer.model.parameters():

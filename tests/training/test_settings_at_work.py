@@ -12,8 +12,8 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from agentsgym.training import GRPOEnvTrainer
 from agentsgym.training.completions_table import completion_lines, conversation
-from agentsgym.training.loss.samples import TrainRollout, TrainRow
-from agentsgym.training.loss.weights import assign_weights, count
+from agentsgym.training.loss.batch import TrainRollout, TrainRow
+from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count
 from agentsgym.types import Episode, Rollout
 from helpers import DigitEnv
 from training.cells import random_rollouts
@@ -62,7 +62,7 @@ def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
     chat_tokenizer.chat_template, before = ASKS, chat_tokenizer.chat_template
     try:
         trainer = make_trainer(chat_template_kwargs={"word": "higher"})
-        (row, *_) = rollouts_of(trainer)[0].rollout.rows
+        (row, *_) = rollouts_of(trainer)[0].rows
     finally:
         chat_tokenizer.chat_template = before
     prompt = chat_tokenizer.decode(row.token_ids[: row.spans[0].start])
@@ -79,7 +79,7 @@ def test_the_training_template_is_looked_for(make_trainer):
 )
 def test_the_token_cap_of_an_action_under_trls_names(make_trainer, options):
     trainer = make_trainer(max_action_tokens=None, **options)
-    spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.row.spans]
+    spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.spans]
     assert max(span.length for span in spans) == 2
 
 
@@ -189,11 +189,13 @@ def test_without_a_coefficient_experts_are_not_balanced(make_trainer, tiny_mixtr
 def test_shares_of_the_auxiliary_loss_add_up_to_one():
     rollouts = [TrainRollout(r, [], not r.failed) for r in random_rollouts(6, vocabulary=50)]
     for rollout in rollouts:
-        rollout.rows = [TrainRow(row, np.zeros(len(row.token_ids))) for row in rollout.rollout.rows]
-    assign_weights(rollouts, count(rollouts), "dapo")
-    live = [row.aux_weight for r in rollouts if r.live for row in r.rows if row.agent_tokens]
+        rollout.rows = [
+            TrainRow.of(row, np.zeros(len(row.token_ids))) for row in rollout.played.rows
+        ]
+    assign_weights(rollouts, count(rollouts), PER_TOKEN)
+    live = [row.aux_weight for r in rollouts if r.in_loss for row in r.rows if row.agent_tokens]
     assert sum(live) == pytest.approx(1.0)
-    assert all(row.aux_weight == 0 for r in rollouts if not r.live for row in r.rows)
+    assert all(row.aux_weight == 0 for r in rollouts if not r.in_loss for row in r.rows)
 
 
 def test_rows_are_padded_to_a_multiple_and_the_loss_stays(make_trainer):

@@ -19,15 +19,15 @@ def batch_of(trainer, size=8):
 
 def reference_loss(model, rollouts, advantage_of):
     """Σ −A·logp / (agent tokens of all live rollouts), one row at a time, no padding."""
-    live = [r for r in rollouts if r.live]
-    tokens = sum(sum(row.row.agent_token_mask) for r in live for row in r.rows)
+    live = [r for r in rollouts if r.in_loss]
+    tokens = sum(sum(row.agent_token_mask) for r in live for row in r.rows)
     total = torch.zeros(())
     for r in live:
         for row in r.rows:
-            ids = torch.tensor([row.row.token_ids])
+            ids = torch.tensor([row.token_ids])
             logps = torch.log_softmax(model(ids).logits[0].float(), -1)
             for t in range(1, ids.shape[1]):
-                if row.row.agent_token_mask[t]:
+                if row.agent_token_mask[t]:
                     total = total - advantage_of(r) * logps[t - 1, ids[0, t]] / tokens
     return total
 
@@ -61,12 +61,12 @@ def test_one_step_equals_the_gradient_by_hand(make_trainer):
     rollouts = inputs["rollouts"]
     rewards = {}
     for r in rollouts:
-        rewards.setdefault(r.rollout.group, []).append(r.rollout.final_reward)
+        rewards.setdefault(r.played.group, []).append(r.played.final_reward)
     assert len(rewards) == 2 and any(len(set(group)) > 1 for group in rewards.values())
 
     def advantage(r):
-        group = torch.tensor(rewards[r.rollout.group], dtype=torch.float64)
-        return float((r.rollout.final_reward - group.mean()) / (group.std() + 1e-4))
+        group = torch.tensor(rewards[r.played.group], dtype=torch.float64)
+        return float((r.played.final_reward - group.mean()) / (group.std() + 1e-4))
 
     expected = reference_loss(trainer.model, rollouts, advantage)
     expected.backward()
@@ -100,7 +100,7 @@ def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     (hidden,) = seen
     checked = 0
     for i, row in enumerate(chunk):
-        predicts = [*row.row.agent_token_mask[1:], 0]
+        predicts = [*row.agent_token_mask[1:], 0]
         for t in range(hidden.shape[1]):
             trains = t < row.length and predicts[t] and row.advantages[t + 1] != 0
             assert bool(hidden.grad[i, t].abs().sum() > 0) == bool(trains)
@@ -123,19 +123,19 @@ def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
     trainer = make_trainer(Fragile(None), scale_rewards="none")
     trainer.model.train()
     rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
-    failed = [r for r in rollouts if r.rollout.index == 3]
-    others = [r for r in rollouts if r.rollout.index != 3]
-    assert len(failed) == 2 and not any(r.live for r in failed)
+    failed = [r for r in rollouts if r.played.index == 3]
+    others = [r for r in rollouts if r.played.index != 3]
+    assert len(failed) == 2 and not any(r.in_loss for r in failed)
     assert all(row.weight == 0 for r in failed for row in r.rows)
     tokens = sum(r.agent_tokens for r in others)
     assert {row.weight for r in others for row in r.rows} == {1 / tokens}
     for group in (0, 1):
-        members = [r for r in others if r.rollout.group == group]
-        mean = sum(r.rollout.final_reward for r in members) / 3
+        members = [r for r in others if r.played.group == group]
+        mean = sum(r.played.final_reward for r in members) / 3
         for r in members:
-            expected = r.rollout.final_reward - mean
+            expected = r.played.final_reward - mean
             values = [
-                a for row in r.rows for a, m in zip(row.advantages, row.row.agent_token_mask) if m
+                a for row in r.rows for a, m in zip(row.advantages, row.agent_token_mask) if m
             ]
             assert values == pytest.approx([expected] * len(values))
 
@@ -197,8 +197,8 @@ def test_a_second_pass_over_the_same_rollouts_uses_their_old_logprobs(make_train
     rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
     for r in rollouts:
         for row in r.rows:
-            sampled = torch.tensor(row.row.logprobs)
-            mask = torch.tensor(row.row.agent_token_mask).bool()
+            sampled = torch.tensor(row.logprobs)
+            mask = torch.tensor(row.agent_token_mask).bool()
             torch.testing.assert_close(row.old_logps[mask], sampled[mask], rtol=1e-4, atol=1e-4)
 
 
@@ -238,10 +238,10 @@ def test_groups_without_signal(make_trainer, chat_tokenizer, mode):
     trainer.low_signal.update(1.0)
     rollouts = trainer._prepare_inputs(rows)["rollouts"]
     share = trainer._metrics["train"]["groups_without_signal"]
-    live = {r.rollout.group: r.live for r in rollouts}
+    live = {r.played.group: r.in_loss for r in rollouts}
     if mode == "resample":
         assert share == [0.0] and live == {0: True, 1: True}
-        replaced = {r.rollout.task_data["seed"] for r in rollouts if r.rollout.group == 0}
+        replaced = {r.played.task_data["seed"] for r in rollouts if r.played.group == 0}
         assert len(replaced) == 1 and replaced.pop() > 3
     else:
         assert share == [0.5]

@@ -38,7 +38,7 @@ def credit(
     from agentsgym.credit import ESTIMATORS
     from agentsgym.report.credit import compare_credit
 
-    names = tuple(estimator or (*ESTIMATORS, "reward"))
+    names = tuple(estimator or ESTIMATORS)
     members = _group(run, step, group)
     try:
         lines = compare_credit(members, names)

@@ -4,7 +4,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from agentsgym.credit.table import Floats, Ints, StepTable
+from agentsgym.credit.table import StepTable
+from agentsgym.types.arrays import Flags, Floats, Ints
 
 
 def leave_one_out(
@@ -60,12 +61,12 @@ def episode_starts(table: StepTable) -> Ints:
     )
 
 
-def comparable(table: StepTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def comparable(table: StepTable) -> Flags:
     """Bool per rollout, (R,): live, and not the only live one of its group.
 
     A rollout that has nobody to be compared with gets advantage 0 from every estimator.
     """
     groups, numbers = np.unique(table.group[table.live], return_counts=True)
     several = np.isin(table.group, groups[numbers > 1])
-    result: np.ndarray[tuple[int], np.dtype[np.bool_]] = table.live & several
+    result: Flags = table.live & several
     return result

@@ -1,20 +1,29 @@
-"""Which numbers an estimator's options take."""
+"""Which options an estimator takes, and which values."""
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
+
+from agentsgym.credit.estimator import Estimator
 
 # Above 1 a discount makes what is far away worth more than what is near.
 _DISCOUNTS = ("gamma", "trial_gamma")
 
 
-def check_numbers(name: str, estimator: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an option of numbers whose value is none, is not finite, or, of a
-    discount, lies outside [0, 1]."""
-    parameters = inspect.signature(estimator).parameters
+def check_options(estimator: Estimator, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an option that the estimator does not take, or one of numbers whose
+    value is none, is not finite, or, of a discount, lies outside [0, 1]."""
+    name, allowed = estimator.name, estimator.options
+    parameters = inspect.signature(estimator.assign).parameters
     for option, value in options.items():
+        if option not in allowed:
+            hint = "; an option is a keyword-only argument" if option in parameters else ""
+            raise ValueError(
+                f"estimator {name!r} takes no option {option!r}; "
+                f"it takes {', '.join(allowed) or 'none'}{hint}"
+            )
         number = isinstance(value, Real) and not isinstance(value, bool)
         if number and not math.isfinite(value):
             raise ValueError(f"option {option!r} of {name!r} must be finite, got {value}")

@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentsgym.types import Rollout, Step
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from agentsgym.types import Rollout, Row, Step, StepSpan
+from agentsgym.types.arrays import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +17,15 @@ class StepTable:
 
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
     (False where the rollout failed), `final_reward` float64 (NaN where it failed), `env` object
-    (which environment it played). Per step, shape (N,): `rollout` int64 (index into the former),
-    `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
-    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that the
-    step was taken in, as the environment names it, else its normalised observation).
+    (which environment it played), `index` int64 (its number in the group; where it is not given,
+    counted in the order of the rollouts). Per step, shape (N,): `rollout` int64 (position in those
+    of shape (R,)), `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free
+    shots), `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that
+    the step was taken in, as the environment names it, else its normalized observation).
     """
 
     group: Ints
-    live: NDArray[np.bool_]
+    live: Flags
     final_reward: Floats
     env: NDArray[np.object_]
     rollout: Ints
@@ -35,10 +34,14 @@ class StepTable:
     reward: Floats
     score_weight: Floats
     tokens: Ints
-    reflection: NDArray[np.bool_]
+    reflection: Flags
     anchor: NDArray[np.object_]
+    index: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
+        if not len(self.index):
+            object.__setattr__(self, "index", _counted(self.group))
+        self._check_keys()
         bad = np.flatnonzero(~np.isfinite(self.reward) & self.live[self.rollout])
         if len(bad):
             k = int(bad[0])
@@ -47,21 +50,31 @@ class StepTable:
                 f"{self.rollout[k]} is {self.reward[k]}; rewards must be finite"
             )
 
+    def _check_keys(self) -> None:
+        keys, numbers = np.unique(np.stack([self.group, self.index]), axis=1, return_counts=True)
+        if (numbers > 1).any():
+            group, index = keys[:, numbers > 1][:, 0]
+            raise ValueError(
+                f"rollout {index} of group {group} stands {numbers.max()} times in the batch; "
+                "rollouts of several generations are credited one generation at a time"
+            )
+
 
 def table_of(rollouts: Sequence[Rollout]) -> StepTable:
     """The step table of some rollouts, steps in the order in which they were played.
 
-    Raises ValueError where a live rollout's reward is NaN or infinite.
+    Raises ValueError where a live rollout's reward is NaN or infinite, or a rollout stands twice.
     """
-    tokens = [_tokens_by_step(rollout) for rollout in rollouts]
+    spans = [spans_of(rollout) for rollout in rollouts]
     steps = [
-        (r, episode, step, tokens[r].get((episode.index, step.index), 0))
+        (r, episode, step, _tokens(spans[r].get((episode.index, step.index))))
         for r, rollout in enumerate(rollouts)
         for episode in rollout.episodes
         for step in episode.steps
     ]
     return StepTable(
         group=np.array([r.group for r in rollouts], dtype=np.int64),
+        index=np.array([r.index for r in rollouts], dtype=np.int64),
         live=np.array([not r.failed for r in rollouts], dtype=np.bool_),
         final_reward=np.array([_final_reward(r) for r in rollouts], dtype=np.float64),
         env=np.array([r.env_class_path for r in rollouts], dtype=np.object_),
@@ -74,6 +87,11 @@ def table_of(rollouts: Sequence[Rollout]) -> StepTable:
         reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
     )
+
+
+def spans_of(rollout: Rollout) -> dict[tuple[int, int], tuple[Row, StepSpan]]:
+    """(episode, step) → the row in which the step's tokens carry loss, and where."""
+    return {span.key: (row, span) for row in rollout.rows for span in row.spans}
 
 
 def concatenate(tables: Sequence[StepTable]) -> StepTable:
@@ -124,8 +142,18 @@ def _final_reward(rollout: Rollout) -> float:
     return rollout.final_reward
 
 
-def _tokens_by_step(rollout: Rollout) -> dict[tuple[int, int], int]:
-    return {(span.episode, span.step): span.length for row in rollout.rows for span in row.spans}
+def _tokens(found: tuple[Row, StepSpan] | None) -> int:
+    return 0 if found is None else found[1].length
+
+
+def _counted(group: Ints) -> Ints:
+    """The number of each rollout among those of its group, in order."""
+    seen: dict[int, int] = {}
+    counted = []
+    for number in group.tolist():
+        counted.append(seen.get(number, 0))
+        seen[number] = counted[-1] + 1
+    return np.array(counted, dtype=np.int64)
 
 
 def _anchor(step: Step) -> str:

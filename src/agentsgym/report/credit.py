@@ -4,16 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.credit import ESTIMATORS, step_advantages, table_of
-from agentsgym.types import Rollout, StepSpan
+from agentsgym.credit import ESTIMATORS, check_estimator, credit_steps, find_estimator, table_of
+from agentsgym.credit.table import spans_of
+from agentsgym.types import Rollout
+
+_ByRollout = Mapping[tuple[int, int], Mapping[tuple[int, int], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class StepCredit:
     """One step and its credit by estimator.
 
-    `credit["reward"]` is the sum of the placed rewards on the step's tokens, that of any other
-    estimator the advantage of each of them. `tokens` counts the step's agent tokens.
+    `credit` holds the number that an estimator of steps gives the step, and the sum of those that
+    one of tokens gives the step's tokens. `tokens` counts the step's agent tokens.
     """
 
     group: int
@@ -29,7 +32,7 @@ class StepCredit:
 
 def compare_credit(
     rollouts: Sequence[Rollout],
-    estimators: Sequence[str] = (*ESTIMATORS, "reward"),
+    estimators: Sequence[str] = tuple(ESTIMATORS),
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[StepCredit]:
     """Credit of every step under each estimator, in the order of play.
@@ -37,22 +40,13 @@ def compare_credit(
     The rollouts must include whole groups. `options` has options by estimator. Raises ValueError
     for an unknown estimator.
     """
-    table = table_of(rollouts)
-    by_name = {
-        name: step_advantages(table, name, **(options or {}).get(name, {}))
-        for name in estimators
-        if name != "reward"
-    }
+    by_name = {name: _credit(rollouts, name, (options or {}).get(name, {})) for name in estimators}
     result = []
-    row = 0
     for rollout in rollouts:
-        spans, placed = _spans(rollout), _placed(rollout)
+        spans = spans_of(rollout)
         for episode in rollout.episodes:
             for step in episode.steps:
                 key = (episode.index, step.index)
-                credit = {name: float(values[row]) for name, values in by_name.items()}
-                if "reward" in estimators:
-                    credit["reward"] = placed.get(key, 0.0)
                 result.append(
                     StepCredit(
                         group=rollout.group,
@@ -61,22 +55,27 @@ def compare_credit(
                         step=step.index,
                         action=step.action,
                         reward=step.reward,
-                        tokens=spans[key].length if key in spans else 0,
+                        tokens=spans[key][1].length if key in spans else 0,
                         failed=rollout.failed,
-                        credit=credit,
+                        credit={
+                            name: found[rollout.group, rollout.index].get(key, 0.0)
+                            for name, found in by_name.items()
+                        },
                     )
                 )
-                row += 1
     return result
 
 
-def _spans(rollout: Rollout) -> dict[tuple[int, int], StepSpan]:
-    return {(span.episode, span.step): span for row in rollout.rows for span in row.spans}
-
-
-def _placed(rollout: Rollout) -> dict[tuple[int, int], float]:
-    return {
-        (span.episode, span.step): sum(row.per_token_rewards[span.start : span.stop])
-        for row in rollout.rows
-        for span in row.spans
-    }
+def _credit(rollouts: Sequence[Rollout], name: str, options: Mapping[str, Any]) -> _ByRollout:
+    """Rollout → step → its number, for the rollouts that have steps."""
+    check_estimator(name, options)
+    estimator = find_estimator(name)
+    if estimator.per == "step":
+        return credit_steps(table_of(rollouts), estimator, **options).by_rollout()
+    sums: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
+    for rollout in rollouts:
+        own = sums.setdefault((rollout.group, rollout.index), {})
+        for row in rollout.rows:
+            values = estimator(row, **options)
+            own |= {s.key: float(values[s.start : s.stop].sum()) for s in row.spans}
+    return sums

@@ -3,16 +3,21 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agentsgym.credit import concatenate, placed_rewards, spread, step_advantages, table_of
-from agentsgym.credit.table import Floats, scale_steps
+from agentsgym.credit import (
+    StepAdvantages,
+    concatenate,
+    credit_steps,
+    find_estimator,
+    table_of,
+    to_tokens,
+)
+from agentsgym.credit.table import scale_steps
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
-from agentsgym.training.loss.samples import TrainRollout, make_rollouts
+from agentsgym.training.loss.batch import TrainRollout, make_rollouts
 from agentsgym.types import Rollout, Row
-
-Flags = NDArray[np.bool_]
+from agentsgym.types.arrays import Flags, Floats
 
 # Advantages this small come of rounding, not of different rewards.
 _NOTHING = 1e-12
@@ -31,50 +36,47 @@ class GenerationAdvantages:
         if args.scale_step_rewards == "batch":
             table, self._factors = scale_steps(table)
         self._table = table
-        self._per_step = self._advantages_of_steps()
+        self._estimator = find_estimator(args.advantage_estimator, args.allow_imports)
+        self._steps = self._credit_of_steps()
         signal = self._groups_with_signal(ranks)
         self.signal: Flags = signal[self._here]
         """Whether the group of each local rollout teaches anything, shape (B,)."""
         self.share_with_signal = float(signal.mean())
         """Share of all ranks' rollouts whose group does."""
 
-    def _advantages_of_steps(self) -> Floats | None:
-        """One advantage per step of the table; None for the estimator of tokens, "reward"."""
-        args = self._args
-        if args.advantage_estimator == "reward":
+    def _credit_of_steps(self) -> StepAdvantages | None:
+        """One advantage per step of the table; None for an estimator of tokens."""
+        if self._estimator.per == "token":
             return None
-        return step_advantages(
-            self._table,
-            args.advantage_estimator,
-            allow_imports=args.allow_imports,
-            **args.estimator_options,
-        )
+        return credit_steps(self._table, self._estimator, **self._args.estimator_options)
 
     def _groups_with_signal(self, ranks: Ranks) -> Flags:
         """Whether the group of each rollout of all ranks has an advantage that is not zero."""
         table = self._table
         has = np.zeros(len(table.group), dtype=np.bool_)
-        if self._per_step is None:
-            local = [any(any(row.per_token_rewards) for row in r.rows) for r in self._rollouts]
+        if self._steps is None:
+            local = [any(self._of_tokens(row).any() for row in r.rows) for r in self._rollouts]
             has |= np.array(ranks.gather(local), dtype=np.bool_)
         else:
-            has[table.rollout[np.abs(self._per_step) > _NOTHING]] = True
+            has[table.rollout[np.abs(self._steps.value) > _NOTHING]] = True
         return np.isin(table.group, np.unique(table.group[has]))
 
     def of_rows(self) -> list[Floats]:
         """Advantages of this rank's rows, rollout by rollout."""
-        if self._per_step is None:
-            rows = [row for rollout in self._rollouts for row in rollout.rows]
-            factors = self._factors[self._here].repeat([len(r.rows) for r in self._rollouts])
-            return [placed_rewards(row) * f for row, f in zip(rows, factors, strict=True)]
-        mine = (self._table.rollout >= self._here.start) & (self._table.rollout < self._here.stop)
-        return spread(self._rollouts, self._per_step[mine])
+        rows = [row for rollout in self._rollouts for row in rollout.rows]
+        if self._steps is not None:
+            return to_tokens(rows, self._steps)
+        factors = self._factors[self._here].repeat([len(r.rows) for r in self._rollouts])
+        return [self._of_tokens(row) * f for row, f in zip(rows, factors, strict=True)]
+
+    def _of_tokens(self, row: Row) -> Floats:
+        return self._estimator(row, **self._args.estimator_options)
 
     def train_rollouts(self) -> list[TrainRollout]:
-        """Rollouts with their advantages. Failed ones are not live, nor are groups without signal
-        that are to be dropped (or for which resampling found nothing better)."""
+        """Rollouts with their advantages. Failed ones are not in the loss, nor are groups without
+        signal that are to be dropped (or for which resampling found nothing better)."""
         drop = self._args.zero_signal_groups != "keep"
-        live = [
+        in_loss = [
             not rollout.failed and (bool(has) or not drop)
             for rollout, has in zip(self._rollouts, self.signal, strict=True)
         ]
@@ -82,7 +84,7 @@ class GenerationAdvantages:
         if not self._args.train_truncated_actions:
             kept = [_untruncated(row, r) for r in self._rollouts for row in r.rows]
             advantages = [a * k for a, k in zip(advantages, kept, strict=True)]
-        return make_rollouts(self._rollouts, advantages, live, self._args.train_on)
+        return make_rollouts(self._rollouts, advantages, in_loss, self._args.train_on)
 
 
 def _untruncated(row: Row, rollout: Rollout) -> Floats:

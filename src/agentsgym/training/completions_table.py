@@ -6,8 +6,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from agentsgym.credit.table import Floats
 from agentsgym.types import Message, Rollout
+from agentsgym.types.arrays import Floats
 
 # The table is printed on a terminal, which obeys control characters, and stored as UTF-8, which
 # has no lone surrogates: they become pictures.

@@ -1,23 +1,25 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from agentsgym.credit import check_estimator
+from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
 from agentsgym.generation.factory import ENGINES, TRAINING, choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers as given
 from agentsgym.training.best_model import choose_metric, choose_mode
 from agentsgym.training.chat_templates import CHOICES
-from agentsgym.training.loss.weights import NORMALISERS
+from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
+from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
+from agentsgym.types.renamed import renamed
 
-SCOPES = ("token", "step", "rollout")
 _EVAL_ROLLOUTS = 1
 
 # Optimisers that want something else of every backward pass or evaluation than we do.
@@ -46,8 +48,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     advantage_estimator: str = field(
         default="grpo",
         metadata={
-            "help": "How credit is assigned: 'grpo', 'rloo', 'step_return', 'gigpo', 'trial', "
-            "'reward', or the dotted path of a function."
+            "help": "How credit is assigned: "
+            + "; ".join(f"'{e.name}', {e.help}" for e in ESTIMATORS.values())
+            + "; or the dotted path of a function."
         },
     )
     advantage_options: dict[str, Any] | str | None = field(
@@ -68,7 +71,11 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     )
     ratio_scope: str = field(
         default="token",
-        metadata={"help": "Scope of the importance ratio: 'token', 'step' or 'rollout'."},
+        metadata={
+            "help": "Scope of the importance ratio: "
+            + "; ".join(f"'{scope.name}', {scope.help}" for scope in RATIO_SCOPES.values())
+            + "."
+        },
     )
     sampler_correction: str = field(
         default="truncate",
@@ -252,11 +259,11 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._set(**{ours: next((v for v in (mine, theirs) if v is not None), default)})
 
     def _check_choices(self) -> None:
-        self._check_one_of("loss_type", tuple(NORMALISERS))
+        self._check_one_of("loss_type", LOSSES)
         self._check_one_of("zero_signal_groups", ("keep", "drop", "resample"))
         self._check_one_of("train_on", ("rollout", "steps"))
         self._check_one_of("chat_template", CHOICES)
-        self._check_one_of("ratio_scope", SCOPES)
+        self._check_one_of("ratio_scope", RATIO_SCOPES)
         self._check_one_of("sampler_correction", ("truncate", "none"))
         self._check_one_of("scale_rewards", ("group", "batch", "none"))
         self._check_one_of("scale_step_rewards", ("none", "batch"))
@@ -271,15 +278,18 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
                 "top_p and top_k bias the importance ratio; leave them off, or set "
                 "allow_truncated_sampling=True"
             )
-        if self.loss_type == "dr_grpo" and self.norm_tokens is None:
-            raise ValueError("loss_type 'dr_grpo' needs loss_norm_tokens or max_rollout_tokens")
-        if self.advantage_estimator != "grpo" and self.scale_rewards != "group":
+        if LOSSES[self.loss_type].weights.needs_norm_tokens and self.norm_tokens is None:
             raise ValueError(
-                f"scale_rewards belongs to the estimator 'grpo', not {self.advantage_estimator!r}; "
-                "set advantage_options"
+                f"loss_type {self.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
             )
         self._check_staleness()
         check_estimator(self.advantage_estimator, self.estimator_options, self.allow_imports)
+        if not self._estimator_scales and self.scale_rewards != "group":
+            takers = ", ".join(repr(e.name) for e in ESTIMATORS.values() if e.takes_scale_rewards)
+            raise ValueError(
+                f"scale_rewards belongs to the estimator {takers}, not "
+                f"{self.advantage_estimator!r}; set advantage_options"
+            )
 
     def _check_staleness(self) -> None:
         if not self.generate_ahead:
@@ -289,10 +299,10 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if self.max_staleness == 0:
             raise ValueError("generate_ahead plays one generation behind, max_staleness=0 drops it")
 
-    def _check_one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+    def _check_one_of(self, name: str, allowed: Collection[str]) -> None:
         value = getattr(self, name)
         if value not in allowed:
-            why = " (it is normalized per micro-batch)" if value == "bnpo" else ""
+            why = f" ({REFUSED_LOSSES[value]})" if value in REFUSED_LOSSES else ""
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{why}")
 
     def _check_processes(self) -> None:
@@ -324,9 +334,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def estimator_options(self) -> dict[str, Any]:
         """`advantage_options`, with TRL's `scale_rewards` for the estimator that it belongs to."""
         options = given.mapping("advantage_options", self.advantage_options)
-        if self.advantage_estimator == "grpo":
+        if self._estimator_scales:
             return {"scale_rewards": self.scale_rewards, **options}
         return options
+
+    @property
+    def _estimator_scales(self) -> bool:
+        return find_estimator(self.advantage_estimator, self.allow_imports).takes_scale_rewards
 
     @property
     def norm_tokens(self) -> int | None:
@@ -350,3 +364,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             stacklevel=2,
         )
         return self.updates_per_generation
+
+
+__getattr__ = renamed(__name__, {"SCOPES": ("RATIO_SCOPES", lambda: tuple(RATIO_SCOPES))})

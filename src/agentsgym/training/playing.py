@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentsgym.credit.table import Floats
 from agentsgym.envs import EnvPool, MultistepEnv, check_rows
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.rollout import Place
@@ -32,6 +31,7 @@ from agentsgym.training.rollouts.staleness import drop_stale
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, TrainableEngine
+from agentsgym.types.arrays import Floats
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 """Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |

@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from agentsgym.credit.table import Floats
 from agentsgym.envs import MultistepEnv
 from agentsgym.rollout import Place
 from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Gradients
+from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.micro_batch import MicroBatchLoss
 from agentsgym.training.loss.objective import Sums, settings_of
-from agentsgym.training.loss.samples import TrainRollout
 from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics_log import mean_of_sums, warn_of_capped_rows
 from agentsgym.training.playing import PlayingTrainer, RolloutSink
@@ -34,6 +33,7 @@ from agentsgym.training.rollouts.staleness import age
 from agentsgym.training.rollouts.task_stream import TaskStream
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
 from agentsgym.types import Rollout, TrainableEngine
+from agentsgym.types.arrays import Floats
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink"]
 
@@ -163,7 +163,8 @@ class GRPOEnvTrainer(PlayingTrainer):
         for start in range(0, len(micro_batches), size):
             rollouts = [r for batch in micro_batches[start : start + size] for r in batch]
             counts = total(self.ranks.gather([count(rollouts)]))
-            assign_weights(rollouts, counts, self.args.loss_type, self.args.norm_tokens)
+            rule = self.loss.objective.loss.weights
+            assign_weights(rollouts, counts, rule, self.args.norm_tokens)
 
     # -- the loss -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import Sampler
 from trl import GRPOTrainer
 
-from agentsgym.training.loss.samples import TrainRollout
+from agentsgym.training.loss.batch import TrainRollout
 
 REFERENCE_ADAPTER = "ref"
 """Name under which TRL keeps the copy of an adapter that was trained before."""

@@ -5,9 +5,12 @@ would be ignored in silence, or train something else than asked. docs/settings.m
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from agentsgym.credit import ESTIMATORS
+from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
 
 Verdict = Literal["used", "refused", "without meaning"]
 
@@ -34,6 +37,21 @@ def _refused(names: str, why: str, also: tuple[Any, ...] = ()) -> list[Setting]:
 
 def _meaningless(names: str, why: str) -> list[Setting]:
     return [Setting(name, "without meaning", why) for name in names.split()]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _of_loss_types() -> list[Setting]:
+    """The settings that formulas read, with the loss types whose formulas do."""
+    names = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
+    readers = {n: [loss.name for loss in LOSSES.values() if n in loss.settings] for n in names}
+    return [Setting(n, "used", f"with loss_type {_quoted(readers[n])}") for n in names]
+
+
+def _refused_losses() -> str:
+    return ", ".join(f'"{name}": {why}' for name, why in REFUSED_LOSSES.items())
 
 
 _MODEL = [
@@ -134,11 +152,13 @@ _VLLM = [
 
 _LOSS = [
     *_used("beta use_bias_correction_kl sync_ref_model ref_model_mixup_alpha ref_model_sync_steps"),
-    *_used("num_iterations epsilon epsilon_high delta entropy_coef"),
-    *_used("sapo_temperature_neg sapo_temperature_pos", 'with loss_type="sapo"'),
-    *_used("vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg", 'with loss_type="vespo"'),
-    *_used("loss_type", 'all but "bnpo", which is normalized per micro-batch'),
-    *_used("scale_rewards", 'by the estimator "grpo"'),
+    *_used("num_iterations entropy_coef"),
+    *_of_loss_types(),
+    *_used("loss_type", f"{_quoted(LOSSES)}; not {_refused_losses()}"),
+    *_used(
+        "scale_rewards",
+        f"by the estimator {_quoted(e.name for e in ESTIMATORS.values() if e.takes_scale_rewards)}",
+    ),
     *_refused("importance_sampling_level", 'set ratio_scope="rollout" for "sequence"'),
     *_refused("mask_truncated_completions", "set train_truncated_actions=False"),
     *_refused(

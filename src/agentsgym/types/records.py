@@ -18,6 +18,11 @@ class StepSpan:
     stop: int
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Which step of its rollout: (episode, step)."""
+        return self.episode, self.step
+
+    @property
     def length(self) -> int:
         """Number of agent tokens."""
         return self.stop - self.start

@@ -3,7 +3,8 @@
 import numpy as np
 
 from agentsgym.credit.baselines import comparable, leave_one_out
-from agentsgym.credit.table import Floats, StepTable
+from agentsgym.credit.table import StepTable
+from agentsgym.types.arrays import Floats
 
 # Keeps a group whose rewards are (almost) equal from being divided by nothing; TRL's value.
 EPSILON = 1e-4

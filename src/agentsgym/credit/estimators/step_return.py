@@ -3,7 +3,8 @@
 import numpy as np
 
 from agentsgym.credit.baselines import comparable, leave_one_out, returns_to_go
-from agentsgym.credit.table import Floats, StepTable
+from agentsgym.credit.table import StepTable
+from agentsgym.types.arrays import Floats
 
 
 def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:

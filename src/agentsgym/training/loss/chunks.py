@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from agentsgym.training.loss.samples import TrainRow
+from agentsgym.training.loss.batch import TrainRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def collate(
     def per_row(values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
-    input_ids = ints([row.row.token_ids for row in rows], pad_token_id)
-    agent = ints([row.row.agent_token_mask for row in rows], 0)
+    input_ids = ints([row.token_ids for row in rows], pad_token_id)
+    agent = ints([row.agent_token_mask for row in rows], 0)
     mask = agent[:, 1:].to(dtype)
     return Chunk(
         rows=tuple(rows),
@@ -84,8 +84,8 @@ def collate(
         weight=per_row([row.weight for row in rows]) * mask,
         entropy_weight=per_row([row.entropy_weight for row in rows]) * mask,
         span=ints(_span_numbers(rows), -1)[:, 1:],
-        sampler_logps=floats([row.row.logprobs for row in rows]),
-        sampled=per_row([float(row.row.sampled) for row in rows]) * mask,
+        sampler_logps=floats([row.logprobs for row in rows]),
+        sampled=per_row([float(row.sampled) for row in rows]) * mask,
         rollout_log_ratio=torch.tensor(
             [row.rollout_log_ratio for row in rows], dtype=dtype, device=device
         ),
@@ -116,7 +116,7 @@ def _span_numbers(rows: Sequence[TrainRow]) -> list[list[int]]:
     number = 0
     for row in rows:
         own = [-1] * row.length
-        for span in row.row.spans:
+        for span in row.spans:
             own[span.start : span.stop] = [number] * span.length
             number += 1
         numbers.append(own)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from agentsgym.training.distributed import Ranks
+from agentsgym.training.loss.batch import TrainRow, weightless
 from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
-from agentsgym.training.loss.samples import TrainRow, weightless
 from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 
 

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
+from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.objective import ChunkLoss, ObjectiveSettings, chunk_loss
-from agentsgym.training.loss.samples import TrainRollout, TrainRow
 
 ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
 """Within its context, the model that KL is measured against."""
@@ -45,7 +45,7 @@ class MicroBatchLoss:
 
     def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
         """Rows of the rollouts in forward chunks, as many on every rank."""
-        rows = [row for rollout in rollouts if rollout.live for row in rollout.rows]
+        rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
         if self.objective.needs_rollout_ratio and self._reused:
             self._fill_rollout_ratios(model, rollouts)
         fillers = [row for rollout in rollouts for row in rollout.rows]
@@ -66,7 +66,7 @@ class MicroBatchLoss:
             summed = 0.0
             for row in rollout.rows:
                 assert row.old_logps is not None
-                mask = torch.tensor(row.row.agent_token_mask, device=now[id(row)].device)
+                mask = torch.tensor(row.agent_token_mask, device=now[id(row)].device)
                 summed += float(((now[id(row)] - row.old_logps) * mask).sum())
             for row in rollout.rows:
                 row.rollout_log_ratio = (summed, rollout.agent_tokens)

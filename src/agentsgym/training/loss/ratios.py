@@ -1,29 +1,49 @@
 """Importance ratios of the policy against the one that sampled, in three scopes."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 
 from agentsgym.training.loss.chunks import Chunk
+from agentsgym.types.renamed import renamed
+from agentsgym.types.tables import table
 
-SCOPES = ("token", "step", "rollout")
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioScope:
+    """What the importance ratio of a token is taken over.
 
-def scoped_ratio(
-    logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk, scope: str
-) -> torch.Tensor:
-    """The importance ratio of each agent token in its scope, shape (B, T-1).
-
-    "token": exp(logp − old). "step" and "rollout": s · exp(logp − sg(logp)) with
-    s = sg(exp(mean of logp − old over the agent tokens of the step, or rollout)), sg being
-    stop-gradient. The value is the scope's ratio while the gradient stays the token's own, so that
-    on-policy all scopes give the same gradient and token-level advantages survive. The rollout's
-    mean comes with the chunk, because its rows may lie in several.
-    Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071.
+    `ratio` takes log-probabilities and old ones, both of shape (B, T-1), and their chunk, and gives
+    the ratio of each agent token, of that shape. A scope that `needs_rollout_ratio` reads the sum
+    of the whole rollout, whose rows may lie in several chunks.
     """
-    log_ratio = logps - old_logps
-    if scope == "token":
-        return torch.exp(log_ratio)
-    mean = rollout_mean(chunk) if scope == "rollout" else step_mean(log_ratio, chunk)
-    return torch.exp(mean.detach() + logps - logps.detach())
+
+    name: str
+    help: str
+    ratio: Callable[[torch.Tensor, torch.Tensor, Chunk], torch.Tensor]
+    needs_rollout_ratio: bool = False
+
+
+def token_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """exp(logp − old), shape (B, T-1)."""
+    return torch.exp(logps - old_logps)
+
+
+def step_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """s · exp(logp − sg(logp)), s = sg(exp(mean of logp − old over the step's agent tokens)).
+
+    sg is stop-gradient: the value is the scope's ratio while the gradient stays the token's own, so
+    that on-policy all scopes give the same gradient and token-level advantages survive.
+    Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071, with a step in place of the sequence.
+    """
+    return torch.exp(step_mean(logps - old_logps, chunk).detach() + logps - logps.detach())
+
+
+def rollout_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """As `step_ratio`, with the mean over all agent tokens of the rollout, which comes with the
+    chunk. Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071."""
+    return torch.exp(rollout_mean(chunk).detach() + logps - logps.detach())
 
 
 def step_mean(log_ratio: torch.Tensor, chunk: Chunk) -> torch.Tensor:
@@ -58,3 +78,18 @@ def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> tor
     """
     ratio = torch.exp((old_logps - chunk.sampler_logps) * chunk.sampled)
     return ratio.clamp(max=cap).detach()
+
+
+RATIO_SCOPES = table(
+    RatioScope(name="token", help="each token has a ratio of its own", ratio=token_ratio),
+    RatioScope(name="step", help="the mean over the tokens of one action", ratio=step_ratio),
+    RatioScope(
+        name="rollout",
+        help="the mean over all agent tokens of the rollout",
+        ratio=rollout_ratio,
+        needs_rollout_ratio=True,
+    ),
+)
+"""The importance ratio's scopes by name."""
+
+__getattr__ = renamed(__name__, {"SCOPES": ("RATIO_SCOPES", lambda: tuple(RATIO_SCOPES))})

@@ -1,51 +1,82 @@
 """Loss weights are data: the loss is Σ weight·ℓ over agent tokens.
 
 Every weight is fixed here, before anything is split, so that rows, chunks, accumulation and
-processes cannot change the loss.
+processes cannot change the loss. A window is the micro-batches of one optimizer step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agentsgym.training.loss.samples import TrainRollout
-
-NORMALISERS = {
-    "grpo": "rollout",
-    "sapo": "rollout",
-    "dapo": "tokens",
-    "cispo": "tokens",
-    "vespo": "tokens",
-    "dr_grpo": "constant",
-    "luspo": "rollouts",
-}
-"""What each loss type divides by. "rollout": live rollouts × the rollout's agent tokens;
-"tokens": agent tokens in the optimiser's window; "constant": live rollouts × `norm_tokens`;
-"rollouts": live rollouts."""
+from agentsgym.training.loss.batch import TrainRollout
+from agentsgym.types.renamed import renamed
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCounts:
-    """Denominators of one optimiser window, summed over all ranks."""
+    """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count what
+    is in the loss, `tokens` all tokens of its rows that hold any agent token."""
 
-    live_rollouts: int
+    rollouts: int
     agent_tokens: int
     tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightRule:
+    """What the loss of a token is divided by.
+
+    `divisor` takes a rollout's agent tokens, the counts of the window and `norm_tokens`.
+    `formula` and `effect` (what the rule does to an unbiased gradient) are Markdown for the docs.
+    """
+
+    name: str
+    formula: str
+    effect: str
+    divisor: Callable[[int, WindowCounts, int], float]
+    needs_norm_tokens: bool = False
+
+
+PER_ROLLOUT_TOKEN = WeightRule(
+    name="rollout",
+    formula="1 / (rollouts in the loss × the rollout's own agent tokens)",
+    effect="turned by 0.32: long rollouts count less per token",
+    divisor=lambda tokens, window, norm: max(window.rollouts, 1) * max(tokens, 1),
+)
+PER_TOKEN = WeightRule(
+    name="tokens",
+    formula="1 / agent tokens of the optimizer step",
+    effect="turned by 0.10 with three rollouts, less with more",
+    divisor=lambda tokens, window, norm: max(window.agent_tokens, 1),
+)
+PER_CONSTANT = WeightRule(
+    name="constant",
+    formula="1 / (rollouts in the loss × `loss_norm_tokens`)",
+    effect="as it is",
+    divisor=lambda tokens, window, norm: max(window.rollouts, 1) * norm,
+    needs_norm_tokens=True,
+)
+PER_ROLLOUT = WeightRule(
+    name="rollouts",
+    formula="1 / rollouts in the loss",
+    effect="as it is",
+    divisor=lambda tokens, window, norm: max(window.rollouts, 1),
+)
+
+
 def count(rollouts: Sequence[TrainRollout]) -> WindowCounts:
-    """Live rollouts, their agent tokens, and all tokens of the rows that hold any, on this rank."""
-    live = [rollout for rollout in rollouts if rollout.live]
+    """The counts of this rank's part of a window."""
+    counted = [rollout for rollout in rollouts if rollout.in_loss]
     return WindowCounts(
-        len(live),
-        sum(rollout.agent_tokens for rollout in live),
-        sum(row.length for rollout in live for row in rollout.rows if row.agent_tokens),
+        len(counted),
+        sum(rollout.agent_tokens for rollout in counted),
+        sum(row.length for rollout in counted for row in rollout.rows if row.agent_tokens),
     )
 
 
 def total(counts: Sequence[WindowCounts]) -> WindowCounts:
     """The counts of several ranks together."""
     return WindowCounts(
-        sum(part.live_rollouts for part in counts),
+        sum(part.rollouts for part in counts),
         sum(part.agent_tokens for part in counts),
         sum(part.tokens for part in counts),
     )
@@ -54,32 +85,29 @@ def total(counts: Sequence[WindowCounts]) -> WindowCounts:
 def assign_weights(
     rollouts: Sequence[TrainRollout],
     counts: WindowCounts,
-    loss_type: str,
+    rule: WeightRule,
     norm_tokens: int | None = None,
 ) -> None:
-    """Fix the weight of every agent token as `NORMALISERS` says; that of the entropy bonus is
+    """Fix the weight of every agent token as the rule says; that of the entropy bonus is
     1/(agent tokens in the window) for all, that of a row in the auxiliary loss its share of the
-    window's tokens. Rollouts that are not live weigh 0."""
+    window's tokens. Rollouts that are not in the loss weigh 0. Raises ValueError where the rule
+    needs `norm_tokens` and there are none."""
+    if rule.needs_norm_tokens and norm_tokens is None:
+        raise ValueError(f"loss weights {rule.formula!r} need norm_tokens")
     for rollout in rollouts:
-        weight = 1.0 / _divisor(rollout, counts, loss_type, norm_tokens) if rollout.live else 0.0
-        entropy = 1.0 / max(counts.agent_tokens, 1) if rollout.live else 0.0
+        here = float(rollout.in_loss)
+        weight = here / rule.divisor(rollout.agent_tokens, counts, norm_tokens or 0)
+        entropy = here / max(counts.agent_tokens, 1)
         for row in rollout.rows:
             row.weight = weight
             row.entropy_weight = entropy
-            row.aux_weight = row.length / max(counts.tokens, 1) if rollout.live else 0.0
+            row.aux_weight = here * row.length / max(counts.tokens, 1)
 
 
-def _divisor(
-    rollout: TrainRollout, counts: WindowCounts, loss_type: str, norm_tokens: int | None
-) -> float:
-    live = max(counts.live_rollouts, 1)
-    kind = NORMALISERS[loss_type]
-    if kind == "rollout":
-        return live * max(rollout.agent_tokens, 1)
-    if kind == "tokens":
-        return max(counts.agent_tokens, 1)
-    if kind == "rollouts":
-        return live
-    if norm_tokens is None:
-        raise ValueError(f"loss type {loss_type!r} needs norm_tokens")
-    return live * norm_tokens
+def _normalisers() -> dict[str, str]:
+    from agentsgym.training.loss.losses import LOSSES
+
+    return {loss.name: loss.weights.name for loss in LOSSES.values()}
+
+
+__getattr__ = renamed(__name__, {"NORMALISERS": ("LOSSES[...].weights", _normalisers)})

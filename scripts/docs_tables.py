@@ -1,0 +1,88 @@
+"""Write the tables of the docs that list what the code has, each between two comments in its page.
+
+python scripts/docs_tables.py
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from agentsgym.credit import ESTIMATORS
+from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.ratios import RATIO_SCOPES
+
+ROOT = Path(__file__).parents[1]
+
+
+def estimators() -> str:
+    """What each estimator pays, and where to take it."""
+    rows = ((f'`"{e.name}"`', e.help, e.use, e.source) for e in ESTIMATORS.values())
+    return _table(("estimator", "what it pays", "take it for", "source"), rows)
+
+
+def formulas() -> str:
+    """The formula and the bias of each estimator in its variants."""
+    rows = (
+        (
+            ", ".join([f"`{e.name}`", *(f'`{k}="{x}"`' for k, x in v.options.items())]),
+            v.formula,
+            v.bias,
+        )
+        for e in ESTIMATORS.values()
+        for v in e.variants
+    )
+    return _table(
+        ("estimator", "advantage of step t of rollout i", "bias of the expected gradient"), rows
+    )
+
+
+def losses() -> str:
+    """The loss types with their weights."""
+    rows = (
+        (f"`{loss.name}`", loss.help, loss.weights.formula, loss.weights.effect, loss.source)
+        for loss in LOSSES.values()
+    )
+    head = ("`loss_type`", "what it is", "weight of a token", "gradient of `rloo`", "source")
+    return _table(head, rows)
+
+
+def ratio_scopes() -> str:
+    """The scopes of the importance ratio."""
+    rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
+    return _table(("`ratio_scope`", "importance ratio of a token"), rows)
+
+
+TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/credit.md": {
+        "estimators": estimators,
+        "formulas": formulas,
+        "losses": losses,
+        "ratio scopes": ratio_scopes,
+    },
+}
+"""Page → name of the table in its comments → what makes it."""
+
+
+def filled(page: str, text: str) -> str:
+    """The page's text with its tables as the code has them. Raises LookupError for one that the
+    page has no place for."""
+    for name, make in TABLES[page].items():
+        begin, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->"
+        between = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        if not between.search(text):
+            raise LookupError(f"{page} has no place for the table {name!r}: {begin.strip()}")
+        made = f"{begin}{make()}{end}"
+        text = between.sub(lambda _, made=made: made, text)
+    return text
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *map(list, rows)]
+    return "".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |\n" for row in lines)
+
+
+if __name__ == "__main__":
+    for page in TABLES:
+        path = ROOT / page
+        path.write_text(filled(page, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,76 @@
+"""What an estimator is: a function, what it reads, and what is known of its gradient."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentsgym.types.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One formula of an estimator, chosen by `options`; `formula` and `note` are Markdown.
+
+    `error` is the relative error of the expected gradient and `turned` what is left of it after
+    the best rescaling: medians over the enumerable processes of tests/credit/test_bias.py, which
+    holds an error of 0.0 to 1e-9. None: not measured.
+    """
+
+    options: Mapping[str, Any]
+    formula: str
+    error: float | None
+    turned: float | None
+    note: str = ""
+
+    @property
+    def bias(self) -> str:
+        """The bias of the expected gradient, in words."""
+        if self.error is None:
+            return f"not measured{f'; {self.note}' if self.note else ''}"
+        if self.error == 0.0:
+            return f"none {self.note}".rstrip()
+        measured = f"error {self.error:.2f}, turned by {self.turned:.2f}"
+        return f"{measured}; {self.note}" if self.note else measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimator:
+    """An advantage estimator, all of it.
+
+    `assign` takes a `StepTable` and gives one float per step, shape (N,); with `per="token"` it
+    takes a `Row` and gives one float per token, shape (T,). Its keyword-only arguments are the
+    estimator's options. `help` says what it pays, `use` where to take it. With
+    `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name.
+    """
+
+    name: str
+    help: str
+    use: str
+    source: str
+    assign: Callable[..., Floats]
+    variants: tuple[Variant, ...]
+    per: Literal["step", "token"] = "step"
+    takes_scale_rewards: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.assign):
+            raise TypeError(f"Estimator {self.name!r} has no assign")
+        if self.variants and len(self.options) + 1 != len(self._parameters()):
+            raise TypeError(f"options of the estimator {self.name!r} must be keyword-only")
+
+    def __call__(self, given: Any, **options: Any) -> Floats:
+        return self.assign(given, **options)
+
+    @classmethod
+    def own(cls, path: str, assign: Callable[..., Floats]) -> "Estimator":
+        """A user's own function of a step table, named by its dotted path."""
+        return cls(name=path, help="", use="", source="", assign=assign, variants=())
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of its options."""
+        return tuple(p.name for p in self._parameters() if p.kind is p.KEYWORD_ONLY)
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.assign).parameters.values())

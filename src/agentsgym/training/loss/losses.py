@@ -1,0 +1,180 @@
+"""The loss types: one entry each with its formula, its weights and all else that it needs."""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from agentsgym.training.loss import weights
+from agentsgym.training.loss.chunks import Chunk
+from agentsgym.training.loss.ratios import rollout_sum
+from agentsgym.training.loss.weights import WeightRule
+from agentsgym.types.tables import table
+
+Formula = Callable[..., torch.Tensor]
+"""(logps, ratio, chunk, *, settings by name) → the policy loss of each token before weighting.
+All tensors have shape (B, T-1)."""
+
+Clipped = Callable[[torch.Tensor, Chunk, float, float], torch.Tensor]
+"""(ratio, chunk, epsilon, epsilon_high) → bool of shape (B, T-1): the tokens whose ratio lies
+beyond the bounds, for the metric `clipped`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossType:
+    """A loss type, all of it.
+
+    The keyword-only arguments of `formula` are the settings of `GRPOEnvConfig` that it reads.
+    `needs_rollout_ratio` says that it reads the ratio of the whole rollout, whatever the scope.
+    """
+
+    name: str
+    help: str
+    source: str
+    formula: Formula
+    weights: WeightRule
+    clipped: Clipped
+    needs_rollout_ratio: bool = False
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that the formula reads."""
+        parameters = inspect.signature(self.formula).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+def clipped_surrogate(
+    logps: torch.Tensor,
+    ratio: torch.Tensor,
+    chunk: Chunk,
+    *,
+    epsilon: float,
+    epsilon_high: float,
+    delta: float | None,
+) -> torch.Tensor:
+    """PPO's −min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), with ρ at most δ where it is given."""
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)
+    if delta is not None:
+        ratio = ratio.clamp(max=delta)
+    return -torch.min(ratio * chunk.advantages, clipped * chunk.advantages)
+
+
+def cispo(
+    logps: torch.Tensor, ratio: torch.Tensor, chunk: Chunk, *, epsilon_high: float
+) -> torch.Tensor:
+    """−sg(min(ρ, ε_high))·A·logp, sg being stop-gradient."""
+    return -ratio.clamp(max=epsilon_high).detach() * chunk.advantages * logps
+
+
+def sapo(
+    logps: torch.Tensor,
+    ratio: torch.Tensor,
+    chunk: Chunk,
+    *,
+    sapo_temperature_pos: float,
+    sapo_temperature_neg: float,
+) -> torch.Tensor:
+    """−σ(τ(ρ − 1))·4/τ·A, with τ by the sign of A."""
+    positive = chunk.advantages > 0
+    tau = torch.where(positive, sapo_temperature_pos, sapo_temperature_neg).to(logps.dtype)
+    return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * chunk.advantages
+
+
+def vespo(
+    logps: torch.Tensor,
+    ratio: torch.Tensor,
+    chunk: Chunk,
+    *,
+    vespo_k_pos: float,
+    vespo_lambda_pos: float,
+    vespo_k_neg: float,
+    vespo_lambda_neg: float,
+) -> torch.Tensor:
+    """−φ(W)·A·logp with the rollout's summed ratio W and φ(W) = exp(λ(1 − W))·W^k."""
+    log_w = rollout_sum(chunk).clamp(math.log(1e-8), 20.0)
+    positive = chunk.advantages >= 0
+    k = torch.where(positive, vespo_k_pos, vespo_k_neg).to(log_w.dtype)
+    lam = torch.where(positive, vespo_lambda_pos, vespo_lambda_neg).to(log_w.dtype)
+    weight = torch.exp(lam + k * log_w - lam * torch.exp(log_w))
+    return -weight.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) * chunk.advantages * logps
+
+
+def beyond_both(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> torch.Tensor:
+    """Where PPO's clip stops the gradient."""
+    falling = (ratio < 1 - low) & (chunk.advantages < 0)
+    return falling | ((ratio > 1 + high) & (chunk.advantages > 0))
+
+
+def beyond_cap(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> torch.Tensor:
+    """Where the ratio is above the bound itself."""
+    return ratio > high
+
+
+LOSSES = table(
+    LossType(
+        name="grpo",
+        help="PPO's clipped surrogate; every rollout weighs the same, however long",
+        source="Shao et al. 2024, arXiv 2402.03300",
+        formula=clipped_surrogate,
+        weights=weights.PER_ROLLOUT_TOKEN,
+        clipped=beyond_both,
+    ),
+    LossType(
+        name="dapo",
+        help="PPO's clipped surrogate; every token of an optimizer step weighs the same",
+        source="Yu et al. 2025, arXiv 2503.14476",
+        formula=clipped_surrogate,
+        weights=weights.PER_TOKEN,
+        clipped=beyond_both,
+    ),
+    LossType(
+        name="dr_grpo",
+        help="PPO's clipped surrogate; every token weighs the same in every step",
+        source="Liu et al. 2025, arXiv 2503.20783",
+        formula=clipped_surrogate,
+        weights=weights.PER_CONSTANT,
+        clipped=beyond_both,
+    ),
+    LossType(
+        name="cispo",
+        help="REINFORCE with the importance ratio, capped at epsilon_high, as a constant factor",
+        source="MiniMax 2025, arXiv 2506.13585",
+        formula=cispo,
+        weights=weights.PER_TOKEN,
+        clipped=beyond_cap,
+    ),
+    LossType(
+        name="sapo",
+        help="a smooth gate in place of the clip, with a temperature for each sign",
+        source="Soft Adaptive Policy Optimization, 2025, arXiv 2511.20347",
+        formula=sapo,
+        weights=weights.PER_ROLLOUT_TOKEN,
+        clipped=beyond_both,
+    ),
+    LossType(
+        name="luspo",
+        help="PPO's clipped surrogate, summed over a rollout's tokens: long rollouts count in full",
+        source="Length-Unbiased Sequence Policy Optimization, 2026, arXiv 2602.05261",
+        formula=clipped_surrogate,
+        weights=weights.PER_ROLLOUT,
+        clipped=beyond_both,
+    ),
+    LossType(
+        name="vespo",
+        help="REINFORCE with a smooth weight of the whole rollout's ratio",
+        source="Variational Sequence-Level Soft Policy Optimization, 2026, arXiv 2602.10693; the "
+        "weight as in TRL 1.16",
+        formula=vespo,
+        weights=weights.PER_TOKEN,
+        clipped=beyond_both,
+        needs_rollout_ratio=True,
+    ),
+)
+"""The loss types by name."""
+
+REFUSED_LOSSES = {
+    "bnpo": "it is normalized per micro-batch, so accumulation would change the gradient"
+}
+"""TRL's loss types that are not offered, and why."""

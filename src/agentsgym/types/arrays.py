@@ -1,0 +1,8 @@
+"""Names for the numpy arrays that hints speak of."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]

@@ -1,0 +1,29 @@
+"""The tables in the docs are those of the code."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def _script():
+    spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "scripts/docs_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+docs_tables = _script()
+
+
+@pytest.mark.parametrize("page", docs_tables.TABLES)
+def test_tables_are_those_of_the_code(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert docs_tables.filled(page, text) == text, "run python scripts/docs_tables.py"
+
+
+def test_a_page_without_a_place_for_its_table_is_told():
+    with pytest.raises(LookupError, match="no place for the table 'losses'"):
+        docs_tables.filled("docs/credit.md", "nothing")

@@ -1,0 +1,141 @@
+"""The tables of loss types and ratio scopes: whole entries only, and all that TRL has."""
+
+import importlib
+import inspect
+import re
+from dataclasses import fields, replace
+from types import MappingProxyType
+
+import pytest
+import trl.trainer.grpo_trainer as trl_trainer
+
+from agentsgym.training import config as config_module
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.loss import losses, objective, ratios, weights
+from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
+from agentsgym.training.loss.objective import settings_of
+from agentsgym.training.loss.ratios import RATIO_SCOPES
+from agentsgym.types.tables import table
+
+PARTS = {
+    "help": "'nothing at all'",
+    "source": "'nobody'",
+    "formula": "lambda logps, ratio, chunk: -logps",
+    "weights": "PER_TOKEN",
+    "clipped": "beyond_both",
+}
+SCRATCH = """
+from agentsgym.training.loss.losses import LossType, beyond_both
+from agentsgym.training.loss.weights import PER_TOKEN
+from agentsgym.types.tables import table
+
+LOSSES = table(LossType(name="scratch", {parts}))
+"""
+
+
+@pytest.fixture
+def import_scratch(tmp_path, monkeypatch):
+    """Import a module that defines a loss type with these parts."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(name, parts):
+        written = ", ".join(f"{part}={value}" for part, value in parts.items())
+        (tmp_path / f"{name}.py").write_text(SCRATCH.format(parts=written))
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_scratch_loss_without_a_part_fails_at_import(import_scratch, part):
+    others = {name: value for name, value in PARTS.items() if name != part}
+    with pytest.raises(TypeError, match=part):
+        import_scratch(f"scratch_without_{part}", others)
+    with pytest.raises(TypeError, match=f"LossType 'scratch' has no {part}"):
+        import_scratch(f"scratch_with_no_{part}", PARTS | {part: "None"})
+
+
+def test_a_whole_scratch_loss_is_trained_with_no_other_line_of_code(
+    import_scratch, make_trainer, monkeypatch
+):
+    (scratch,) = import_scratch("scratch_loss", PARTS).LOSSES.values()
+    wider = MappingProxyType({**LOSSES, "scratch": scratch})
+    for module in (config_module, objective):
+        monkeypatch.setattr(module, "LOSSES", wider)
+    trainer = make_trainer(loss_type="scratch", max_steps=1)
+    trainer.train()
+    rows = [row for b in trainer._buffered_inputs for r in b["rollouts"] for row in r.rows]
+    assert {row.weight for row in rows} == {1.0 / sum(row.agent_tokens for row in rows)}
+
+
+def test_a_name_stands_once():
+    with pytest.raises(ValueError, match="LossType 'grpo' stands twice"):
+        table(LOSSES["grpo"], LOSSES["dapo"], replace(LOSSES["sapo"], name="grpo"))
+
+
+def test_a_table_is_read_only():
+    with pytest.raises(TypeError):
+        LOSSES["scratch"] = LOSSES["grpo"]
+
+
+def test_each_loss_type_of_trl_is_offered_or_refused_by_name():
+    source = inspect.getsource(trl_trainer)
+    compared = re.findall(r"loss_type (?:==|in) (\"\w+\"|\[.*?\])", source)
+    theirs = set(re.findall(r"\"(\w+)\"", " ".join(compared)))
+    assert theirs == {*LOSSES, *REFUSED_LOSSES}
+
+
+@pytest.mark.parametrize("name", REFUSED_LOSSES)
+def test_a_refused_loss_type_is_told_with_the_reason(tmp_path, name):
+    with pytest.raises(ValueError, match=f"got '{name}' .{REFUSED_LOSSES[name][:20]}"):
+        GRPOEnvConfig(str(tmp_path), use_cpu=True, loss_type=name)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_formulas_read_settings_that_exist(tmp_path, name):
+    assert set(LOSSES[name].settings) <= {field.name for field in fields(GRPOEnvConfig)}
+    args = GRPOEnvConfig(str(tmp_path), use_cpu=True, loss_type=name, loss_norm_tokens=9)
+    made = settings_of(args, 0.1, 0.3)
+    assert list(made.loss_settings) == list(LOSSES[name].settings)
+    bounds = {k: v for k, v in made.loss_settings.items() if k.startswith("epsilon")}
+    assert bounds.items() <= {"epsilon": 0.1, "epsilon_high": 0.3}.items()
+
+
+def test_an_unknown_loss_type_has_no_formula(tmp_path):
+    args = GRPOEnvConfig(str(tmp_path), use_cpu=True)
+    args.loss_type = "reinforce"
+    with pytest.raises(KeyError, match="reinforce"):
+        settings_of(args, 0.2, 0.2)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_ratio_of_whole_rollouts_is_asked_for_where_the_formula_reads_it(tmp_path, name):
+    reads = "rollout_sum(" in inspect.getsource(LOSSES[name].formula)
+    assert LOSSES[name].needs_rollout_ratio == reads
+    for scope in RATIO_SCOPES.values():
+        made = replace(
+            settings_of(GRPOEnvConfig(str(tmp_path), use_cpu=True), 0.2, 0.2),
+            loss=LOSSES[name],
+            scope=scope,
+        )
+        assert made.needs_rollout_ratio == (reads or scope.name == "rollout")
+
+
+def test_help_names_what_there_is():
+    told = {field.name: str(field.metadata.get("help")) for field in fields(GRPOEnvConfig)}
+    assert all(
+        f"'{name}', {scope.help}" in told["ratio_scope"] for name, scope in RATIO_SCOPES.items()
+    )
+
+
+def test_tables_of_0_1_go_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="NORMALISERS is now"):
+        assert weights.NORMALISERS == {
+            "grpo": "rollout", "dapo": "tokens", "dr_grpo": "constant", "cispo": "tokens",
+            "sapo": "rollout", "luspo": "rollouts", "vespo": "tokens",
+        }  # fmt: skip
+    for module in (ratios, config_module):
+        with pytest.warns(DeprecationWarning, match="SCOPES is now RATIO_SCOPES"):
+            assert module.SCOPES == ("token", "step", "rollout")
+    with pytest.raises(AttributeError, match="no attribute 'NORMALIZERS'"):
+        losses.weights.NORMALIZERS  # noqa: B018
