@@ -25,5 +25,5 @@ def test_tables_are_those_of_the_code(page):
 
 
 def test_a_page_without_a_place_for_its_table_is_told():
-    with pytest.raises(LookupError, match="no place for the table 'losses'"):
+    with pytest.raises(LookupError, match="no place for the table 'estimators'"):
         docs_tables.filled("docs/credit.md", "nothing")
