@@ -41,7 +41,7 @@ from agentsgym.credit import credit_steps, table_of, to_tokens
 from agentsgym.envs import EnvPool
 from agentsgym.envs.mastermind.agents import read_told
 from agentsgym.envs.mastermind.wording import say_code
-from agentsgym.evaluation import assess, places
+from agentsgym.evaluation import assess, rollout_requests
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
@@ -314,15 +314,16 @@ def measure(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> dict[str, An
     """Score, interval, regret and reward per episode on held-out tasks."""
     recipe, pool = RECIPES[cell.env], EnvPool(tokenizer)
     rows = list(make(cell.env, None, cell.env_config).get_eval_dataset())
-    chosen = places(rows, 32 if quick else recipe.eval_episodes, cluster=_task)
+    asked = rollout_requests(rows, 32 if quick else recipe.eval_episodes, cluster=_task)
     engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
     agent = DirectOutputAgent(engine, SamplingParams(recipe.action_tokens, 1.0))
-    rollouts = play(chosen, agent, pool)
+    rollouts = play(asked, agent, pool)
     references = []
-    for place in chosen:
-        key = cell.env + cell.setting, _task(place.row["task_data"])
+    for request in asked:
+        key = cell.env + cell.setting, _task(request.task_data)
         if key not in _references:
-            _references[key] = pool.get(place.row).reference_score(place.row["task_data"])
+            env = pool.of(request.env_class_path, request.env_config)
+            _references[key] = env.reference_score(request.task_data)
         references.append(_references[key])
     found = assess(rollouts, references, cluster=_task)
     by_episode = summarise([record(rollout) for rollout in rollouts])
@@ -453,12 +454,12 @@ def noise(cache: Path, groups: int) -> dict[str, Any]:
     recipe = RECIPES[cell.env]
     model, tokenizer = load(start_of(cell, cache))
     rows = list(make(cell.env, None, cell.env_config).get_train_dataset())
-    chosen = places(
+    asked = rollout_requests(
         rows, groups * recipe.group, rollouts_per_task=recipe.group, seed=1, cluster=_task
     )
     engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
     agent = DirectOutputAgent(engine, SamplingParams(recipe.action_tokens, 1.0))
-    rollouts = play(chosen, agent, EnvPool(tokenizer))
+    rollouts = play(asked, agent, EnvPool(tokenizer))
     found: dict[str, Any] = {}
     for estimator, options in NOISE:
         steps = credit_steps(table_of(rollouts), estimator, **options)

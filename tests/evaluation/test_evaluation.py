@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, ScriptedAgent, task_dataset
 from agentsgym.envs import Key, register
-from agentsgym.evaluation import assess, default_cluster, evaluate, places, select
+from agentsgym.evaluation import assess, default_cluster, evaluate, rollout_requests, select
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 
 
@@ -111,22 +111,28 @@ def test_select_spreads_over_clusters():
     assert select(data, 99, cluster=default_cluster) == list(range(15))
 
 
-def test_places_repeat_tasks_only_as_needed():
+def test_requests_repeat_tasks_only_as_needed():
     data = rows(*({"solution": s} for s in "abc"))
-    assert [(p.group, p.index) for p in places(data, 5)] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
-    twice = places(data, 4, rollouts_per_task=2)
+    assert [(p.group, p.index) for p in rollout_requests(data, 5)] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+    ]
+    twice = rollout_requests(data, 4, rollouts_per_task=2)
     assert [(p.group, p.index) for p in twice] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert len({p.seed for p in twice}) == 4
-    assert twice == places(data, 4, rollouts_per_task=2)
-    assert twice != places(data, 4, rollouts_per_task=2, seed=1)
+    assert twice == rollout_requests(data, 4, rollouts_per_task=2)
+    assert twice != rollout_requests(data, 4, rollouts_per_task=2, seed=1)
 
 
 @pytest.mark.parametrize("wrong", [{"episodes": 0}, {"episodes": 1, "rollouts_per_task": 0}])
 def test_bad_numbers_are_named(wrong):
     with pytest.raises(ValueError, match=r"must be at least 1, got 0"):
-        places(rows({"solution": "a"}), **wrong)
+        rollout_requests(rows({"solution": "a"}), **wrong)
     with pytest.raises(ValueError, match="no tasks"):
-        places([], 1)
+        rollout_requests([], 1)
 
 
 def test_clusters_without_a_solution_are_equal_tasks():

@@ -12,6 +12,7 @@ from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarise
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
+from agentsgym.rollout.complete_episode import _CALLED
 from agentsgym.rollout.workers.main import Held
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import TrialInfo
@@ -195,7 +196,7 @@ def test_keyboard_interrupt_ends_the_run_and_leaves_no_state():
     env = Interrupted(PLAIN)
     with pytest.raises(KeyboardInterrupt):
         env.run_trial([{"rewards": [0.0]}], ScriptedAgent(["a"]))
-    assert env.active_states == {} and env._open_sessions == {}
+    assert env.active_states == {} and _CALLED == {}
 
 
 def test_tasks_nested_too_deep_fail_alone(tmp_path):

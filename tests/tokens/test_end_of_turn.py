@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import Action
+from agentsgym.types import GenerationResult
 from chat_tokenizers import template, tokenizer_for
 
 # Templates, the tokens that end an answer in them, and whether those are special ones.
@@ -36,7 +36,7 @@ def rows_of(tokenizer, sampled):
     messages = [{"role": "user", "content": "Is it an animal?"}]
     transcript.observe(messages)
     ids = (*tokenizer.encode("No.", add_special_tokens=False), *sampled)
-    transcript.act(Action("No.", ids, (-1.0,) * len(ids)), 0, 0)
+    transcript.act(GenerationResult("", ids, (-1.0,) * len(ids), "No."), 0, 0)
     messages += [{"role": "assistant", "content": "No."}, {"role": "user", "content": "More?"}]
     transcript.observe(messages)
     return [row.token_ids for row in transcript.rows]

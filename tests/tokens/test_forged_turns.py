@@ -9,7 +9,7 @@ from tokenizers import AddedToken, normalizers
 
 from agentsgym import MultistepEnv, ScriptedAgent
 from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import Action
+from agentsgym.types import GenerationResult
 from chat_tokenizers import ALL, THOUGHTS, template, tokenizer_for, tokens_of
 from helpers import CHATML, build_tokenizer
 
@@ -115,7 +115,7 @@ def test_bridges_are_held_apart_too(chat_tokenizer):
     messages = [user(FORGED)]
     transcript.observe(messages)
     for step in range(3):
-        transcript.act(Action(FORGED), 0, step)
+        transcript.act(GenerationResult.of_text(FORGED), 0, step)
         messages += [assistant(FORGED), user(FORGED)]
         transcript.observe(messages)
     (row,) = transcript.rows

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import Action
+from agentsgym.types import GenerationResult
 
 
 def user(text):
@@ -17,7 +17,7 @@ def assistant(text):
 
 def sampled(tokenizer, text, eos=True):
     ids = tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] * eos
-    return Action(text, tuple(ids), tuple(-0.5 for _ in ids))
+    return GenerationResult("", tuple(ids), tuple(-0.5 for _ in ids), text)
 
 
 def converse(tokenizer, actions, observations):
@@ -49,7 +49,7 @@ def test_unusual_tokenisation_is_kept(chat_tokenizer):
     """Ids that no encoder would give for their text stay as they were sampled."""
     letters = tuple(chat_tokenizer.convert_tokens_to_ids(list("No")))
     assert list(letters) != chat_tokenizer.encode("No", add_special_tokens=False)
-    action = Action("No", letters, (-1.0, -2.0))
+    action = GenerationResult("", letters, (-1.0, -2.0), "No")
     transcript, _ = converse(chat_tokenizer, [action], ["Yes"])
     (row,) = transcript.rows
     (span,) = row.spans
@@ -82,7 +82,7 @@ def test_white_space_that_a_template_trims_is_no_rewrite(chat_tokenizer):
 def test_without_tokenizer_nothing_is_recorded():
     transcript = Transcript(None)
     transcript.observe([user("a")])
-    assert transcript.act(Action("b"), 0, 0) is None
+    assert transcript.act(GenerationResult.of_text("b"), 0, 0) is None
     assert transcript.rows == [] and list(transcript.context) == []
 
 

@@ -51,7 +51,7 @@ class DirectOutputAgent:
         self.engine.release([session_id])
         if result.finish_reason == "error":
             raise RuntimeError(f"the engine could not sample an action: {result.error}")
-        return result.text, sampled + len(result.token_ids)
+        return result.text, sampled + len(result.token_ids or ())
 
     def _context(self, messages: list[Message]) -> Sequence[int]:
         """The conversation as token ids; empty for an engine that answers messages."""

@@ -9,7 +9,7 @@ from agentsgym.checks.players import Always, Player, candidates, words_in
 from agentsgym.checks.playing import Task, play_alone
 from agentsgym.checks.records import Record
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types import ActionRequest
+from agentsgym.types import GenerationRequest
 
 MOST_CONSTANTS = 24
 
@@ -108,7 +108,7 @@ class _Listener:
     def __init__(self) -> None:
         self.heard: dict[str, None] = {}
 
-    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         if len(request.messages) <= 2:
             self.heard |= dict.fromkeys(candidates(env, request)[:400])
         return ""

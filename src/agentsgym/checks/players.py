@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types import ActionRequest
+from agentsgym.types import GenerationRequest
 
 MOST_CANDIDATES = 400
 _STOCK = ("yes", "no", "1", "0", "A", "up", "Is it an animal?", "Can it fly?", "[apple]", "hello")
@@ -21,10 +21,10 @@ _BETWEEN = re.compile(r",|\bor\b|\band\b")
 class Player(Protocol):
     """Chooses an action; `number` counts the trials of a play."""
 
-    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str: ...
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str: ...
 
 
-def candidates(env: MultistepEnv, request: ActionRequest) -> list[str]:
+def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
     """Actions that the environment may understand now.
 
     These are its `admissible_actions(state)` if it lists them. Otherwise they are the words that
@@ -59,7 +59,7 @@ class RandomPlayer:
         self._seed = seed
         self._nonsense = nonsense
 
-    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         """One of the candidates."""
         rng = random.Random(f"{self._seed} {number} {len(request.messages)}")
         if rng.random() < self._nonsense:
@@ -73,7 +73,7 @@ class Always:
     def __init__(self, action: str) -> None:
         self.action = action
 
-    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         """The action."""
         return self.action
 
@@ -84,14 +84,14 @@ class Replay:
     def __init__(self, actions: Sequence[Sequence[str]]) -> None:
         self._actions = actions
 
-    def __call__(self, env: MultistepEnv, request: ActionRequest, number: int) -> str:
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         """The recorded action at this step; "" if the first play was shorter."""
         said = sum(message["role"] == "assistant" for message in request.messages)
         script = self._actions[number]
         return script[said] if said < len(script) else ""
 
 
-def copycat(env: MultistepEnv, request: ActionRequest, number: int) -> str:
+def copycat(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
     """Repeats the observation."""
     return request.messages[-1]["content"]
 

@@ -19,7 +19,7 @@ from agentsgym.types import (
 from agentsgym.types.plain import short_repr
 
 if TYPE_CHECKING:
-    from agentsgym.rollout.session import Session
+    pass
 
 
 class MultistepEnv:
@@ -69,7 +69,6 @@ class MultistepEnv:
         self.codec: Codec | None = None
         self.set_template_options({})
         self.active_states: dict[str, Any] = {}
-        self._open_sessions: dict[str, Session] = {}
 
     # -- methods that an author overrides -------------------------------------------------------
 
@@ -194,7 +193,7 @@ class MultistepEnv:
         other = copy.copy(self)
         other.tokenizer = tokenizer
         other.codec = codec_for(tokenizer) if tokenizer is not None else None
-        other.active_states, other._open_sessions = {}, {}
+        other.active_states = {}
         return other
 
     @classmethod

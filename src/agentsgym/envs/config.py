@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.types.plain import short_repr
+from agentsgym.types.reward_placement import (
+    FINAL_REWARDS,
+    REWARD_PLACEMENTS,
+    FinalReward,
+    RewardPlacement,
+)
 from agentsgym.types.visible import visible
 
 NEEDS = "needs"
@@ -84,6 +90,10 @@ def _is_finite(number: float) -> bool:
         return False
 
 
+def _explained(doc: str, entries: Mapping[str, RewardPlacement | FinalReward]) -> str:
+    return f"{doc}: " + "; ".join(f"{entry.name!r} {entry.help}" for entry in entries.values())
+
+
 COMMON_KEYS: dict[str, Key] = {
     "max_steps_per_episode": Key(int, 20, "actions per episode", minimum=1),
     "episodes_per_trial": Key(int, 1, "episodes on the same task", minimum=1),
@@ -93,14 +103,16 @@ COMMON_KEYS: dict[str, Key] = {
     "reward_placement": Key(
         str,
         "spread",
-        "how a step's reward is put on its agent tokens in per_token_rewards",
-        choices=("spread", "broadcast", "last_token"),
+        _explained(
+            "how a step's reward is put on its agent tokens in per_token_rewards", REWARD_PLACEMENTS
+        ),
+        choices=tuple(REWARD_PLACEMENTS),
     ),
     "final_reward": Key(
         str,
         "last_step",
-        "where per_token_rewards show the episode's reward",
-        choices=("last_step", "repeat", "spread"),
+        _explained("which reward the steps show in per_token_rewards", FINAL_REWARDS),
+        choices=tuple(FINAL_REWARDS),
     ),
     "carry": Key(
         str,

@@ -151,7 +151,10 @@ class EnvPool:
 
     def get(self, row: Mapping[str, Any]) -> MultistepEnv:
         """The environment of a row. Raises UnknownEnvironment or ConfigError."""
-        path, config = row["env_class_path"], row["env_config"]
+        return self.of(row["env_class_path"], row["env_config"])
+
+    def of(self, path: str, config: Mapping[str, Any]) -> MultistepEnv:
+        """The environment of a class path and config. Raises UnknownEnvironment or ConfigError."""
         key = (path, config_key(path, config))
         if key not in self._envs:
             given = next((env for env in self._given if plays(env, path, config)), None)

@@ -2,7 +2,8 @@
 
 from agentsgym.evaluation.evaluation import Evaluation, Played, assess, evaluate
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval, wilson
-from agentsgym.evaluation.tasks import default_cluster, places, select
+from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
+from agentsgym.types.renamed import renamed
 
 __all__ = [
     "Evaluation",
@@ -11,8 +12,10 @@ __all__ = [
     "cluster_bootstrap",
     "default_cluster",
     "evaluate",
-    "places",
     "rate_interval",
+    "rollout_requests",
     "select",
     "wilson",
 ]
+
+__getattr__ = renamed(__name__, {"places": ("rollout_requests", lambda: rollout_requests)})

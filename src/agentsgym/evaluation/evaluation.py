@@ -11,10 +11,10 @@ from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import pool_of
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
 from agentsgym.evaluation.metrics import mean, record, step_means, told_wins
-from agentsgym.evaluation.tasks import Cluster, default_cluster, places
-from agentsgym.rollout import Place, play
+from agentsgym.evaluation.tasks import Cluster, default_cluster, rollout_requests
+from agentsgym.rollout import play
 from agentsgym.rollout.drive import tokenizer_of
-from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout
+from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout, RolloutRequest
 
 logger = logging.getLogger(__name__)
 
@@ -79,29 +79,36 @@ def evaluate(
     objects that play their rows, or a pool that keeps environments across calls. Raises ValueError
     without rows, and UnknownEnvironment or ConfigError before any play.
     """
-    chosen = places(rows, episodes, rollouts_per_task=rollouts_per_task, seed=seed, cluster=cluster)
+    asked = rollout_requests(
+        rows,
+        episodes,
+        rollouts_per_task=rollouts_per_task,
+        seed=seed,
+        cluster=cluster,
+        max_rollout_tokens=max_rollout_tokens,
+    )
     pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
-    rollouts = play(chosen, agent, pool, max_rollout_tokens=max_rollout_tokens)
-    references = _references(chosen, pool, {r.group for r in rollouts if not r.failed})
+    rollouts = play(asked, agent, pool)
+    references = _references(asked, pool, {r.group for r in rollouts if not r.failed})
     return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
 
 
 def _references(
-    chosen: Sequence[Place], pool: EnvPool, wanted: Collection[int]
+    asked: Sequence[RolloutRequest], pool: EnvPool, wanted: Collection[int]
 ) -> list[float | None]:
-    """The best known play's score for each place; None if it is unknown or its computation failed.
-    `wanted` are the numbers of the tasks that can be played."""
+    """The best known play's score for each request; None if it is unknown or its computation
+    failed. `wanted` are the numbers of the tasks that can be played."""
     scores: dict[int, float] = {}
-    for place in chosen:
-        if place.index == 0 and place.group in wanted:
-            env = pool.get(place.row)
+    for request in asked:
+        if request.index == 0 and request.group in wanted:
+            env = pool.of(request.env_class_path, request.env_config)
             try:
-                score = env.reference_score(place.row["task_data"])
+                score = env.reference_score(request.task_data)
                 if score is not None and math.isfinite(score):
-                    scores[place.group] = float(score)
+                    scores[request.group] = float(score)
             except Exception as error:
                 logger.warning("%s: the reference score of a task: %r", env.name, error)
-    return [scores.get(place.group) for place in chosen]
+    return [scores.get(request.group) for request in asked]
 
 
 def assess(

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from agentsgym.envs.dataset import check_row
-from agentsgym.rollout import Place
-from agentsgym.rollout.trial import session_seed
+from agentsgym.types import RolloutRequest, session_seed
 from agentsgym.types.plain import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]
@@ -52,15 +51,16 @@ def select(
     return sorted(index for _, _, index in sorted(rounds)[:count])
 
 
-def places(
+def rollout_requests(
     rows: Sequence[Mapping[str, Any]],
     episodes: int,
     *,
     rollouts_per_task: int = 1,
     seed: int = 0,
     cluster: Cluster = default_cluster,
-) -> list[Place]:
-    """`episodes` rollouts over the rows, task by task.
+    max_rollout_tokens: int | None = None,
+) -> list[RolloutRequest]:
+    """Requests for `episodes` rollouts over the rows, task by task.
 
     Each chosen task is played `rollouts_per_task` times, or more often if there are too few rows.
     The noise of a rollout depends only on (`seed`, its row's number, its number), so two agents
@@ -80,7 +80,13 @@ def places(
     base, more = divmod(episodes, len(chosen))
     checked = [check_row(rows[number], number) for number in chosen]
     return [
-        Place(checked[group], group, index, session_seed(seed, "evaluation", number, index))
+        RolloutRequest.of(
+            checked[group],
+            group,
+            index,
+            session_seed(seed, "evaluation", number, index),
+            max_rollout_tokens=max_rollout_tokens,
+        )
         for group, number in enumerate(chosen)
         for index in range(base + (group < more))
     ]

@@ -1,16 +1,21 @@
 """Playing trials: one at a time, or many at once with one engine."""
 
-from agentsgym.rollout.drive import GenerationError, drive, is_engine_agent
+from agentsgym.rollout.drive import GenerationError, advance, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed
-from agentsgym.rollout.run import Place, play, run, run_env
+from agentsgym.rollout.run import play, run, run_env
+from agentsgym.types import RolloutRequest
+from agentsgym.types.renamed import renamed
 
 __all__ = [
     "EveryRolloutFailed",
     "GenerationError",
-    "Place",
+    "RolloutRequest",
+    "advance",
     "drive",
     "is_engine_agent",
     "play",
     "run",
     "run_env",
 ]
+
+__getattr__ = renamed(__name__, {"Place": ("RolloutRequest.of", lambda: RolloutRequest.of)})

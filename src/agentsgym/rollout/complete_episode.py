@@ -1,48 +1,160 @@
-"""The default of `MultistepEnv._run_complete_episode`: one episode as the specification's dict."""
+"""`MultistepEnv._run_complete_episode`: the default, and the use of its result in a trial."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.drive import drive
-from agentsgym.rollout.episode import play_episode
-from agentsgym.rollout.reward_placement import place
-from agentsgym.rollout.session import Session
-from agentsgym.rollout.session_view import agent_for
-from agentsgym.tokens import Transcript
-from agentsgym.types import Agent, Episode, copy_message
+from agentsgym.rollout.answers import number
+from agentsgym.rollout.drive import drive, sampling_of
+from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
+from agentsgym.rollout.outcome import placed_by_config
+from agentsgym.rollout.session import Session, SessionError
+from agentsgym.rollout.trial import EpisodePlayer
+from agentsgym.types import (
+    Agent,
+    Episode,
+    Message,
+    RolloutRequest,
+    Row,
+    Step,
+    StepSpan,
+    copy_message,
+)
+from agentsgym.types.plain import clean_text, short_repr
+
+_LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
+_CALLED: dict[tuple[int, str], Session] = {}
+"""Sessions whose `_run_complete_episode` is running, by the environment's `id` and the session's:
+the method only gets the session's id."""
+
+
+def complete_episodes(agent: Agent) -> EpisodePlayer:
+    """Plays episodes by calling the environment's `_run_complete_episode`, which asks `agent`. The
+    rewards that it returns count. If an override only returns the specification's five keys, the
+    steps are the runs of agent tokens."""
+
+    def play(session: Session) -> EpisodeGenerator:
+        yield from ()  # nothing: the agent is asked further down
+        key = id(session.env), session.session_id
+        _CALLED[key] = session
+        try:
+            record = session.env._run_complete_episode(session.session_id, agent)
+        finally:
+            del _CALLED[key]
+        return _episode_of(session, record)
+
+    return play
 
 
 def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> dict[str, Any]:
     """Play the episode whose state is `env.active_states[session_id]` to its end."""
-    session = env._open_sessions.get(session_id) or Session(
-        session_id, {}, Transcript(env.codec), trial=env.trial_info()
-    )
+    session = _CALLED.get((id(env), session_id)) or _lone_session(env, session_id)
+    session.sampling = sampling_of(agent)
     first_row = len(session.transcript.rows)
-    episode = drive(play_episode(env, session), agent_for(agent, env, session), session)
-    return _episode_dict(env, session, episode, first_row)
+    episode = drive(play_episode(session), agent, session)
+    return _record_of(session, episode, first_row)
 
 
-def _episode_dict(
-    env: MultistepEnv, session: Session, episode: Episode, first_row: int
-) -> dict[str, Any]:
-    goes_on = session.episode > 0 and env.config["carry"] == "full"
+def _lone_session(env: MultistepEnv, session_id: str) -> Session:
+    request = RolloutRequest(env.class_path, env.env_config, {}, 0, 0, 0, session_id)
+    return Session(env, request)
+
+
+def _record_of(session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
+    goes_on = session.episode > 0 and session.env.config["carry"] == "full"
     rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
-    ids = list(rows[-1].token_ids) if rows else []
     spans = [s for s in rows[-1].spans if s.episode == episode.index] if rows else []
-    rewards = place(
-        len(ids),
-        spans,
-        [episode.steps[span.step] for span in spans],
-        placement=env.config["reward_placement"],
-        final_reward=env.config["final_reward"],
-        episode_reward=episode.reward,
-    )
+    ids = list(rows[-1].token_ids) if rows else []
     return {
         "full_token_ids": ids,
         "full_attention_mask": [1] * len(ids),
         "agent_token_mask": list(rows[-1].mask) if rows else [],
-        "per_token_rewards": rewards,
+        "per_token_rewards": placed_by_config(session, rows[-1], episode, spans) if rows else [],
         "final_reward": episode.reward,
         "final_completion_messages": [copy_message(m) for m in episode.messages],
         "episode": episode,
     }
+
+
+def _episode_of(session: Session, record: Any) -> Episode:
+    """The episode of a record; the record's rewards or its row are kept in the session."""
+    _check(record)
+    if "episode" not in record:
+        episode, row = _foreign(session, record)
+        session.given_rows.append(row)
+        return episode
+    rows = session.transcript.rows
+    ids, mask = list(record["full_token_ids"]), list(record["agent_token_mask"])
+    if ids and (ids, mask) != (rows[-1].token_ids, rows[-1].mask):
+        raise SessionError(
+            "_run_complete_episode returned an episode with other tokens than were played; "
+            "leave 'episode' out to return tokens of its own"
+        )
+    episode = _with_final_reward(record["episode"], float(record["final_reward"]))
+    given = list(map(float, record["per_token_rewards"]))
+    session.given_rewards[episode.index, len(rows) - 1] = given
+    return episode
+
+
+def _check(record: Any) -> None:
+    """Raise SessionError if a key is missing, lists differ in length, a mask has values other than
+    0 and 1, or a reward is not a number."""
+    missing = [key for key in (*_LISTS, "final_reward") if key not in record]
+    if not isinstance(record, Mapping) or missing:
+        raise SessionError(
+            "_run_complete_episode must return a dict with full_token_ids, full_attention_mask, "
+            f"agent_token_mask, per_token_rewards and final_reward; got {short_repr(record)}"
+        )
+    lengths = {key: len(record[key]) for key in _LISTS}
+    if len(set(lengths.values())) > 1:
+        raise SessionError(f"_run_complete_episode returned lists of different lengths: {lengths}")
+    if not set(record["agent_token_mask"]) <= {0, 1}:
+        raise SessionError("agent_token_mask must hold 0 and 1 only")
+    number(record["final_reward"], "final_reward")
+    for reward in record["per_token_rewards"]:
+        number(reward, "per_token_rewards")
+
+
+def _with_final_reward(episode: Episode, reward: float) -> Episode:
+    """The episode with another reward; its last step gets the difference."""
+    if reward == episode.reward:
+        return episode
+    if not episode.steps:
+        raise SessionError(f"final_reward is {reward:g}, but the episode has no step to earn it")
+    return replace(episode, steps=tuple(with_reward(episode.steps, reward)), reward=reward)
+
+
+def _foreign(session: Session, record: Mapping[str, Any]) -> tuple[Episode, Row]:
+    """An episode and its row, made only from the specification's unpadded dict."""
+    mask = tuple(int(on) for on in record["agent_token_mask"])
+    spans = [StepSpan(session.episode, k, *run) for k, run in enumerate(_runs(mask))]
+    reward = float(record["final_reward"])
+    rewards = [0.0] * (len(spans) - 1) + [reward] if spans else []
+    steps = tuple(Step(k, "", "", r, done=k == len(spans) - 1) for k, r in enumerate(rewards))
+    messages = tuple(map(_message, record.get("final_completion_messages", ())))
+    weight = score_weight(session)
+    episode = Episode(session.episode, steps, messages, reward, weight, "done")
+    row = Row(
+        session.session_id,
+        session.request.group,
+        session.request.index,
+        tuple(record["full_token_ids"]),
+        mask,
+        (0.0,) * len(mask),
+        tuple(map(float, record["per_token_rewards"])),
+        tuple(spans),
+        sampled=False,
+    )
+    return episode, row
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    return {key: clean_text(str(message[key])) for key in ("role", "content")}  # type: ignore[return-value]
+
+
+def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
+    """Start and stop of each run of ones."""
+    padded = [0, *mask, 0]
+    edges = [i for i in range(len(mask) + 1) if padded[i] != padded[i + 1]]
+    return list(zip(edges[::2], edges[1::2], strict=True))

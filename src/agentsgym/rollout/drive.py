@@ -1,14 +1,12 @@
-"""Driving one episode generator by one agent, alone."""
+"""Driving generators that ask for actions: one step, or one generator to its end by one agent."""
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.rollout.session import Session
+from agentsgym.rollout.session import FAULTS, Session
+from agentsgym.rollout.session_view import agent_for
 from agentsgym.types import (
-    Action,
-    ActionRequest,
     Agent,
     EngineAgent,
     GenerationRequest,
@@ -21,6 +19,10 @@ from agentsgym.types import (
 from agentsgym.types.plain import short_repr
 
 T = TypeVar("T")
+
+
+class GenerationError(RuntimeError):
+    """The engine could not sample an action."""
 
 
 def is_engine_agent(agent: Any) -> TypeGuard[EngineAgent]:
@@ -36,6 +38,11 @@ def tokenizer_of(agent: Any) -> Tokenizer | None:
     return agent.engine.tokenizer if _has_engine(agent) else None
 
 
+def sampling_of(agent: Agent) -> SamplingParams:
+    """How the agent's engine is to sample; the defaults, which nobody reads, for a text agent."""
+    return agent.sampling if is_engine_agent(agent) else SamplingParams()
+
+
 def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:
     return isinstance(getattr(agent, "sampling", None), SamplingParams) and hasattr(agent, "engine")
 
@@ -46,22 +53,55 @@ def _speaks_for_itself(agent: Any) -> bool:
     )
 
 
-def drive(generator: Generator[ActionRequest, Action, T], agent: Agent, session: Session) -> T:
-    """Run the generator to its end, asking `agent` for every action."""
-    action: Action | None = None
-    while True:
-        try:
-            request = next(generator) if action is None else generator.send(action)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        action = _ask(agent, request, session)
+def advance(
+    generator: Generator[GenerationRequest, GenerationResult, T],
+    answer: GenerationResult | BaseException | None,
+) -> GenerationRequest | T:
+    """The generator's next request once it has its answer, or what it returns at its end.
+
+    None starts it. An exception is raised where the generator waits, and an engine's failure as a
+    GenerationError; what the generator does not catch is raised here.
+    """
+    try:
+        if answer is None:
+            return next(generator)
+        if isinstance(answer, BaseException):
+            return generator.throw(answer)
+        if answer.finish_reason in ("error", "cancelled"):
+            why = answer.error or f"the request was {answer.finish_reason}"
+            return generator.throw(GenerationError(why))
+        return generator.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
-def _ask(agent: Agent, request: ActionRequest, session: Session) -> Action:
+def drive(
+    generator: Generator[GenerationRequest, GenerationResult, T], agent: Agent, session: Session
+) -> T:
+    """Run a generator of `session` to its end, asking `agent`, or who plays the session for it,
+    for every action. What the agent raises is raised in the generator."""
+    try:
+        outcome = advance(generator, None)
+        asked: Agent | None = None
+        while isinstance(outcome, GenerationRequest):
+            answer: GenerationResult | BaseException
+            try:
+                if asked is None:
+                    asked = agent_for(agent, session)
+                answer = _ask(asked, outcome, session)
+            except FAULTS as error:
+                answer = error
+            outcome = advance(generator, answer)
+        return outcome
+    finally:
+        generator.close()
+
+
+def _ask(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:
     if is_engine_agent(agent):
-        agent.engine.submit([to_generation(request, agent.sampling, None)])
-        return to_action(wait_for(agent.engine, request.session_id))
+        agent.engine.submit([request])
+        return wait_for(agent.engine, request.session_id)
     answer = agent.get_action([copy_message(m) for m in request.messages], session.agent_state)
     try:
         text, session.agent_state = answer
@@ -71,41 +111,4 @@ def _ask(agent: Agent, request: ActionRequest, session: Session) -> Action:
         ) from None
     if not isinstance(text, str):
         raise TypeError(f"get_action must return a str as action, got {type(text).__name__}")
-    return Action(text)
-
-
-def to_generation(
-    request: ActionRequest, sampling: SamplingParams, group: int | None
-) -> GenerationRequest:
-    """The engine's view of a request; the rollout's budget may shorten the action."""
-    cap = request.token_cap or sampling.max_tokens
-    if request.max_tokens is not None:
-        cap = min(cap, request.max_tokens)
-    if cap != sampling.max_tokens:
-        sampling = replace(sampling, max_tokens=cap)
-    return GenerationRequest(
-        session_id=request.session_id,
-        token_ids=request.context,
-        sampling=sampling,
-        seed=request.seed,
-        sampled_before=request.sampled_before,
-        messages=request.messages,
-        group=group,
-    )
-
-
-class GenerationError(RuntimeError):
-    """The engine could not sample an action."""
-
-
-def to_action(result: GenerationResult) -> Action:
-    """The sampled action. Raises GenerationError where the engine failed."""
-    if result.finish_reason in ("error", "cancelled"):
-        raise GenerationError(result.error or f"the request was {result.finish_reason}")
-    return Action(
-        result.text,
-        result.token_ids,
-        result.logprobs,
-        result.finish_reason,
-        result.policy_version,
-    )
+    return GenerationResult.of_text(text, request.session_id)

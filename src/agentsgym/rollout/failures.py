@@ -1,12 +1,25 @@
 """The errors of failed rollouts."""
 
 import logging
+import traceback
 from collections.abc import Iterable
 
 from agentsgym.types import Rollout
+from agentsgym.types.plain import clean_text, cut
+from agentsgym.types.secrets import mask_secrets
 
 # Limit of distinct errors in the log, for environments whose messages all differ.
 _MOST = 20
+_LONGEST = 20_000
+
+
+def describe(error: BaseException) -> str:
+    """The traceback, with a limited length, even if the exception's own methods raise."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # the exception may be of any class
+        text = f"{type(error).__name__}, which has no traceback that could be shown"
+    return mask_secrets(clean_text(cut(text, _LONGEST)))
 
 
 class EveryRolloutFailed(RuntimeError):

@@ -1,19 +1,19 @@
-"""Playing tasks: the public ways in, and how trials of a batch get their seeds and places."""
+"""Playing tasks: the public ways in, and how the rollouts of a batch get their seeds."""
 
 import logging
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
-from agentsgym.rollout.drive import drive, is_engine_agent, tokenizer_of
-from agentsgym.rollout.episode import reflect
+from agentsgym.rollout.complete_episode import complete_episodes
+from agentsgym.rollout.drive import drive, is_engine_agent, sampling_of, tokenizer_of
 from agentsgym.rollout.failures import last_line
-from agentsgym.rollout.scheduler import Job, Scheduler
-from agentsgym.rollout.session import FAULTS
-from agentsgym.rollout.session_view import agent_for
-from agentsgym.rollout.trial import Trial, TrialSpec, session_seed
+from agentsgym.rollout.scheduler import Scheduler
+from agentsgym.rollout.session import Session
+from agentsgym.rollout.trial import play_trial
 from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     Agent,
@@ -21,22 +21,17 @@ from agentsgym.types import (
     AllowPaths,
     Rollout,
     RolloutBatch,
+    RolloutRequest,
     Tokenizer,
     pad_id,
+    session_seed,
 )
 from agentsgym.types.plain import short_repr
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One rollout to play: its task row, its group and its number in the group, its seed."""
-
-    row: Mapping[str, Any]
-    group: int
-    index: int
-    seed: int
+Asked = tuple[MultistepEnv, RolloutRequest]
+"""A request and the environment that plays it."""
 
 
 def run(
@@ -63,33 +58,33 @@ def run(
     the episode with the stop reason "max_rollout_tokens". Raises ValueError for a
     malformed row, UnknownEnvironment or ConfigError before anything is played.
     """
-    if num_rollouts < 1:
-        raise ValueError(f"num_rollouts must be at least 1, got {num_rollouts}")
-    places = [
-        Place(row, group, index, session_seed(seed, group, index))
-        for group, row in enumerate(rows)
-        for index in range(num_rollouts)
-    ]
+    checked = [check_row(row, number) for number, row in enumerate(rows)]
     pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
-    rollouts = play(places, agent, pool, max_rollout_tokens=max_rollout_tokens)
+    requests = _requests(checked, num_rollouts, seed, max_rollout_tokens)
+    rollouts = play(requests, agent, pool)
     tokenizer = pool.get(rows[0]).tokenizer if rows else None
     return _batch(rollouts, tokenizer, all_steps)
 
 
 def play(
-    places: Sequence[Place],
+    requests: Sequence[RolloutRequest],
     agent: Agent,
     envs: EnvPool,
     *,
     max_rollout_tokens: int | None = None,
 ) -> list[Rollout]:
-    """Play each place and return the rollouts in their order."""
-    trials = []
-    for number, place in enumerate(places):
-        row = check_row(place.row, number)
-        spec = _spec(place, row["task_data"], max_rollout_tokens)
-        trials.append((envs.get(row), spec))
-    return _play_trials(trials, agent)
+    """Play each request and return the rollouts in their order.
+
+    `max_rollout_tokens` is deprecated: every request has its own.
+    """
+    if max_rollout_tokens is not None:
+        warnings.warn(
+            "play's max_rollout_tokens will go with agentsgym 0.3; it is a field of RolloutRequest",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        requests = [replace(r, max_rollout_tokens=max_rollout_tokens) for r in requests]
+    return _play([(envs.of(r.env_class_path, r.env_config), r) for r in requests], agent)
 
 
 def run_env(
@@ -102,14 +97,35 @@ def run_env(
     all_steps: bool,
 ) -> RolloutBatch:
     """Play an environment that exists already (`MultistepEnv.run_trial`)."""
+    path, config = env.class_path, env.env_config
+    rows = [
+        {"env_class_path": path, "env_config": config, "task_data": task}
+        for task in tasks_of(env, tasks)
+    ]
+    requests = _requests(rows, num_rollouts, seed, None)
+    return _batch(_play([(env, r) for r in requests], agent), env.tokenizer, all_steps)
+
+
+def _requests(
+    rows: Sequence[Mapping[str, Any]],
+    num_rollouts: int,
+    seed: int,
+    max_rollout_tokens: int | None,
+) -> list[RolloutRequest]:
+    """`num_rollouts` requests on each row, row by row."""
     if num_rollouts < 1:
         raise ValueError(f"num_rollouts must be at least 1, got {num_rollouts}")
-    trials = [
-        (env, _spec(Place({}, group, index, session_seed(seed, group, index)), task, None))
-        for group, task in enumerate(tasks_of(env, tasks))
+    return [
+        RolloutRequest.of(
+            row,
+            group,
+            index,
+            session_seed(seed, group, index),
+            max_rollout_tokens=max_rollout_tokens,
+        )
+        for group, row in enumerate(rows)
         for index in range(num_rollouts)
     ]
-    return _batch(_play_trials(trials, agent), env.tokenizer, all_steps)
 
 
 def tasks_of(env: MultistepEnv, given: Any) -> list[Mapping[str, Any]]:
@@ -152,25 +168,16 @@ def _batch(
     return RolloutBatch(rollouts, pad_token_id=pad_id(tokenizer), all_steps=all_steps)
 
 
-def _spec(place: Place, task: Mapping[str, Any], max_rollout_tokens: int | None) -> TrialSpec:
-    session_id = f"{place.group:05d}-{place.index:03d}-{place.seed:016x}"
-    return TrialSpec(session_id, place.group, place.index, task, place.seed, max_rollout_tokens)
-
-
-def _play_trials(trials: Sequence[tuple[MultistepEnv, TrialSpec]], agent: Agent) -> list[Rollout]:
-    hosts = {id(env): hosted(env) for env, _ in trials}
-    trials = [(hosts[id(env)], spec) for env, spec in trials]
+def _play(asked: Sequence[Asked], agent: Agent) -> list[Rollout]:
+    hosts = {id(env): hosted(env) for env, _ in asked}
+    asked = [(hosts[id(env)], request) for env, request in asked]
     if not is_engine_agent(agent):
-        return [_play_alone(env, spec, agent) for env, spec in trials]
-    jobs = [
-        Job(spec.session_id, Trial(env, spec), spec.group, env.blocking)
-        for env, spec in trials
-        if not _plays_episodes(env)
-    ]
-    together = iter(Scheduler(agent).play(jobs))
+        return [_play_alone(env, request, agent) for env, request in asked]
+    together = [(env, request) for env, request in asked if not _plays_episodes(env)]
+    rollouts = iter(Scheduler(agent).play(together))
     return [
-        _play_alone(env, spec, agent) if _plays_episodes(env) else next(together)
-        for env, spec in trials
+        _play_alone(env, request, agent) if _plays_episodes(env) else next(rollouts)
+        for env, request in asked
     ]
 
 
@@ -180,23 +187,12 @@ def _plays_episodes(env: MultistepEnv) -> bool:
     return overrides or "_run_complete_episode" in vars(env)
 
 
-def _play_alone(env: MultistepEnv, spec: TrialSpec, agent: Agent) -> Rollout:
+def _play_alone(env: MultistepEnv, request: RolloutRequest, agent: Agent) -> Rollout:
     """One trial, episode by episode: of an agent that only has `get_action`, or of an environment
     that plays its episodes in its own way."""
-    trial = Trial(env, spec)
-    env._open_sessions[spec.session_id] = trial.session
+    session = Session(env, request, sampling_of(agent))
     try:
-        for episode in range(env.config["episodes_per_trial"]):
-            trial.begin_episode(episode)
-            trial.keep_record(env._run_complete_episode(spec.session_id, agent))
-            if trial.reflects_after(episode):
-                player = agent_for(agent, env, trial.session)
-                trial.keep_reflection(drive(reflect(env, trial.session), player, trial.session))
-    except FAULTS as error:
-        trial.fail(error)
+        return drive(play_trial(session, complete_episodes(agent)), agent, session)
     finally:
-        del env._open_sessions[spec.session_id]
-        env.active_states.pop(spec.session_id, None)  # also where the run is interrupted
         if is_engine_agent(agent):
-            agent.engine.release([spec.session_id])
-    return trial.close()
+            agent.engine.release([session.session_id])

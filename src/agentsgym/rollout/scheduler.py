@@ -8,52 +8,43 @@ advances in a thread.
 
 import contextlib
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 
-from agentsgym.rollout.drive import GenerationError, to_action, to_generation
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.drive import advance
+from agentsgym.rollout.session import Session
 from agentsgym.rollout.threads import Threads
-from agentsgym.rollout.trial import Trial
-from agentsgym.types import Action, ActionRequest, EngineAgent, GenerationResult, Rollout
+from agentsgym.rollout.trial import Trial, play_trial
+from agentsgym.types import (
+    EngineAgent,
+    GenerationRequest,
+    GenerationResult,
+    Rollout,
+    RolloutRequest,
+)
 
 BLOCKING_THREADS = 32
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A trial to play; `group` lets the engine share the prompt, `blocking` puts it in a thread."""
-
-    session_id: str
-    trial: Trial
-    group: int
-    blocking: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    job: Job
-    generator: Generator[ActionRequest, Action, Rollout]
-
-
-_Outcome = ActionRequest | Rollout
+_Outcome = GenerationRequest | Rollout
 
 
 class Scheduler:
-    """Plays jobs with an engine-backed agent."""
+    """Plays rollouts with an engine-backed agent."""
 
     def __init__(self, agent: EngineAgent) -> None:
-        self._agent = agent
+        self._sampling = agent.sampling
         self._engine = agent.engine
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Trial] = {}
+        self._blocking: set[str] = set()
         self._rollouts: dict[str, Rollout] = {}
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
         self._threads: Threads | None = None
 
-    def play(self, jobs: Sequence[Job]) -> list[Rollout]:
-        """Play all jobs and return their rollouts in the order of the jobs."""
-        waiting = deque(jobs)
+    def play(self, asked: Sequence[tuple[MultistepEnv, RolloutRequest]]) -> list[Rollout]:
+        """Play each request in its environment and return the rollouts in the same order."""
+        waiting = deque(asked)
         try:
             while waiting or self._open:
                 self._start(waiting)
@@ -62,31 +53,33 @@ class Scheduler:
                     self._receive(self._engine.poll())
         finally:
             self._close()
-        return [self._rollouts[job.session_id] for job in jobs]
+        return [self._rollouts[request.session_id] for _, request in asked]
 
-    def _start(self, waiting: deque[Job]) -> None:
+    def _start(self, waiting: deque[tuple[MultistepEnv, RolloutRequest]]) -> None:
         requests = []
         while waiting and len(self._open) < self._engine.capacity:
-            job = waiting.popleft()
-            self._open[job.session_id] = _Open(job, job.trial.play())
-            requests.append(self._advance(job.session_id, None))
+            env, request = waiting.popleft()
+            sid = request.session_id
+            self._open[sid] = play_trial(Session(env, request, self._sampling))
+            if env.blocking:
+                self._blocking.add(sid)
+            requests.append(self._advance(sid, None))
         self._submit(requests)
 
     def _receive(self, results: Sequence[GenerationResult]) -> None:
         self._in_flight -= len(results)
         self._submit([self._advance(result.session_id, result) for result in results])
 
-    def _advance(self, sid: str, result: GenerationResult | None) -> ActionRequest | None:
+    def _advance(self, sid: str, result: GenerationResult | None) -> GenerationRequest | None:
         """Hand a result to its session; returns the session's next request if it has one now."""
-        if self._open[sid].job.blocking:
+        if sid in self._blocking:
             self._threads = self._threads or Threads(BLOCKING_THREADS)
-            future = self._threads.submit(_step, self._open[sid].generator, result)
-            self._stepping[future] = sid
+            self._stepping[self._threads.submit(advance, self._open[sid], result)] = sid
             return None
-        return self._settle(sid, _step(self._open[sid].generator, result))
+        return self._settle(sid, advance(self._open[sid], result))
 
-    def _settle(self, sid: str, outcome: _Outcome) -> ActionRequest | None:
-        if isinstance(outcome, ActionRequest):
+    def _settle(self, sid: str, outcome: _Outcome) -> GenerationRequest | None:
+        if isinstance(outcome, GenerationRequest):
             return outcome
         self._rollouts[sid] = outcome
         del self._open[sid]
@@ -100,15 +93,11 @@ class Scheduler:
         done, _ = wait(self._stepping, timeout=timeout, return_when=FIRST_COMPLETED)
         self._submit([self._settle(self._stepping.pop(f), f.result()) for f in done])
 
-    def _submit(self, requests: Sequence[ActionRequest | None]) -> None:
-        generation = [
-            to_generation(request, self._agent.sampling, self._open[request.session_id].job.group)
-            for request in requests
-            if request is not None
-        ]
-        if generation:
-            self._in_flight += len(generation)
-            self._engine.submit(generation)
+    def _submit(self, requests: Sequence[GenerationRequest | None]) -> None:
+        asked = [request for request in requests if request is not None]
+        if asked:
+            self._in_flight += len(asked)
+            self._engine.submit(asked)
 
     def _close(self) -> None:
         """Leave nothing behind, also when an exception or Ctrl-C ends the run.
@@ -118,22 +107,6 @@ class Scheduler:
         self._engine.release(list(self._open))
         if self._threads is not None:
             self._threads.close(abandon=bool(self._open))
-        for session in self._open.values():
+        for trial in self._open.values():
             with contextlib.suppress(ValueError):  # it runs in a thread that hangs
-                session.generator.close()
-
-
-def _step(
-    generator: Generator[ActionRequest, Action, Rollout], result: GenerationResult | None
-) -> _Outcome:
-    try:
-        if result is None:
-            return next(generator)
-        try:
-            action = to_action(result)
-        except GenerationError as error:
-            return generator.throw(error)
-        return generator.send(action)
-    except StopIteration as stop:
-        rollout: Rollout = stop.value
-        return rollout
+                trial.close()

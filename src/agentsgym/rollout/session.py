@@ -8,8 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentsgym.envs.base import MultistepEnv
 from agentsgym.tokens import Transcript
-from agentsgym.types import Action, ActionKind, ActionRequest, Message, Step, TrialInfo
+from agentsgym.types import (
+    ActionKind,
+    Episode,
+    GenerationRequest,
+    GenerationResult,
+    Message,
+    RolloutRequest,
+    Row,
+    SamplingParams,
+    Step,
+    TrialInfo,
+)
 from agentsgym.types.plain import clean_text, short_repr
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
@@ -22,23 +34,24 @@ class SessionError(RuntimeError):
     """An environment or agent failed in one session; the message says how."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
-    """A running rollout.
+    """A running rollout: `request` is played in `env` by an agent that samples as `sampling` says.
 
-    `steps` and `messages` belong to the current episode. `seed` drives the sampling noise, of
-    which `sampled` tokens are used up. `trial` says where the running episode stands in its trial
-    (without the environment's state). `asked_for` is the kind
-    of the last request. `carried` is what earlier episodes leave for the first
-    prompt. No row gets longer than `max_rollout_tokens` (None: no bound).
+    `episodes` are finished; `episode` is the number of the running one, to which `steps` and
+    `messages` belong, and `trial` says where it stands in its trial (without the environment's
+    state). `carried` is what earlier episodes leave for its first prompt. `asked_for` is the kind
+    of the last request. `sampled` tokens of the sampling noise are used up. `error` is set once
+    the rollout has failed. `given_rewards` are per-token rewards that `_run_complete_episode`
+    returned, by (episode, row), and `given_rows` the rows of its own that it returned instead of
+    those of `transcript`.
     """
 
-    session_id: str
-    task_data: Mapping[str, Any]
-    transcript: Transcript
-    seed: int = 0
-    max_rollout_tokens: int | None = None
-    trial: TrialInfo = field(default_factory=TrialInfo)
+    env: MultistepEnv
+    request: RolloutRequest
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    transcript: Transcript = field(init=False)
+    trial: TrialInfo = field(init=False)
     episode: int = 0
     agent_state: Any = None
     asked_for: ActionKind = "action"
@@ -47,6 +60,29 @@ class Session:
     carried: str = ""
     messages: list[Message] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
+    error: str | None = None
+    given_rewards: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    given_rows: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.transcript = Transcript(self.env.codec)
+        self.trial = self.env.trial_info()
+
+    @property
+    def session_id(self) -> str:
+        """The session's name, for the environment and the engine."""
+        return self.request.session_id
+
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        """The task that is played."""
+        return self.request.task_data
+
+    @property
+    def state(self) -> Any:
+        """The environment's state."""
+        return self.env.active_states[self.request.session_id]
 
     def begin_episode(self, episode: int, *, carried: str = "", go_on: bool = False) -> None:
         """Start an episode: with an empty conversation and a new row, or, with `go_on`, in the
@@ -57,10 +93,6 @@ class Session:
         if not go_on:
             self.messages = []
             self.transcript.restart()
-
-    def fresh_task(self) -> dict[str, Any]:
-        """A copy of the task that the environment may change."""
-        return copy_task(self.task_data)
 
     def instruct(self, text: str) -> None:
         """Begin the conversation with a system message."""
@@ -82,32 +114,39 @@ class Session:
         self.messages.pop()
         self.transcript.withdraw()
 
-    def fits(self, action: Action) -> bool:
+    def fits(self, action: GenerationResult) -> bool:
         """Whether the budget has room for an action. An engine's always fits, for it is cut."""
         left = self.tokens_left()
         return left is None or len(self.transcript.ids_of(action)) <= left
 
     def tokens_left(self) -> int | None:
         """How many tokens the row may still grow by; None without a bound."""
-        if self.max_rollout_tokens is None:
+        if self.request.max_rollout_tokens is None:
             return None
-        return self.max_rollout_tokens - len(self.transcript.context)
+        return self.request.max_rollout_tokens - len(self.transcript.context)
 
-    def request(self, kind: ActionKind = "action", token_cap: int | None = None) -> ActionRequest:
-        """Ask the agent for the next action."""
+    def ask(self, kind: ActionKind = "action", max_tokens: int | None = None) -> GenerationRequest:
+        """Ask the agent for the next action, of at most `max_tokens` (None: as its own sampling
+        says) and what the budget leaves. The request sees the conversation as it grows."""
         self.asked_for = kind
-        return ActionRequest(
-            kind=kind,
-            token_cap=token_cap,
-            session_id=self.session_id,
-            messages=self.messages,
-            context=self.transcript.context,
-            max_tokens=self.tokens_left(),
-            seed=self.seed,
-            sampled_before=self.sampled,
+        request = self.request
+        return GenerationRequest(
+            request.session_id,
+            self.transcript.context,
+            self._sampling(max_tokens or self.sampling.max_tokens),
+            request.seed,
+            self.sampled,
+            self.messages,
+            request.group,
         )
 
-    def act(self, action: Action) -> int:
+    def _sampling(self, most: int) -> SamplingParams:
+        left = self.tokens_left()
+        cap = most if left is None else min(most, left)
+        same = cap == self.sampling.max_tokens
+        return self.sampling if same else replace(self.sampling, max_tokens=cap)
+
+    def act(self, action: GenerationResult) -> int:
         """Record what the agent said; returns its number of agent tokens."""
         span = self.transcript.act(action, self.episode, len(self.steps))
         self.messages.append({"role": "assistant", "content": action.text})
@@ -115,15 +154,15 @@ class Session:
         self.policy_version = action.policy_version
         return span.length if span else 0
 
-    def where(self, env_name: str) -> str:
-        """The place in the run, for error messages."""
+    def where(self) -> str:
+        """The point of the run, for error messages."""
         return (
-            f"{env_name}, session {self.session_id}, episode {self.episode}, "
+            f"{self.env.name}, session {self.session_id}, episode {self.episode}, "
             f"step {len(self.steps)}, task {short_repr(self.task_data)}"
         )
 
 
-def clean_action(action: Action) -> Action:
+def clean_action(action: GenerationResult) -> GenerationResult:
     """The action without lone surrogates in its text; sampled ids stay as they are."""
     text = clean_text(action.text)
     return action if text is action.text else replace(action, text=text)

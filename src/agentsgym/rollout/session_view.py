@@ -3,27 +3,24 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.session import Session
 from agentsgym.types import Agent, PrivilegedAgent, TrialInfo
-
-if TYPE_CHECKING:
-    from agentsgym.envs.base import MultistepEnv
 
 
 @dataclass(frozen=True, slots=True)
 class RunningSession:
-    """A `SessionView`. `played` has the session's state: the environment, or its representative if
-    the state is in a worker process."""
+    """A `SessionView`. The session's state is in its environment, or in the environment's
+    representative if it is played in a worker process."""
 
-    played: "MultistepEnv"
     session: Session
 
     @property
-    def env(self) -> "MultistepEnv":
+    def env(self) -> MultistepEnv:
         """The environment that is played."""
-        return self.played.unwrapped
+        return self.session.env.unwrapped
 
     @property
     def task_data(self) -> Mapping[str, Any]:
@@ -47,15 +44,15 @@ class RunningSession:
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
-        return self.played.admissible_actions(self.played.active_states[self.session.session_id])
+        return self.session.env.admissible_actions(self.session.state)
 
 
-def agent_for(agent: Agent, env: "MultistepEnv", session: Session) -> Agent:
+def agent_for(agent: Agent, session: Session) -> Agent:
     """The agent that plays this session; a `PrivilegedAgent` makes one for each session."""
     if isinstance(agent, PrivilegedAgent):
-        return agent.for_session(RunningSession(env, session))
+        return agent.for_session(RunningSession(session))
     seated = getattr(type(agent), "seated", None)  # the interface of 0.1, removed in 0.3
-    return agent if seated is None else _seated(agent, Seat(env, session))
+    return agent if seated is None else _seated(agent, Seat(session))
 
 
 class Seat(RunningSession):

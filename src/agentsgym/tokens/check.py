@@ -6,7 +6,7 @@ from typing import Any
 
 from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for
 from agentsgym.tokens.transcript import Transcript
-from agentsgym.types import Action, Message, Tokenizer
+from agentsgym.types import GenerationResult, Message, Tokenizer
 
 _PLAIN = "Is it an animal?"
 _THOUGHT = "<think>\nhm\n</think>\n\nIs it an animal?"
@@ -79,7 +79,7 @@ def _only_appends(codec: Codec, answer: str) -> bool | None:
     try:
         transcript.observe(messages)
         for step in range(3):
-            transcript.act(Action(answer), 0, step)
+            transcript.act(GenerationResult.of_text(answer), 0, step)
             messages.append({"role": "assistant", "content": answer})
             messages.append({"role": "user", "content": f"No, {step}."})
             transcript.observe(messages)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentsgym.tokens.codec import Codec
-from agentsgym.types import Action, Message, StepSpan
+from agentsgym.types import GenerationResult, Message, StepSpan
 
 
 @dataclass(slots=True)
@@ -77,22 +77,20 @@ class Transcript:
         elif self.rows:
             self.rows[-1].cut(self.rows[-1].spans[-1].stop)
 
-    def ids_of(self, action: Action) -> Sequence[int]:
+    def ids_of(self, action: GenerationResult) -> tuple[int, ...]:
         """An action's token ids: its sampled ids, or its encoded text."""
         if action.token_ids is not None:
             return action.token_ids
         return () if self._codec is None else self._codec.encode_action(action.text)
 
-    def act(self, action: Action, episode: int, step: int) -> StepSpan | None:
+    def act(self, action: GenerationResult, episode: int, step: int) -> StepSpan | None:
         """Append an action's tokens: its sampled ids, or the encoded text of a text agent."""
         if self._codec is None:
             return None
         row = self.rows[-1]
+        ids = self.ids_of(action)
         if action.token_ids is None:
             row.sampled = False
-            ids = self._codec.encode_action(action.text)
-        else:
-            ids = action.token_ids
         start = len(row.token_ids)
         row.extend(ids, action.logprobs if action.logprobs is not None else [0.0] * len(ids))
         span = StepSpan(episode, step, start, len(row.token_ids))

@@ -7,7 +7,6 @@ from typing import Any
 
 from agentsgym.envs import EnvPool, MultistepEnv, check_rows
 from agentsgym.evaluation.metrics import record, summarise
-from agentsgym.rollout import Place
 from agentsgym.training.best_model import check_metric, with_metric
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import CheckpointingTrainer
@@ -30,7 +29,7 @@ from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.staleness import drop_stale
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.trl_settings import refuse_arguments
-from agentsgym.types import Rollout, TrainableEngine
+from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
@@ -129,21 +128,21 @@ class PlayingTrainer(CheckpointingTrainer):
         self.prefetcher.wait()
         self.sync.push(self.accelerator.unwrap_model(self.model), version)
 
-    def collect(self, places: Sequence[Place]) -> list[Rollout]:
-        """Training rollouts of these places: those that were prefetched, or played now. Rollouts
+    def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Training rollouts of these requests: those that were prefetched, or played now. Rollouts
         that are too old come back as failed. All ranks must call."""
-        return self.ranks.together(lambda: self._collect(places, self.state.global_step))
+        return self.ranks.together(lambda: self._collect(requests, self.state.global_step))
 
-    def _collect(self, places: Sequence[Place], step: int) -> list[Rollout]:
+    def _collect(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
         # Taken first: what is prefetched is played with the weights of the last push.
-        prefetched = self.prefetcher.take(places)
+        prefetched = self.prefetcher.take(requests)
         self.push_weights(step)
-        rollouts = self.collector.train(places) if prefetched is None else prefetched
+        rollouts = self.collector.train(requests) if prefetched is None else prefetched
         args = self.args
         return drop_stale(rollouts, step, args.updates_per_generation, args.max_staleness)
 
     def prefetch(self, size: int) -> None:
-        """Begin to play this rank's `size` places of the next generation, where there is one, with
+        """Begin to play this rank's `size` rollouts of the next generation, if there is one, with
         the weights that were pushed last."""
         args = self.args
         number = self.state.global_step // args.updates_per_generation + 1
@@ -152,7 +151,7 @@ class PlayingTrainer(CheckpointingTrainer):
             return
         indices = self.task_sampler(self.train_dataset).generation(number)
         rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
-        self.prefetcher.start(self.collector.train_places(rows, step))
+        self.prefetcher.start(self.collector.train_requests(rows, step))
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -180,8 +179,8 @@ class PlayingTrainer(CheckpointingTrainer):
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
-        step, places = self.state.global_step, self.collector.eval_places(tasks, name)
-        rollouts = self.ranks.together(lambda: self._play_evaluation(places, step))
+        step, requests = self.state.global_step, self.collector.eval_requests(tasks, name)
+        rollouts = self.ranks.together(lambda: self._play_evaluation(requests, step))
         self.failures.tell(rollouts, "eval", step)
         values = self.figures(rollouts)
         metrics = {f"{prefix}_{key}": value for key, value in values.items()}
@@ -194,9 +193,9 @@ class PlayingTrainer(CheckpointingTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
         return metrics
 
-    def _play_evaluation(self, places: Sequence[Place], step: int) -> list[Rollout]:
+    def _play_evaluation(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
         self.push_weights(step)
-        return self.collector.evaluate(places)
+        return self.collector.evaluate(requests)
 
     def predict(self, *_: Any, **__: Any) -> Any:
         """Not offered: there are no labels and no single prediction per row."""

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from agentsgym.envs import MultistepEnv
-from agentsgym.rollout import Place
 from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
@@ -32,7 +31,7 @@ from agentsgym.training.reference_model import reference_adapter
 from agentsgym.training.rollouts.staleness import age
 from agentsgym.training.rollouts.task_stream import TaskStream
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
-from agentsgym.types import Rollout, TrainableEngine
+from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink"]
@@ -112,13 +111,13 @@ class GRPOEnvTrainer(PlayingTrainer):
         """Play one rollout per input row and assign credit."""
         started = time.perf_counter()
         step = self.state.global_step
-        places = self.collector.train_places(inputs, step)
-        rollouts = self.collect(places)
+        requests = self.collector.train_requests(inputs, step)
+        rollouts = self.collect(requests)
         advantages = GenerationAdvantages(rollouts, self.args, self.ranks)
         for round_ in range(self._resample_rounds()):
             if advantages.share_with_signal == 1.0:
                 break
-            rollouts = self._resample(places, rollouts, advantages.signal, round_)
+            rollouts = self._resample(requests, rollouts, advantages.signal, round_)
             advantages = GenerationAdvantages(rollouts, self.args, self.ranks)
         played = time.perf_counter() - started
         if self.failures.tell(rollouts, "train", step):
@@ -128,7 +127,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         self.loss.fill_logprobs(trained, self.model, self._reference if self.beta != 0.0 else None)
         self._log_generation(rollouts, advantages, played)
         self.report(rollouts, "train", advantages.of_rows())
-        self.prefetch(len(places))
+        self.prefetch(len(requests))
         return trained
 
     def _resample_rounds(self) -> int:
@@ -136,14 +135,14 @@ class GRPOEnvTrainer(PlayingTrainer):
         return rounds if self.args.zero_signal_groups == "resample" else 0
 
     def _resample(
-        self, places: list[Place], rollouts: list[Rollout], signal: Any, round_: int
+        self, requests: list[RolloutRequest], rollouts: list[Rollout], signal: Any, round_: int
     ) -> list[Rollout]:
         """Play another task in each group without signal."""
         step = self.state.global_step
-        again = [i for i in range(len(places)) if not signal[i]]
+        again = [i for i in range(len(requests)) if not signal[i]]
         for i in again:
-            places[i] = self.collector.other_task(places[i], self.train_dataset, step, round_)
-        fresh = dict(zip(again, self.collect([places[i] for i in again]), strict=True))
+            requests[i] = self.collector.other_task(requests[i], self.train_dataset, step, round_)
+        fresh = dict(zip(again, self.collect([requests[i] for i in again]), strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
     @contextmanager

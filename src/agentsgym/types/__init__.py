@@ -1,9 +1,7 @@
 """Frozen records and small protocols that all other rooms share. Imports no other room."""
 
 from agentsgym.types.actions import (
-    Action,
     ActionKind,
-    ActionRequest,
     EngineStats,
     FinishReason,
     GenerationRequest,
@@ -33,12 +31,12 @@ from agentsgym.types.paths import (
 from agentsgym.types.privileged import PrivilegedAgent, SessionView
 from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
+from agentsgym.types.renamed import renamed
+from agentsgym.types.rollout_request import RolloutRequest, session_seed
 from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
 
 __all__ = [
-    "Action",
     "ActionKind",
-    "ActionRequest",
     "Agent",
     "AllowImports",
     "AllowPaths",
@@ -56,6 +54,7 @@ __all__ = [
     "PrivilegedAgent",
     "Rollout",
     "RolloutBatch",
+    "RolloutRequest",
     "Row",
     "SamplingParams",
     "SessionView",
@@ -73,6 +72,28 @@ __all__ = [
     "is_allowed",
     "pad_id",
     "real_path",
+    "session_seed",
     "trainable",
     "wait_for",
 ]
+
+
+def _action(
+    text: str,
+    token_ids: tuple[int, ...] | None = None,
+    logprobs: tuple[float, ...] | None = None,
+    finish_reason: FinishReason = "stop",
+    policy_version: int = 0,
+) -> GenerationResult:
+    return GenerationResult(
+        "", token_ids, logprobs, text, finish_reason, policy_version=policy_version
+    )
+
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "Action": ("GenerationResult", lambda: _action),
+        "ActionRequest": ("GenerationRequest", lambda: GenerationRequest),
+    },
+)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Literal, Self, TypedDict
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 ActionKind = Literal["action", "reflection"]
@@ -62,62 +62,14 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """An agent's action in one step.
-
-    `token_ids` are the ids that the engine sampled, including the end-of-turn token, and
-    `logprobs` (nats) their log-probabilities under the untruncated distribution at the sampling
-    temperature. Both are None for an agent that only returns text.
-    """
-
-    text: str
-    token_ids: tuple[int, ...] | None = None
-    logprobs: tuple[float, ...] | None = None
-    finish_reason: FinishReason = "stop"
-    policy_version: int = 0
-
-    def __post_init__(self) -> None:
-        if self.token_ids is None:
-            return
-        if self.logprobs is None or len(self.logprobs) != len(self.token_ids):
-            given = None if self.logprobs is None else len(self.logprobs)
-            raise ValueError(
-                f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}"
-            )
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the token cap cut the action off."""
-        return self.finish_reason == "length"
-
-
-@dataclass(frozen=True, slots=True)
-class ActionRequest:
-    """A session's request for its agent's next action.
-
-    `messages` is the conversation so far. `context` is the same as token ids (empty without a
-    tokenizer); it is a live view that only grows while the request is open. `max_tokens` is the
-    rest of the rollout's token budget (None: no budget); `token_cap` replaces the agent's own cap
-    on an action if the request has one (reflections).
-    """
-
-    session_id: str
-    messages: Sequence[Message]
-    context: Sequence[int] = ()
-    kind: ActionKind = "action"
-    max_tokens: int | None = None
-    token_cap: int | None = None
-    seed: int = 0
-    sampled_before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request for one action of a session (a session has at most one request open).
+    """A session's request for one action of its agent (a session has at most one request open).
 
-    `token_ids` is the whole context; an engine that kept the session's cache only reads the new
-    tokens. The noise of the k-th sampled token depends only on (`seed`, `sampled_before` + k).
-    Sessions with the same `group` start from the same prompt, so that an engine may share it.
+    `token_ids` is the whole context (empty without a tokenizer); an engine that kept the session's
+    cache only reads the new tokens. `messages` is the same conversation as text. Both are live
+    views that only grow while the request is open. The noise of the k-th sampled token depends only
+    on (`seed`, `sampled_before` + k). Sessions with the same `group` start from the same prompt, so
+    that an engine may share it.
     """
 
     session_id: str
@@ -131,15 +83,40 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The answer to a GenerationRequest; `error` has the reason if `finish_reason` is "error"."""
+    """The answer to a GenerationRequest: an agent's action in one step.
+
+    `token_ids` are the ids that the engine sampled, including the end-of-turn token, and
+    `logprobs` (nats) their log-probabilities under the untruncated distribution at the sampling
+    temperature. Both are None for an agent that only returns text. `error` has the reason if
+    `finish_reason` is "error". Raises ValueError if there are not as many logprobs as tokens.
+    """
 
     session_id: str
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
+    token_ids: tuple[int, ...] | None = ()
+    logprobs: tuple[float, ...] | None = ()
     text: str = ""
     finish_reason: FinishReason = "stop"
     error: str | None = None
     policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.token_ids is None:
+            return
+        if self.logprobs is None or len(self.logprobs) != len(self.token_ids):
+            given = None if self.logprobs is None else len(self.logprobs)
+            raise ValueError(
+                f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}"
+            )
+
+    @classmethod
+    def of_text(cls, text: str, session_id: str = "") -> Self:
+        """The answer of an agent that only returns text."""
+        return cls(session_id, None, None, text)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the token cap cut the action off."""
+        return self.finish_reason == "length"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import Action
+from agentsgym.types import GenerationResult
 from fuzz.oracle import Area, refused_with
 from fuzz.values import TEXTS
 from helpers import build_tokenizer
@@ -100,9 +100,9 @@ def _play(transcript: Any, tokenizer: Any, case: Conversation) -> tuple[list[Any
         contexts.append(list(transcript.context))
         if case.sampled:
             ids = (*tokenizer.encode("abc"), tokenizer.eos_token_id)
-            action = Action(text, ids, (-1.0,) * len(ids))
+            action = GenerationResult("", ids, (-1.0,) * len(ids), text)
         else:
-            action = Action(text)
+            action = GenerationResult.of_text(text)
         span = transcript.act(action, 0, number // 2)
         actions.append(transcript.rows[-1].token_ids[span.start : span.stop])
     return contexts, actions

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.bandit.beliefs import Prior
-from agentsgym.rollout.trial import session_seed
+from agentsgym.types import session_seed
 
 FIRST_EVAL_SEED = 1_000_000
 

@@ -10,7 +10,7 @@ import random
 from typing import TypedDict
 
 from agentsgym.envs.mastermind.codes import Code, CodeSpace
-from agentsgym.rollout.trial import session_seed
+from agentsgym.types import session_seed
 
 EVAL_SHARE = 5
 """One out of this many codes, or hint sets of a code, is held out for evaluation."""

@@ -21,7 +21,7 @@ from agentsgym.envs.config import ConfigError
 from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
 from agentsgym.types import TrialInfo
 
-_HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "_open_sessions"})
+_HERE_ONLY = frozenset({"tokenizer", "codec", "active_states"})
 _HOOKS = frozenset(
     {
         "_begin_episode",
@@ -109,7 +109,6 @@ class RemoteEnv(MultistepEnv):
         self.env_config = env.env_config
         self.config = env.config
         self.active_states = env.active_states
-        self._open_sessions = env._open_sessions
         self._packed = packed(env)
 
     @property

@@ -144,7 +144,7 @@ def unpack(payload: bytes) -> MultistepEnv:
     env.__dict__.update(attributes)
     env.config = MappingProxyType(attributes["config"])
     env.tokenizer = env.codec = None
-    env.active_states, env._open_sessions = {}, {}
+    env.active_states = {}
     return env
 
 

@@ -1,15 +1,21 @@
-"""The trainer's rollouts: places in the batch, their seeds, and playing them."""
+"""The trainer's rollouts: requests, their seeds, and playing them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
-from agentsgym.rollout import Place, play
-from agentsgym.rollout.trial import session_seed
+from agentsgym.envs.dataset import check_row
+from agentsgym.rollout import play
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
-from agentsgym.types import Rollout, SamplingParams, TrainableEngine
+from agentsgym.types import (
+    Rollout,
+    RolloutRequest,
+    SamplingParams,
+    TrainableEngine,
+    session_seed,
+)
 
 
 class RolloutCollector:
@@ -31,34 +37,43 @@ class RolloutCollector:
         self._args = args
         self._ranks = ranks
 
-    def train_places(self, inputs: Sequence[Mapping[str, Any]], step: int) -> list[Place]:
-        """A place for each local row. TRL repeats a task `num_generations` times over the slices
+    def train_requests(
+        self, inputs: Sequence[Mapping[str, Any]], step: int
+    ) -> list[RolloutRequest]:
+        """A request for each local row. TRL repeats a task `num_generations` times over the slices
         of all ranks, so a group may straddle ranks; group numbers are global."""
         first = self._ranks.slice(len(inputs)).start
-        places = []
+        requests = []
         for offset, row in enumerate(inputs):
             group, index = divmod(first + offset, self._args.num_generations)
             seed = session_seed(self._args.seed, "train", step, group, index)
-            places.append(Place(row, group, index, seed))
-        return places
+            requests.append(self._request(row, group, index, seed))
+        return requests
 
-    def other_task(self, place: Place, dataset: Any, step: int, round_: int) -> Place:
-        """The same place with another task; every rank draws the same one for a group."""
-        parts = (self._args.seed, "again", step, round_, place.group)
+    def other_task(
+        self, request: RolloutRequest, dataset: Any, step: int, round_: int
+    ) -> RolloutRequest:
+        """The same rollout on another task; every rank draws the same one for a group."""
+        parts = (self._args.seed, "again", step, round_, request.group)
         row = dataset[session_seed(*parts) % len(dataset)]
-        return Place(row, place.group, place.index, session_seed(*parts, place.index))
+        seed = session_seed(*parts, request.index)
+        return self._request(row, request.group, request.index, seed)
 
-    def eval_places(self, dataset: Any, name: str = "") -> list[Place]:
-        """This rank's share of the evaluation tasks, `eval_rollouts` places each; `name` is that
+    def eval_requests(self, dataset: Any, name: str = "") -> list[RolloutRequest]:
+        """This rank's share of the evaluation tasks, `eval_rollouts` requests each; `name` is that
         of the set, where there are several."""
         parts = (self._args.seed, "eval", *([name] if name else []))
         return [
-            Place(dataset[task], task, index, session_seed(*parts, task, index))
+            self._request(dataset[task], task, index, session_seed(*parts, task, index))
             for task in range(self._ranks.index, len(dataset), self._ranks.number)
             for index in range(self._args.eval_rollouts)
         ]
 
-    def train(self, places: Sequence[Place]) -> list[Rollout]:
+    def _request(self, row: Mapping[str, Any], group: int, index: int, seed: int) -> RolloutRequest:
+        most = self._args.max_rollout_tokens
+        return RolloutRequest.of(check_row(row, index), group, index, seed, max_rollout_tokens=most)
+
+    def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Play with the training's sampling."""
         args = self._args
         sampling = SamplingParams(
@@ -68,19 +83,18 @@ class RolloutCollector:
             args.top_k,
             tuple(args.stop_strings),
         )
-        return self._play(places, sampling)
+        return self._play(requests, sampling)
 
-    def evaluate(self, places: Sequence[Place]) -> list[Rollout]:
+    def evaluate(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Play with the evaluation's own sampling."""
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
         )
-        return self._play(places, sampling)
+        return self._play(requests, sampling)
 
-    def _play(self, places: Sequence[Place], sampling: SamplingParams) -> list[Rollout]:
+    def _play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
         agent = DirectOutputAgent(self.engine, sampling)
-        most = self._args.max_rollout_tokens
-        rollouts = play(places, agent, self.envs, max_rollout_tokens=most)
+        rollouts = play(requests, agent, self.envs)
         self.engine.finish()
         return rollouts

@@ -4,29 +4,28 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from agentsgym.rollout import Place
-from agentsgym.types import Rollout
+from agentsgym.types import Rollout, RolloutRequest
 
 logger = logging.getLogger(__name__)
 
-PlayPlaces = Callable[[Sequence[Place]], list[Rollout]]
+Play = Callable[[Sequence[RolloutRequest]], list[Rollout]]
 
 
 class Prefetcher:
     """Plays at most one generation in a thread of its own. The thread is a daemon: a run that is
     broken off does not wait for it."""
 
-    def __init__(self, play: PlayPlaces) -> None:
+    def __init__(self, play: Play) -> None:
         self._play = play
         self._thread: threading.Thread | None = None
-        self._places: Sequence[Place] = ()
+        self._requests: Sequence[RolloutRequest] = ()
         self._rollouts: list[Rollout] | None = None
         self._error: BaseException | None = None
 
-    def start(self, places: Sequence[Place]) -> None:
-        """Begin to play `places`; what was played before and not taken is forgotten."""
+    def start(self, requests: Sequence[RolloutRequest]) -> None:
+        """Begin to play `requests`; what was played before and not taken is forgotten."""
         self.wait()
-        self._places, self._rollouts, self._error = places, None, None
+        self._requests, self._rollouts, self._error = requests, None, None
         self._thread = threading.Thread(target=self._work, name="agentsgym-prefetch", daemon=True)
         self._thread.start()
 
@@ -35,8 +34,8 @@ class Prefetcher:
         if self._thread is not None:
             self._thread.join()
 
-    def take(self, places: Sequence[Place]) -> list[Rollout] | None:
-        """The rollouts of `places`, when they are done; None where others, or none, were played.
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout] | None:
+        """The rollouts of `requests`, when they are done; None where others, or none, were played.
 
         Raises what playing them raised.
         """
@@ -46,13 +45,13 @@ class Prefetcher:
         self._thread = None
         if self._error is not None:
             raise self._error
-        if list(places) != list(self._places):
+        if list(requests) != list(self._requests):
             logger.warning("the tasks are not those expected; what was played ahead is lost")
             return None
         return self._rollouts
 
     def _work(self) -> None:
         try:
-            self._rollouts = self._play(self._places)
+            self._rollouts = self._play(self._requests)
         except BaseException as error:
             self._error = error
