@@ -15,6 +15,7 @@ from typing import Any
 MOVED = {
     "cli.bars": "cli.progress",
     "cli.evaluation": "cli.evaluate",
+    "cli.listing": "cli.envs",
     "cli.training": "cli.train",
     "credit.episodic": "credit.estimators.episodic",
     "credit.gigpo": "credit.estimators.gigpo",

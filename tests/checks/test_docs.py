@@ -5,11 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from agentsgym.checks.rules import CHECKS
-from agentsgym.cli.check import check
+from agentsgym.cli.app import app
 from agentsgym.envs import registry
 from checks.snippets import blocks, rendered, run_page
 
@@ -54,9 +53,7 @@ def test_the_guide_ends_with_a_check_that_passes(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "letters", raising=False)
     program, command, *arguments = shlex.split(blocks(page, "bash")[0])
     assert (program, command) == ("agentsgym", "check")
-    app = typer.Typer()
-    app.command()(check)
-    result = CliRunner().invoke(app, [*arguments, "--seconds", "10"])
+    result = CliRunner().invoke(app, [command, *arguments, "--seconds", "10"])
     assert result.exit_code == 0, result.output
     assert "letters" in sys.modules or "passed" in result.stdout
     for name in CHECKS:

@@ -19,7 +19,7 @@ def test_help_loads_nothing_heavy():
         "from typer.testing import CliRunner\n"
         "from agentsgym.cli.app import app\n"
         "result = CliRunner().invoke(app, ['train', '--help'])\n"
-        "assert result.exit_code == 0 and 'key=value' in result.output, result.output\n"
+        "assert result.exit_code == 0 and 'KEY=VALUE' in result.output, result.output\n"
         "heavy = {'torch', 'transformers', 'trl', 'datasets', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
@@ -51,7 +51,7 @@ def test_lists(invoke):
         (["train", "quickstart", "tran.x=1"], "unknown key 'tran'; did you mean 'train'?"),
         (["train", "quickstart", "env_config.hint=1"], "unknown env_config key 'hint'"),
         (["train", "quickstart", "train.lerning_rate=1"], "did you mean 'train.learning_rate'"),
-        (["train", "quickstart", "seed"], "'seed' is not key=value"),
+        (["train", "quickstart", "seed"], "'seed' is not KEY=VALUE"),
         (["train", "--resume"], "say which run to resume"),
         (["train", "--resume", "runs/none"], "holds no run to resume"),
         (["eval", "model"], "name the environment with --env"),

@@ -30,7 +30,7 @@ def test_overrides_are_yaml_values():
 
 @pytest.mark.parametrize("wrong", ["seed", "=1", "a..b=1", "a b=1"])
 def test_what_is_no_override_is_named(wrong):
-    with pytest.raises(ConfigError, match="is not key=value"):
+    with pytest.raises(ConfigError, match="is not KEY=VALUE"):
         parse_overrides([wrong])
     with pytest.raises(ConfigError, match="value of train is not YAML"):
         parse_overrides(["train={"])
@@ -153,6 +153,7 @@ def test_one_text_is_a_list_of_one_never_its_letters():
 
 def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
     from agentsgym.cli.evaluate import _evaluate
+    from agentsgym.generation.settings import EngineSettings
 
     seen = []
 
@@ -162,5 +163,6 @@ def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
 
     monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
     train = {"chat_template_kwargs": {"enable_thinking": False}}
-    _evaluate(parse_config({"env": "TwentyQuestions", "model": "agent:optimal", "train": train}), 0)
+    run = parse_config({"env": "TwentyQuestions", "model": "agent:optimal", "train": train})
+    _evaluate(run, 0, EngineSettings())
     assert seen[0]._template_options == {"enable_thinking": False}

@@ -4,10 +4,11 @@ import typer
 
 from agentsgym.cli.check import check
 from agentsgym.cli.credit import credit
+from agentsgym.cli.envs import envs
 from agentsgym.cli.evaluate import evaluate
 from agentsgym.cli.guard import Commands
-from agentsgym.cli.listing import envs, presets
 from agentsgym.cli.play import play
+from agentsgym.cli.presets import presets
 from agentsgym.cli.train import train
 
 app = typer.Typer(

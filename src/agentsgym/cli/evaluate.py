@@ -25,8 +25,8 @@ from agentsgym.cli.engine_options import (
     engine_settings,
     purpose,
 )
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
-from agentsgym.cli.play import ConfigOption, SettingsArgument
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def evaluate(
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
     """
-    from agentsgym.runs.overrides import parse_overrides
-
-    given = parse_overrides([*(settings or []), *(config or [])])
+    given = given_settings(settings, config)
     run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
     run.eval.episodes = run.eval.episodes if episodes is None else episodes
     run.eval.temperature = run.eval.temperature if temperature is None else temperature

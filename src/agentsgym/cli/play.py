@@ -20,6 +20,7 @@ from agentsgym.cli.engine_options import (
     ServedModelOption,
     engine_settings,
 )
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, module_of
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="A registered environment or the dotted path of a class."),
-]
-SettingsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[key=value]...", help="Settings of the environment."),
-]
-ConfigOption = Annotated[
-    list[str] | None,
-    typer.Option("--config", "-c", metavar="key=value", help="The same, as a repeated option."),
 ]
 
 
@@ -82,13 +75,12 @@ def play(
 
         agentsgym play Mastermind --agent agent:optimal
     """
-    from agentsgym.runs.overrides import parse_overrides
 
     import_from_here(name)
     if help_config:
         _show_keys(name)
         return
-    given = parse_overrides([*(settings or []), *(config or [])])
+    given = given_settings(settings, config)
     if agent is None:
         _refuse_options(engine, base_url, served_model, key_env)
     else:
@@ -116,12 +108,7 @@ def make_env(name: str, settings: dict[str, Any], tokenizer: Any = None) -> "Mul
     """The environment that the user names."""
     from agentsgym.envs import make
 
-    return make(name, tokenizer, settings, allow_imports=_module_of(name))
-
-
-def _module_of(name: str) -> list[str]:
-    module = name.rpartition(".")[0]
-    return [module] if module else []
+    return make(name, tokenizer, settings, allow_imports=module_of(name))
 
 
 def _show_keys(name: str) -> None:
@@ -130,7 +117,7 @@ def _show_keys(name: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "default", "meaning"):
         table.add_column(column)
-    for key, spec in find(name, _module_of(name)).all_config_keys().items():
+    for key, spec in find(name, module_of(name)).all_config_keys().items():
         choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
         table.add_row(key, shown(repr(spec.default)), shown(spec.doc + choices))
     out.print(table)

@@ -13,6 +13,7 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
+from agentsgym.cli.options import ConfigOption
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
 
@@ -26,10 +27,11 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET|FILE.yaml] [key=value]...",
+            metavar="[PRESET|FILE.yaml] [KEY=VALUE]...",
             help="The run, and dotted settings to change in it.",
         ),
     ] = None,
+    settings: ConfigOption = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -65,7 +67,7 @@ def train(
     use to start your own FILE.yaml.
     """
     allowed = allowed_by(allow_imports, allow_paths)
-    config = _config(arguments or [], resume, from_scratch, output, allowed)
+    config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, allowed)
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":

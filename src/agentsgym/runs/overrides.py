@@ -1,4 +1,4 @@
-"""`key=value` arguments: dotted keys, YAML values."""
+"""`KEY=VALUE` arguments: dotted keys, YAML values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
-    """Dotted keys and their values. Raises ConfigError for what is no `key=value`."""
+    """Dotted keys and their values. Raises ConfigError for what is no `KEY=VALUE`."""
     return dict(map(parse_override, arguments))
 
 
@@ -22,7 +22,7 @@ def parse_override(argument: str) -> tuple[str, Any]:
     """`train.learning_rate=1e-4` as ("train.learning_rate", 0.0001)."""
     key, equals, text = argument.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
-        raise ConfigError(f"{argument!r} is not key=value (for instance seed=1)")
+        raise ConfigError(f"{argument!r} is not KEY=VALUE (for instance seed=1)")
     return key, parse_value(key, text)
 
 

@@ -37,7 +37,7 @@ class Allowed:
         return any(module == name or module.startswith(f"{name}.") for name in self.imports)
 
     def and_named_in(self, overrides: Mapping[str, Any]) -> "Allowed":
-        """With what the user's own `key=value` arguments name."""
+        """With what the user's own `KEY=VALUE` arguments name."""
         modules = [module_of(str(overrides.get(key, ""))) for key in _CODE_KEYS]
         more = self.and_also(overrides.get("train.allow_imports") or (), filter(None, modules))
         return more.and_paths(overrides.get("train.allow_paths") or ())

@@ -1,0 +1,31 @@
+"""Arguments and options that several commands have."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the environment; values are YAML."),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="The same, as a repeated option."),
+]
+
+
+def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
+    """The settings of arguments and options `KEY=VALUE`, of which the last of a key holds.
+
+    Raises ConfigError for one of another form.
+    """
+    from agentsgym.runs.overrides import parse_overrides
+
+    return parse_overrides(pair for group in groups for pair in group or ())
+
+
+def module_of(name: str) -> list[str]:
+    """The module of a dotted path that the user typed and so allows; none of a registered name."""
+    module = name.rpartition(".")[0]
+    return [module] if module else []

@@ -1,0 +1,65 @@
+"""The command: exit status, JSON, errors in one line."""
+
+import json
+
+import pytest
+
+from agentsgym.cli.options import given_settings
+from agentsgym.envs import ConfigError
+
+
+def test_json_and_status_zero(invoke):
+    result = invoke("check", "ClassicalReasoning", "--json", "--seconds", "5")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["env"] == "ClassicalReasoning" and report["passed"]
+
+
+def test_text_names_each_check(invoke):
+    arguments = ["ClassicalReasoning", "-c", "attempts=2", "--seconds", "5"]
+    result = invoke("check", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "passed  interleaved" in result.stdout and "steps/s" in result.stdout
+
+
+def test_a_failed_check_is_status_one(invoke):
+    path = "checks.broken.PaysTooMuch"
+    result = invoke("check", path, "--seconds", "5")
+    assert result.exit_code == 1, result.output
+    assert "FAILED  rewards" in result.stdout
+
+
+def test_bad_usage_is_status_two_in_one_line(invoke):
+    for arguments in (
+        ["Nonesuch"],
+        ["ClassicalReasoning", "-c", "atempts=2"],
+        ["ClassicalReasoning", "-c", "attempts"],
+        ["Bandit", "--seconds", "nan"],
+    ):
+        result = invoke("check", *arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: ")
+
+
+def test_settings_are_arguments_options_or_both(invoke):
+    result = invoke("check", "ClassicalReasoning", "attempts=2", "-c", "attempts=0")
+    assert result.exit_code == 2 and "attempts" in result.stderr and "0" in result.stderr
+
+
+def test_settings_are_yaml_of_which_json_is_a_part():
+    pairs = ["a=1", "b=true", 'c=["x"]', "d=hard", "e=a=b", 'f={"g": 1e-4}', "h=[x, 2]"]
+    assert given_settings(pairs, None, ["a=2"]) == {
+        "a": 2, "b": True, "c": ["x"], "d": "hard", "e": "a=b", "f": {"g": 1e-4}, "h": ["x", 2]
+    }  # fmt: skip
+    for wrong in ("a", "=1", "a=["):
+        with pytest.raises(ConfigError):
+            given_settings([wrong])
+
+
+@pytest.mark.parametrize("command", [["train", "x.yaml"], ["eval", "x"], ["play", "Bandit"],
+                                     ["check", "Bandit"]])  # fmt: skip
+def test_every_command_says_the_same_about_a_bad_setting(invoke, command):
+    for arguments in (["-c", "arms"], ["-c", "arms=["]):
+        result = invoke(*command, *arguments)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(("error: 'arms' is not", "error: the value of arms"))
