@@ -58,5 +58,5 @@ def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind
 def test_a_player_that_it_does_not_have_is_refused_in_a_line(page, invoke):
     result = invoke("eval", "agent:optimal", "--env", "letters.LettersEnv")
     assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1
-    assert "LettersEnv brings no optimal agent" in result.stderr
+    assert "LettersEnv has no optimal agent" in result.stderr
     assert "agentsgym eval agent:teacher --env letters.LettersEnv" in result.stderr

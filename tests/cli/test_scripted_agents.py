@@ -36,7 +36,7 @@ def test_shipped_environments_bring_the_agents_that_they_say(name):
         if kind in brought:
             assert callable(scripted_agent(env, kind).get_action)
             continue
-        with pytest.raises(ConfigError, match=f"{name} brings no {kind} agent") as error:
+        with pytest.raises(ConfigError, match=f"{name} has no {kind} agent") as error:
             scripted_agent(env, kind)
         assert all(f"agent:{other}" in str(error.value) for other in brought)
 
@@ -108,4 +108,4 @@ def test_an_environment_without_agents_says_what_to_define():
 def test_a_tiny_model_needs_a_teacher(invoke, workplace):
     result = invoke("train", "toy.yaml", "model=tiny")
     assert result.exit_code == 2
-    assert "model: tiny imitates a teacher first, but DigitEnv brings no teacher" in result.stderr
+    assert "model: tiny imitates a teacher first, but DigitEnv has no teacher" in result.stderr

@@ -68,7 +68,7 @@ def test_a_run_from_beginning_to_end(config):
     # The model that was saved is the one that was trained.
     start, end = weights("model"), weights(directory.model)
     assert any(not torch.equal(start[name], end[name]) for name in start)
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already contains a run"):
         train_run(config())
 
 
@@ -220,8 +220,8 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     mine, theirs = weights("parts/model"), weights("whole/model")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert any(f"{path} is damaged (model.safetensors" in line for line in progress.lines)
-    assert any("summary.json is no summary" in line for line in progress.lines)
-    assert f"going on from step {before}" in progress.lines
+    assert any("summary.json is not a summary" in line for line in progress.lines)
+    assert f"continuing from step {before}" in progress.lines
     assert (run.checkpoints / f"damaged-checkpoint-{newest}").is_dir()
 
 

@@ -173,17 +173,17 @@ def set_in(line, path, value):
     ("path", "value", "words"),
     [
         (["rows"], KeyError, "'rows' is missing"),
-        (["rows"], 3, "no rollout"),
-        (["rows"], [3], "no rollout"),
+        (["rows"], 3, "not a rollout"),
+        (["rows"], [3], "not a rollout"),
         (["rows", 0, "token_ids"], [1], "entries"),
         (["rows", 0, "token_ids", 0], "a", "token_ids holds"),
-        (["rows", 0, "logprobs"], None, "no rollout"),
+        (["rows", 0, "logprobs"], None, "not a rollout"),
         (["rows", 0, "spans"], [[0, 0, 5, 9999]], "outside its row"),
-        (["rows", 0, "spans"], [[0, 0]], "no rollout"),
+        (["rows", 0, "spans"], [[0, 0]], "not a rollout"),
         (["episodes", 0, "steps", 0, "reward"], "much", "steps: reward is 'much'"),
         (["episodes", 0, "steps", 0, "info"], [], r"steps: info is \[\]"),
         (["episodes", 0, "steps", 0, "anchor"], KeyError, "'anchor' is missing"),
-        (["episodes", 0, "messages"], ["hello"], "no rollout"),
+        (["episodes", 0, "messages"], ["hello"], "not a rollout"),
         (["group"], 1e400, "group is"),
         (["group"], 10**30, "group is 1000"),
         (["error"], 3, "error is 3"),
@@ -222,5 +222,5 @@ def test_a_damaged_shard_is_named(tmp_path, rollout, damage):
 def test_a_damaged_summary_is_named(tmp_path, text):
     path = tmp_path / "summary.json"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(DamagedFile, match=r"summary.json is no summary"):
+    with pytest.raises(DamagedFile, match=r"summary.json is not a summary"):
         read_summary(path)

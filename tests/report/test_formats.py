@@ -112,7 +112,7 @@ def test_a_file_of_a_newer_version_is_refused_with_what_to_do(run, kind):
 @pytest.mark.parametrize("version", [0, -1, "2", 1.5, None, True])
 def test_a_version_that_is_none_is_damage(run, version):
     edit(run.summary, schema=version)
-    with pytest.raises(DamagedFile, match=r"summary\.json is no summary: schema is"):
+    with pytest.raises(DamagedFile, match=r"summary\.json is not a summary: schema is"):
         read_summary(run.summary)
     edit(run.shard("after", 2), schema=version)
     with pytest.raises(DamagedFile, match="line 4: schema is"):

@@ -1,4 +1,4 @@
-"""Training runs: configuration, orchestration, going on after an interruption."""
+"""Training runs: configuration, orchestration, and resuming after an interruption."""
 
 from typing import TYPE_CHECKING, Any
 

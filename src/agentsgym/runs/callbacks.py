@@ -1,4 +1,4 @@
-"""The trainer callbacks of a run: its metrics, its time limit, its end."""
+"""The trainer callbacks of a run: metrics, time limit, graceful stop."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.stop_request import StopRequest
 
-# What the Hugging Face trainer says once at the end; the summary has it.
+# A message of the Hugging Face trainer at the end of training; the summary has its content.
 _FINAL = "train_runtime"
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes one line per logged optimizer step and per evaluation.
 
-    Beside the trainer's values a line has `seconds` (of RL so far, over all resumes); a training
-    line also `total_agent_tokens` (sampled so far) and `tokens_per_second` (since the last line).
+    In addition to the trainer's values a line has `seconds` (of RL so far, over all resumes); a
+    training line also `total_agent_tokens` (so far) and `tokens_per_second` (since the last line).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._tokens = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock starts."""
+        """Start the clock."""
         self._started = self._last = self._clock()
         self._tokens = self._writer.agent_tokens
 
@@ -53,7 +53,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Write a line, and report it if it is a training step's."""
+        """Write a line; report it if it belongs to a training step."""
         if not logs or _FINAL in logs:
             return
         phase = "eval" if any(name.startswith("eval_") for name in logs) else "train"
@@ -85,14 +85,14 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class GracefulStopCallback(TrainerCallback):  # type: ignore[misc]
-    """Stops training at the end of a generation once asked to; any end leaves a checkpoint."""
+    """Stops training at the end of a generation after a request; every stop saves a checkpoint."""
 
     def __init__(self, request: StopRequest, updates_per_generation: int) -> None:
         self._request = request
         self._updates_per_generation = updates_per_generation
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Follow the request; within a generation go on, for it would be played again."""
+        """Obey the request, but not within a generation, which would have to be played again."""
         if self._request.reason and state.global_step % self._updates_per_generation == 0:
             control.should_training_stop = True
         if control.should_training_stop:
@@ -101,10 +101,10 @@ class GracefulStopCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
-    """Asks for a stop after `seconds` of training, of which `used` were spent before a resume.
+    """Requests a stop after `seconds` of training, of which `used` were spent before a resume.
 
-    With `decay_to`, the learning rate falls linearly with the time used, from the schedule's to
-    that share of it (so choose a constant schedule).
+    With `decay_to`, the learning rate decreases linearly with the used time, from the schedule's
+    value to that fraction of it (so choose a constant schedule).
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
         self._started: float | None = None
 
     def share_used(self) -> float:
-        """The share of the budget that is used up, at most 1."""
+        """The used fraction of the time budget, at most 1."""
         running = 0.0 if self._started is None else self._clock() - self._started
         return min(1.0, (self._used + running) / self._seconds)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock starts."""
+        """Start the clock."""
         self._started = self._clock()
 
     def on_pre_optimizer_step(
@@ -143,6 +143,6 @@ class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
             group["lr"] = group["lr"] * factor
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask for a stop when the time is over."""
+        """Request a stop when the time is used up."""
         if self.share_used() >= 1.0:
             self._request.ask("max_seconds")

@@ -1,4 +1,4 @@
-"""Which checkpoint a run can go on from: the newest that is whole."""
+"""Selects the checkpoint from which a run can continue: the newest undamaged one."""
 
 import json
 import zipfile
@@ -8,28 +8,28 @@ from pathlib import Path
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import remove
 
-# Without these a resumed run would silently begin its optimizer and schedule anew.
+# Without these files a resumed run would silently restart its optimizer and schedule.
 _STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 
 
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
     """Step and path of the newest checkpoint that can be read, or None.
 
-    Damaged ones that are newer are noted and set aside, so that no later resume meets them.
+    Newer ones that are damaged are reported and renamed, so that later resumes ignore them.
     """
     for step, path in directory.all_checkpoints():
         problem = checkpoint_damage(path)
         if problem is None:
             return step, path
         aside = path.with_name(f"damaged-{path.name}")
-        note(f"{path} is damaged ({problem}); it is now {aside.name}, and the one before serves")
+        note(f"{path} is damaged ({problem}); it is now {aside.name}, and the previous one is used")
         remove(aside)
         path.rename(aside)
     return None
 
 
 def checkpoint_damage(folder: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, or None."""
+    """The problem with the files of a checkpoint, or None."""
     missing = [name for name in _STATE if not (folder / name).is_file()]
     if missing:
         return f"{missing[0]} is missing"
@@ -37,9 +37,9 @@ def checkpoint_damage(folder: Path) -> str | None:
 
 
 def model_damage(folder: Path) -> str | None:
-    """What is wrong with the files of a model directory, or None.
+    """The problem with the files of a model directory, or None.
 
-    Looks at each file's structure and length, not at the weights themselves.
+    It checks each file's structure and length, not the weights themselves.
     """
     if not (folder / "config.json").is_file():
         return "config.json is missing"
@@ -54,7 +54,7 @@ def _first_problem(folder: Path, looks: Mapping[str, Callable[[Path], None]]) ->
         for file in sorted(folder.glob(pattern)):
             try:
                 look(file)
-            except Exception as error:  # each reader has its own errors for damage
+            except Exception as error:  # each reader raises its own errors for damaged files
                 return f"{file.name}: {' '.join(str(error).split())[:100]}"
     return None
 
@@ -77,7 +77,7 @@ def _look_at_weights(file: Path) -> None:
 
 
 def _look_at_archive(file: Path) -> None:
-    """What torch.save writes is a ZIP archive with checksums."""
+    """The files of torch.save are ZIP archives with checksums."""
     with zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()
     if damaged is not None:

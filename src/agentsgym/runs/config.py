@@ -1,4 +1,4 @@
-"""RunConfig: everything that decides what a training run does."""
+"""RunConfig: all settings of a training run."""
 
 import difflib
 import math
@@ -14,13 +14,13 @@ from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
 
 MOST_EPISODES = 10_000_000
-LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
+LARGEST_SEED = 2**32 - 1  # NumPy accepts no larger seed
 _DEEPEST, _MOST = 40, 100_000
 
 
 class EvalConfig(BaseModel):
-    """How the model is evaluated before and after: `episodes` rollouts, each task
-    `rollouts_per_task` times (more often where the tasks do not suffice)."""
+    """The evaluation before and after training: `episodes` rollouts, each task
+    `rollouts_per_task` times (more often if there are too few tasks)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -28,7 +28,7 @@ class EvalConfig(BaseModel):
     temperature: float = Field(default=1.0, ge=0)
     rollouts_per_task: int = Field(default=1, ge=1, le=MOST_EPISODES)
     seed: int = Field(
-        default=0, ge=0, le=LARGEST_SEED, description="draws the tasks and the sampling noise"
+        default=0, ge=0, le=LARGEST_SEED, description="seed of the tasks and the sampling noise"
     )
 
 
@@ -36,11 +36,11 @@ class RunConfig(BaseModel):
     """A training run.
 
     `env` is a registered name or the dotted path of a class. `model` is a model directory or hub
-    name, `builtin:NAME` for a checkpoint that ships with the package, or `tiny` for a small model
-    built from nothing and warm-started with the `warm_start` settings. `train` holds fields of
-    `GRPOEnvConfig`. `max_seconds` ends RL at the next generation boundary after that time;
-    `time_decay_to` then lets the learning rate fall linearly, by the time used, to that share.
-    `threads` is torch's number of threads (None: torch's own choice).
+    name, `builtin:NAME` for a checkpoint in the package, or `tiny` for a new small model that is
+    warm-started with the `warm_start` settings. `train` has fields of `GRPOEnvConfig`.
+    `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
+    lets the learning rate decrease linearly with the used time, to that fraction of it.
+    `threads` is torch's number of threads (None: torch's own default).
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -66,16 +66,16 @@ class RunConfig(BaseModel):
 
     @property
     def directory(self) -> Path:
-        """Where the run goes: `output_dir`, else `runs/<name>`."""
+        """The run's directory: `output_dir`, or else `runs/<name>`."""
         return self.output_dir or Path("runs") / self.name
 
     def to_yaml(self) -> str:
-        """The configuration as it can be read back, keys and URL credentials masked."""
+        """The configuration as YAML that can be read back; keys and URL credentials are masked."""
         data = masked(self.model_dump(mode="json"))
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
-# Fields of GRPOEnvConfig that the run sets itself, and what to set instead.
+# Fields of GRPOEnvConfig that the run sets itself, and the setting to use instead.
 _OWN_TRAIN_KEYS = {
     "seed": "seed",
     "output_dir": "output_dir",
@@ -84,10 +84,10 @@ _OWN_TRAIN_KEYS = {
 
 
 def parse_config(data: Mapping[str, Any]) -> RunConfig:
-    """Check a mapping and make it a RunConfig.
+    """Check a mapping and convert it to a RunConfig.
 
-    Raises ConfigError naming the key that is wrong and what is allowed. The contents of
-    `env_config`, `warm_start` and `train` are checked by those who know them.
+    Raises ConfigError with the wrong key and the allowed values. The contents of `env_config`,
+    `warm_start` and `train` are checked later, by their own classes.
     """
     check_keys(data, RunConfig.model_fields, "")
     check_values(data)
@@ -109,17 +109,17 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
 
 
 def _take_secrets(config: RunConfig) -> None:
-    """Remember keys, so that no message shows them. Raise ConfigError for one that is a mask, as
-    in a stored configuration."""
+    """Remember keys, so that no message shows them. Raise ConfigError for a key whose value is the
+    mask, as in a stored configuration."""
     for part in ("env_config", "train"):
         for key, value in secrets_in(getattr(config, part), part):
             if MASK in value:
-                raise ConfigError(f"{key} is masked, for keys are not stored; give it: {key}=…")
+                raise ConfigError(f"{key} is masked, because keys are not stored; add {key}=…")
             remember_secret(value)
 
 
 def check_keys(given: Any, allowed: Collection[str], prefix: str) -> None:
-    """Raise ConfigError for a key that is not allowed, with the nearest ones that are."""
+    """Raise ConfigError for a key that is not allowed, with the most similar allowed keys."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{prefix.rstrip('.') or 'a run'} must be a mapping, got {given!r}")
     for key in given:
@@ -129,8 +129,8 @@ def check_keys(given: Any, allowed: Collection[str], prefix: str) -> None:
 
 
 def check_values(data: Mapping[str, Any]) -> None:
-    """Raise ConfigError naming a number that is not finite, or a value without end (YAML's
-    aliases can make a list that contains itself)."""
+    """Raise ConfigError for a number that is not finite, or for a recursive value (YAML's aliases
+    can make a list that contains itself)."""
     left = _MOST
     waiting: list[tuple[str, Any]] = list(data.items())
     while waiting:
@@ -151,7 +151,7 @@ def _hint(key: str, allowed: Collection[str], prefix: str) -> str:
     if near:
         return f"did you mean {' or '.join(repr(prefix + name) for name in near)}?"
     if len(allowed) > 40:
-        return f"none of the {len(allowed)} keys of {prefix.rstrip('.')!r} is like it"
+        return f"none of the {len(allowed)} keys of {prefix.rstrip('.')!r} is similar"
     return f"allowed are {', '.join(prefix + name for name in sorted(allowed))}"
 
 

@@ -1,4 +1,4 @@
-"""Where a run's configuration comes from: a preset, a YAML file, an earlier run."""
+"""The sources of a run's configuration: a preset, a YAML file, an earlier run."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -13,7 +13,7 @@ from agentsgym.runs.overrides import load_yaml, merge
 
 
 def presets() -> dict[str, str]:
-    """Name and YAML text of every preset that ships with the package."""
+    """Name and YAML text of every preset in the package."""
     folder = files("agentsgym") / "presets"
     found = {
         entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def presets() -> dict[str, str]:
 def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The configuration of a preset or YAML file with dotted overrides.
 
-    `name` defaults to the preset's or file's. Raises ConfigError for an unknown source, key or
+    `name` defaults to the preset's or file's name. Raises ConfigError for an unknown source, key or
     value.
     """
     data = {"name": Path(source).stem, **_read(source)}
@@ -34,9 +34,9 @@ def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunC
 
 
 def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of an earlier run, to go on with it in the same directory.
+    """The configuration of an earlier run, to continue it in the same directory.
 
-    Raises ConfigError where there is none, NewerFormat where a newer agentsgym wrote the run.
+    Raises ConfigError if there is none, NewerFormat if a newer agentsgym wrote the run.
     """
     directory = RunDirectory(run_dir)
     if not directory.is_run():

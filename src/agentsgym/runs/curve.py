@@ -17,9 +17,9 @@ Points = tuple[list[int], list[float]]
 def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
     """Draw a run's metrics and its evaluations into `picture` (PNG).
 
-    Above: win rate (or reward, where the environment tells no wins) in training, raw and smoothed,
-    with the evaluations before and after and their 95 % intervals. Below: the share of groups
-    without signal.
+    The upper plot shows win rate (or reward, if the environment reports no wins) in training, raw
+    and smoothed, and the evaluations before and after with their 95 % intervals. The lower plot
+    shows the share of groups without signal.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
     axes.errorbar(
         [step],
         [value],
-        # An end of the interval may lie beyond the value by rounding.
+        # By rounding, an end of the interval may be beyond the value.
         yerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
         fmt="o",
         color=_ORANGE,
@@ -150,7 +150,7 @@ def _style(axes: Any) -> None:
 
 
 def points(lines: Sequence[Mapping[str, Any]], name: str, phase: str) -> Points:
-    """Steps and values of one metric in one phase, where it has a value."""
+    """Steps and values of one metric in one phase, without steps where it has no value."""
     found = [
         (line["step"], line[name])
         for line in lines
@@ -160,7 +160,7 @@ def points(lines: Sequence[Mapping[str, Any]], name: str, phase: str) -> Points:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Centred moving average over a twentieth of the run; narrower towards both ends."""
+    """Centered moving average over a twentieth of the run; narrower at both ends."""
     half = max(1, len(values) // (2 * _WINDOWS))
     result = []
     for k in range(len(values)):

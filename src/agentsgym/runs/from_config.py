@@ -1,4 +1,4 @@
-"""From a RunConfig to the trainer's settings, its environment and its tasks."""
+"""Converts a RunConfig to the trainer's settings, its environment and its tasks."""
 
 import dataclasses
 import importlib.metadata
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NOT_TRAINED = ("chat:", "agent:")
 
-# With neither steps nor epochs given, time alone limits the run.
+# If neither steps nor epochs are given, only time limits the run.
 _NO_LIMIT = 1_000_000
 
 _DEFAULTS: dict[str, Any] = {
@@ -42,7 +42,7 @@ def make_env(config: RunConfig) -> MultistepEnv:
 
 
 def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:
-    """Training and evaluation tasks. Raises ConfigError where the environment defines none."""
+    """Training and evaluation tasks. Raises ConfigError if the environment defines none."""
     try:
         return env.get_train_dataset(), env.get_eval_dataset()
     except NotImplementedError as error:
@@ -50,7 +50,7 @@ def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:
 
 
 def train_settings(config: RunConfig) -> "GRPOEnvConfig":
-    """The trainer's settings. Raises ConfigError naming an unknown key or what is wrong."""
+    """The trainer's settings. Raises ConfigError with the unknown key or the problem."""
     from agentsgym.training import GRPOEnvConfig
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
@@ -69,7 +69,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         given["max_steps"] = _NO_LIMIT
     try:
         settings = GRPOEnvConfig(**given)
-    except Exception as error:  # TRL and transformers raise all kinds of errors for bad values
+    except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
         text = " ".join(str(error).split())
         if not isinstance(error, ValueError | TypeError):
             text = f"{type(error).__name__}: {text}"
@@ -79,7 +79,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
 
 
 def check_installed(entry: EngineEntry) -> None:
-    """Raise MissingExtra or ConfigError where an engine's package is not installed."""
+    """Raise MissingExtra or ConfigError if an engine's package is not installed."""
     if entry.package is None or installed(entry.package):
         return
     if entry.extra is not None:
@@ -91,7 +91,7 @@ def check_installed(entry: EngineEntry) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the result depends on."""
+    """Versions of the packages that the result depends on."""
     packages = ("torch", "trl", "transformers", "numpy")
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), "agentsgym": __version__, **found}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HeldOutTasks:
-    """The evaluation tasks of an environment, and which of them `chosen` plays."""
+    """The evaluation tasks of an environment, and which of them the evaluations play."""
 
     def __init__(self, dataset: Any, chosen: EvalConfig) -> None:
         self._dataset = dataset
@@ -23,7 +23,7 @@ class HeldOutTasks:
         return f"{self._chosen.episodes} episodes on held-out tasks"
 
     def during_training(self, settings: "GRPOEnvConfig") -> Any:
-        """As many tasks as the evaluations before and after have, for `eval_strategy`."""
+        """As many tasks as the evaluations before and after use, for `eval_strategy`."""
         if settings.eval_strategy == "no":
             return None
         chosen = self._chosen
@@ -32,7 +32,7 @@ class HeldOutTasks:
         return self._dataset.select(rows)
 
     def play(self, trainer: "GRPOEnvTrainer", step: int) -> Played:
-        """Evaluate the weights that the trainer has after optimizer step `step`."""
+        """Evaluate the trainer's weights after optimizer step `step`."""
         settings, chosen = trainer.args, self._chosen
         trainer.push_weights(step)
         sampling = SamplingParams(

@@ -1,4 +1,4 @@
-"""Links in a run directory: it may be anybody's, and going on with it writes and deletes there."""
+"""Links in a run directory. It may come from anybody, and resuming it writes and deletes files."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from agentsgym.types import AllowPaths, allowed_directories, is_allowed
 
 
 def check_links(directory: Path, allow_paths: AllowPaths = ()) -> None:
-    """Raise ConfigError for a link that leads out of the directory, unless to where the user
-    allows it."""
+    """Raise ConfigError for a link to a place outside the directory that the user does not
+    allow."""
     allowed = [directory.resolve(), *allowed_directories(allow_paths)]
     for link in _links(directory):
         target = link.resolve()

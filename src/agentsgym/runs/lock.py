@@ -1,7 +1,7 @@
-"""One writer per run directory.
+"""Only one writer per run directory.
 
-The lock is the system's, on an open file: it ends with the process that holds it, however that
-ends. What the file says only serves the message. Who reads a run needs no lock.
+The lock is the operating system's, on an open file: it ends with its process, in whatever way that
+ends. The file's text is only used in messages. Reading a run needs no lock.
 """
 
 import errno
@@ -18,7 +18,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
 
 _FILE = ".lock"
-# What a file system without locks answers; there a run goes on without one.
+# Errors of a file system without locks; there a run continues without a lock.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
@@ -27,17 +27,17 @@ class RunInUse(ConfigError):
 
 
 class RunLock:
-    """The right to write to a run directory. Made by `acquire`, given back by `release`."""
+    """The right to write to a run directory, from `acquire` until `release`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     @classmethod
     def acquire(cls, directory: Path) -> "RunLock":
-        """Take the lock, making the directory where there is none.
+        """Take the lock; create the directory if it does not exist.
 
-        Raises RunInUse where another process, or this one, has it already; OSError where the
-        directory cannot be written.
+        Raises RunInUse if another process, or this one, has it already; OSError if the directory
+        cannot be written.
         """
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _FILE
@@ -53,10 +53,10 @@ class RunLock:
             except BaseException:
                 file.close()
                 raise
-            file.close()  # the directory was moved away between opening and locking
+            file.close()  # the directory was moved between opening and locking
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         _HELD.discard(self._file)
         self._file.close()
 
@@ -66,13 +66,13 @@ _HELD: set[BinaryIO] = set()
 
 
 def _opened(path: Path) -> int:
-    """Open a file that is not a link: what it pointed to would be emptied."""
+    """Open a file that is not a link, because the target of a link would be emptied."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def _close_in_child() -> None:
-    """A child process that was forked must not keep the lock when its parent is gone."""
+    """A forked child process must not keep the lock after its parent's end."""
     for file in _HELD:
         file.close()
     _HELD.clear()
@@ -83,7 +83,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Whether the file could be locked, or this file system knows no locks."""
+    """Whether the file could be locked; True if this file system has no locks."""
     try:
         _lock_file(file)
     except OSError as error:
@@ -99,7 +99,7 @@ if sys.platform == "win32":
     def _lock_file(file: BinaryIO) -> None:
         import msvcrt
 
-        file.seek(1 << 30)  # far behind the text, which others must be able to read
+        file.seek(1 << 30)  # far after the text, which other processes must be able to read
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:
@@ -118,7 +118,7 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _sign(file: BinaryIO) -> None:
-    """Say in the file who holds it."""
+    """Write the lock's holder into the file."""
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
     file.truncate(0)
     file.write(json.dumps(who).encode())
@@ -126,7 +126,7 @@ def _sign(file: BinaryIO) -> None:
 
 
 def _holder(file: BinaryIO) -> str:
-    """Who holds the file, as it says itself."""
+    """The lock's holder, according to the file."""
     file.seek(0)
     try:
         who = json.loads(file.read(1000))
@@ -138,16 +138,16 @@ def _holder(file: BinaryIO) -> str:
 def claim(
     directory: Path, *, resume: bool, set_aside: bool, note: Callable[[str], None]
 ) -> RunLock:
-    """The lock of a directory that holds a run to resume, or none.
+    """The lock of a directory that contains a run to resume, or no run.
 
-    An earlier run gets another name if `set_aside` says so, else ConfigError is raised.
+    An earlier run is renamed if `set_aside` says so; otherwise ConfigError is raised.
     """
     lock = RunLock.acquire(directory)
     if resume or not RunDirectory(directory).is_run():
         return lock
     try:
         if not set_aside:
-            raise ConfigError(f"{directory} holds a run already; resume it or choose another")
+            raise ConfigError(f"{directory} already contains a run; resume it or choose another")
         kept = _free_name(directory)
         directory.rename(kept)
     finally:

@@ -1,4 +1,4 @@
-"""The agent that a run's configuration names: a scripted one, a model, or an endpoint."""
+"""The agent that a run's configuration names: a scripted agent, a model, or an endpoint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ from agentsgym.training.setting_parsers import limits
 from agentsgym.types import Agent, SamplingParams
 
 SCRIPTED = "agent:"
-_SPEECH_TOKENS = 512  # cap of an action where the model's tokens are not ours to count
+_SPEECH_TOKENS = 512  # cap of an action if we cannot count the model's tokens
 
 
 @contextmanager
 def evaluated_agent(
     run: RunConfig, env: MultistepEnv, seed: int, settings: EngineSettings, purpose: Purpose
 ) -> Iterator[Agent]:
-    """The agent `run.model` in `env`; a model's actions are sampled by the engine that the
-    settings ask for, which is closed at the end.
+    """The agent `run.model` in `env`. The engine in the settings samples a model's actions; it is
+    closed at the end.
 
-    Raises ConfigError where there is no such agent or engine, and what the engine's class does.
+    Raises ConfigError if there is no such agent or engine, and the errors of the engine's class.
     """
     if run.model.startswith(SCRIPTED):
         _refuse_engine(run.model, settings, purpose)
@@ -53,7 +53,7 @@ def _engine(run: RunConfig, settings: EngineSettings, purpose: Purpose) -> Closa
 
 
 def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
-    """How actions are sampled; `speaks` says that the engine answers with text alone."""
+    """The sampling settings; `speaks` says that the engine only returns text."""
     cap, stops = limits(run.train)
     if speaks and "max_action_tokens" not in run.train:
         cap = _SPEECH_TOKENS
@@ -63,7 +63,7 @@ def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
 def _refuse_engine(model: str, settings: EngineSettings, purpose: Purpose) -> None:
     for key in ("engine", "engine_urls", "served_model", "key_env"):
         if getattr(settings, key):
-            raise ConfigError(f"{model} has no engine, so {purpose.written(key)} means nothing")
+            raise ConfigError(f"{model} has no engine, so {purpose.written(key)} has no effect")
 
 
 def _load(run: RunConfig) -> Any:

@@ -9,12 +9,12 @@ import yaml
 from agentsgym.envs import ConfigError
 
 _MOST_KEYS = 10_000
-# YAML 1.1 reads 1e-4 as text, for it wants a point and a sign; people mean the number.
+# YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
-    """Dotted keys and their values. Raises ConfigError for what is no `KEY=VALUE`."""
+    """Dotted keys and their values. Raises ConfigError for an argument without `=`."""
     return dict(map(parse_override, arguments))
 
 
@@ -37,7 +37,7 @@ def parse_value(key: str, text: str) -> Any:
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with each dotted key set; mappings on the way are made where there are none."""
+    """`base` with each dotted key set; missing mappings on the way are created."""
     merged = dict(base)
     for key, value in overrides.items():
         head, _, rest = key.partition(".")
@@ -52,9 +52,9 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
 
 
 def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
-    """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with its mark.
+    """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with a byte order mark.
 
-    Raises ConfigError naming `source`.
+    Raises ConfigError with the name `source`.
     """
     try:
         data = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
@@ -68,11 +68,11 @@ def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that also knows floats without a point, and bounds what `<<` merges: mappings
-    that merge each other several times grow without end."""
+    """SafeLoader that also reads floats without a point, and limits the size of `<<` merges:
+    mappings that merge each other several times grow exponentially."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Take in what the mapping merges."""
+        """Merge the mappings named by `<<`."""
         super().flatten_mapping(node)
         if len(node.value) > _MOST_KEYS:
             raise yaml.YAMLError(f"a mapping has more than {_MOST_KEYS} keys")

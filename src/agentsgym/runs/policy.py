@@ -1,4 +1,4 @@
-"""The model that a run starts from, and the reference that KL is measured against."""
+"""The initial model of a run, and the reference model of KL."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ _FIGURES = "figures.json"
 
 
 def load_policy(config: RunConfig, progress: Progress) -> Policy:
-    """The model that `config.model` names. Raises ConfigError where there is none."""
+    """The model that `config.model` names. Raises ConfigError if it does not exist."""
     if config.model == "tiny":
         return _warm_start(config, progress)
     kind, _, name = config.model.partition(":")
@@ -34,7 +34,7 @@ def load_policy(config: RunConfig, progress: Progress) -> Policy:
 def load_tokenizer(config: RunConfig) -> Any:
     """The tokenizer of the model that `config.model` names, without its weights.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if it does not exist.
     """
     if config.model == "tiny":
         raise ConfigError("model: 'tiny' is made in this process, so no server can serve it")
@@ -45,7 +45,7 @@ def load_tokenizer(config: RunConfig) -> Any:
 
 
 def builtin_models() -> list[str]:
-    """Names of the checkpoints that ship with the package."""
+    """Names of the checkpoints in the package."""
     folder = files("agentsgym") / "presets"
     return sorted(entry.name for entry in folder.iterdir() if (entry / "config.json").is_file())
 
@@ -54,7 +54,7 @@ def _load_builtin(name: str) -> Policy:
     known = builtin_models()
     if name not in known:
         names = ", ".join(known) or "none"
-        raise ConfigError(f"no model ships as 'builtin:{name}'; there are: {names}")
+        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
     with as_file(files("agentsgym") / "presets" / name) as folder:
         policy = load_pretrained(folder)
         notes = folder / _FIGURES
@@ -84,8 +84,8 @@ def _warm_start(config: RunConfig, progress: Progress) -> Policy:
 
 
 def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
-    """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` holds those of
-    `TinyConfig`), and `seed`. Raises ConfigError naming an unknown key or a bad value."""
+    """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` has those of
+    `TinyConfig`), and `seed`. Raises ConfigError with an unknown key or a bad value."""
     from agentsgym.training.warm_start.loop import WarmStartConfig
     from agentsgym.training.warm_start.tiny import TinyConfig
 
@@ -106,10 +106,10 @@ def _names(kind: Any) -> set[str]:
 
 
 def name_reference(model: Any, source: str, folder: Path) -> None:
-    """Let `model` name the weights that its run began with, which TRL loads as the reference.
+    """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
-    A model that goes on was loaded from its checkpoint and would be its own reference. `source` is
-    the run's `model`; where the run made that itself, a copy is kept in `folder`.
+    A resumed model was loaded from its checkpoint and would otherwise be its own reference.
+    `source` is the run's `model`; if the run created it, a copy is kept in `folder`.
     """
     if source == "tiny" or source.startswith("builtin:"):
         if not folder.is_dir():
@@ -119,7 +119,7 @@ def name_reference(model: Any, source: str, folder: Path) -> None:
 
 
 def _save_whole(model: Any, folder: Path) -> None:
-    """Save whole or not at all."""
+    """Save completely or not at all."""
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(part)

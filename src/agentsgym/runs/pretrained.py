@@ -1,4 +1,4 @@
-"""Models and tokenizers from a directory or a hub: weights in safetensors, checked, no code."""
+"""Models and tokenizers from a directory or a hub: checked safetensors weights, no code."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _TOKENIZER_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A causal language model and its tokenizer; `figures` say how it was made."""
+    """A causal language model and its tokenizer; `figures` describe its warm start."""
 
     model: Any
     tokenizer: Any
@@ -31,8 +31,8 @@ class Policy:
 
 
 def load_pretrained(path: str | Path) -> Policy:
-    """A model directory or hub name, in single precision. Nothing but safetensors is read, and no
-    code that comes with a model. Raises ConfigError where it cannot be loaded whole."""
+    """A model directory or hub name, in single precision. Only safetensors files are read, and a
+    model's own code is never run. Raises ConfigError if it cannot be loaded completely."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -49,29 +49,29 @@ def load_pretrained(path: str | Path) -> Policy:
             dtype=torch.float32,
             trust_remote_code=False,
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
+            ignore_mismatched_sizes=True,  # mismatches are refused below, by name
             output_loading_info=True,
         )
-    except Exception as error:  # the loaders raise all kinds of errors for damaged files
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
     _check_loaded(path, model, tokenizer, loading)
     return Policy(model, tokenizer)
 
 
 def pretrained_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a model directory or hub name, without its weights. Raises ConfigError
-    where there is none."""
+    """The tokenizer of a model directory or hub name, without its weights. Raises ConfigError if
+    it does not exist."""
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:  # the loaders raise all kinds of errors for damaged files
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
 
 
 def _refuse_kernels(config: Any) -> None:
-    """Raise ValueError where a model's configuration names attention that would be downloaded: it
-    is code."""
+    """Raise ValueError if a model's configuration names an attention kernel that transformers
+    would download: it is code."""
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", ())]
     for part in (config, *parts):
         named = str(getattr(part, "_attn_implementation", None) or "")
@@ -92,7 +92,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise ConfigError naming the file of a model directory that is missing or damaged."""
+    """Raise ConfigError with the name of a missing or damaged file of a model directory."""
     problem = model_damage(folder)
     if problem is not None:
         raise _cannot_load(folder, problem)
@@ -101,8 +101,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_loaded(path: str | Path, model: Any, tokenizer: Any, loading: Mapping[str, Any]) -> None:
-    """Raise ConfigError where weights were made up or are no numbers, or the tokenizer is
-    another model's."""
+    """Raise ConfigError if weights are missing or not finite, or if the tokenizer belongs to
+    another model."""
     kind = type(model).__name__
     misfits = [
         entry[0] if isinstance(entry, tuple) else entry

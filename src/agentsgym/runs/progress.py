@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Progress reports of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One optimizer step: `step` of `max_steps` (None: only time limits the run), `share` of the
-    run that is done, and the logged values."""
+    """One optimizer step: `step` of `max_steps` (None: only time limits the run), the completed
+    `share` of the run, and the logged values."""
 
     step: int
     max_steps: int | None
@@ -18,7 +18,7 @@ class StepReport:
 
 
 class Progress(Protocol):
-    """Receives a run's progress."""
+    """Receives the progress reports of a run."""
 
     def phase(self, name: str, what: str) -> None:
         """A phase begins: "model", "before", "rl" or "after"."""
@@ -30,7 +30,7 @@ class Progress(Protocol):
         """An optimizer step was logged."""
 
     def note(self, text: str) -> None:
-        """Something worth a line happened."""
+        """A message of one line."""
 
 
 class Silent:

@@ -23,9 +23,9 @@ def train_until_stopped(
     used: float,
     checkpoint: Path | None,
 ) -> str:
-    """Train, going on from a checkpoint if there is one; returns why training stopped.
+    """Train, from a checkpoint if there is one; return the reason why training stopped.
 
-    `used` are the seconds of RL before a resume.
+    `used` is the number of seconds of RL before a resume.
     """
     request = StopRequest()
     share = None

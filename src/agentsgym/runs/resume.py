@@ -1,4 +1,4 @@
-"""What a resumed run knows of its earlier parts, and what of them it does again."""
+"""Restores the state of a resumed run, and removes the files that it will write again."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ _KEPT = (
 
 
 def new_summary(config: RunConfig) -> Summary:
-    """The summary of a run that has not begun."""
+    """The summary of a new run."""
     return Summary(
         name=config.name,
         seed=config.seed,
@@ -51,7 +51,7 @@ def new_summary(config: RunConfig) -> Summary:
 
 
 def recalled_summary(config: RunConfig, note: Note) -> Summary:
-    """The summary of a run that goes on. One that cannot be read is rebuilt, which is noted."""
+    """The summary of a resumed run. If it cannot be read, it is rebuilt, with a message."""
     directory, fresh = RunDirectory(config.directory), new_summary(config)
     try:
         old = read_summary(directory.summary)
@@ -83,7 +83,7 @@ def _evaluated_before(config: RunConfig, directory: RunDirectory, note: Note) ->
 
 
 def is_trained(config: RunConfig, settings: "GRPOEnvConfig", summary: Summary) -> bool:
-    """Whether RL is over already, so that a resumed run only has to evaluate."""
+    """Whether RL is finished, so that a resumed run only has to evaluate."""
     if not RunDirectory(config.directory).model.is_dir():
         return False
     reason = summary.stop_reason or "interrupted"
@@ -101,7 +101,7 @@ def rewind(
     metrics: MetricsFile,
     writer: RolloutWriter,
 ) -> None:
-    """Drop what was written after optimizer step `step`, which a resumed run does again."""
+    """Drop all data after optimizer step `step`, which a resumed run will produce again."""
     metrics.drop_after(step)
     drop_rollouts_from(directory.root, step)
     lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]

@@ -1,4 +1,4 @@
-"""Agents without a model that an environment brings along: its best player, its teacher."""
+"""Agents without a model that an environment defines: its best player, its teacher."""
 
 from agentsgym.agents.random import RandomAgent
 from agentsgym.envs import ConfigError, MultistepEnv
@@ -9,15 +9,15 @@ _METHODS = {
     "teacher": ("teacher_agent(self, *, seed=0)", "admissible_actions(self, state)"),
     "random": ("admissible_actions(self, state)",),
 }
-"""Kinds of agents, and the methods of which an environment has to define one."""
+"""Kinds of agents, and the methods of which an environment must define at least one."""
 
 
 def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
-    """The environment's agent of a kind: "optimal", the best known player, "teacher", whom a warm
-    start imitates, or "random", who picks among its admissible actions.
+    """The environment's agent of a kind: "optimal", the best known player; "teacher", the player
+    that a warm start imitates; or "random", a random player of its admissible actions.
 
-    One without a teacher that lists its `admissible_actions` is taught by who picks at random.
-    Raises ConfigError where it has none, saying which it has.
+    If an environment defines no teacher but `admissible_actions`, the random player is its teacher.
+    Raises ConfigError if it has no such agent; the message names the ones that it has.
     """
     if kind not in _METHODS:
         raise ConfigError(f"no agent is called {kind!r}; known: {', '.join(_METHODS)}")
@@ -26,8 +26,8 @@ def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
         return agent
     there = [f"agent:{other}" for other in _METHODS if _brings(env, other)]
     raise ConfigError(
-        f"{env.name} brings no {kind} agent: its class would define "
-        f"{' or '.join(_METHODS[kind])}; it brings {', '.join(there) or 'no other'}"
+        f"{env.name} has no {kind} agent: its class would have to define "
+        f"{' or '.join(_METHODS[kind])}; it has {', '.join(there) or 'no other'}"
         + (f" (agentsgym eval {there[0]} --env {env.class_path})" if there else "")
     )
 

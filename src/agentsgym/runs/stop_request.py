@@ -1,4 +1,4 @@
-"""A request to stop training, by Ctrl-C or by what else asks for it."""
+"""A request to stop training, from Ctrl-C or from a callback."""
 
 import signal
 import threading
@@ -10,21 +10,21 @@ Note = Callable[[str], None]
 
 
 class StopRequest:
-    """A request to stop, which training follows at the end of the generation."""
+    """A request to stop, which training obeys at the end of the generation."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
 
     def ask(self, reason: str) -> None:
-        """Ask for a stop; the first reason stays."""
+        """Request a stop; the first reason is kept."""
         self.reason = self.reason or reason
 
 
 @contextmanager
 def ctrl_c_asks(request: StopRequest, note: Note) -> Iterator[None]:
-    """Within, the first Ctrl-C (or SIGTERM) asks for a stop and the second one interrupts.
+    """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts.
 
-    Without effect outside the main thread, where Python handles no signals.
+    Has no effect outside the main thread, because Python handles signals only there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
 """One training run from its configuration to its summary.
 
-Phases: the model is loaded or warm-started, evaluated, trained, saved, evaluated again. What
-belongs to the run is on disk when a phase ends, so that a run that was stopped can go on.
+Phases: the model is loaded or warm-started, evaluated, trained, saved, evaluated again. At the end
+of each phase all data of the run is on disk, so that a stopped run can be resumed.
 """
 
 import gc
@@ -48,14 +48,14 @@ def train_run(
     set_aside: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """Carry out a run and return its summary; `status` says whether it finished.
+    """Execute a run and return its summary; `status` says whether it finished.
 
-    With `resume`, go on from the last checkpoint in the run's directory: optimizer steps are
-    those that an uninterrupted run would have made. Ctrl-C during training stops at the next
-    generation boundary with a checkpoint. An earlier run in the directory gets another name if
-    `set_aside` says so, else it is an error. Raises ConfigError or UnknownEnvironment before
-    anything is written; RunInUse, a ConfigError, where another process writes to the directory.
-    What ends a training later is written to the summary (`status` "failed", `error`).
+    With `resume`, continue from the last checkpoint in the run's directory: optimizer steps equal
+    those of an uninterrupted run. Ctrl-C during training stops at the next generation boundary with
+    a checkpoint. An earlier run in the directory is renamed if `set_aside` says so; otherwise it is
+    an error. Raises ConfigError or UnknownEnvironment before any file is written; RunInUse (a
+    ConfigError) if another process writes to the directory. A later error is written to the
+    summary (`status` "failed", `error`) and raised.
     """
     run = TrainingRun(config, progress or Silent())
     directory, note = config.directory, run.progress.note
@@ -69,7 +69,7 @@ def train_run(
 
 
 class TrainingRun:
-    """The state of one run while it is carried out. Making it checks its settings and touches no
+    """The state of one run during its execution. The constructor checks the settings and touches no
     file."""
 
     def __init__(self, config: RunConfig, progress: Progress) -> None:
@@ -109,12 +109,12 @@ class TrainingRun:
         return self._summary
 
     def _note_end(self, error: BaseException) -> None:
-        """Leave in the summary what ended the run, where that can still be written."""
+        """Write the error that ended the run to the summary, if it can still be written."""
         interrupted = isinstance(error, KeyboardInterrupt)
         self._summary.status = "interrupted" if interrupted else "failed"
         self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
         if not isinstance(error, ConfigError):
-            error.add_note(f"{resume_command(self._config)} goes on from the last checkpoint")
+            error.add_note(f"{resume_command(self._config)} continues from the last checkpoint")
         with suppress(OSError):
             self._summary.write(self._directory.summary)
 
@@ -122,8 +122,8 @@ class TrainingRun:
         trained = is_trained(self._config, self._settings, self._summary)
         with self._phase("model", self._config.model):
             trainer = self._trainer(self._policy(trained))
-        # What is loaded by now stays. Were it not set aside, Python would search it for garbage
-        # again and again, a twentieth of a tiny model's run.
+        # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
+        # them again and again, which would cost a twentieth of a tiny model's run.
         gc.freeze()
         with closing_engine(trainer):
             self._play_and_train(trainer, trained)
@@ -143,7 +143,7 @@ class TrainingRun:
         self._close("finished")
 
     def _start_directory(self) -> None:
-        """Write the configuration, and drop what a resumed run will do again."""
+        """Write the configuration, and drop the files that a resumed run will write again."""
         write_text(self._directory.config, self._config.to_yaml())
         if not is_trained(self._config, self._settings, self._summary):
             step = self._checkpoint[0] if self._checkpoint else 0
@@ -156,7 +156,7 @@ class TrainingRun:
         if trained:
             return load_pretrained(self._directory.model)
         if self._checkpoint is not None:
-            self.progress.note(f"going on from step {self._checkpoint[0]}")
+            self.progress.note(f"continuing from step {self._checkpoint[0]}")
             return load_pretrained(self._checkpoint[1])
         policy = load_policy(self._config, self.progress)
         figures = dict(policy.figures)
@@ -218,11 +218,11 @@ class TrainingRun:
         with self._phase("report", str(self._directory.picture)):
             draw_curve(self._directory.metrics, self._summary, self._directory.picture)
 
-    # -- small things ---------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------
 
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:
-        """Announce a phase, count its time, and leave the summary on disk."""
+        """Announce a phase, measure its time, and write the summary at its end."""
         self.progress.phase(name, what)
         started = time.monotonic()
         try:
@@ -234,7 +234,7 @@ class TrainingRun:
 
 @contextmanager
 def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
-    """At the end, close the connections of an engine that has any."""
+    """Close the connections of the trainer's engine at the end of the block."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""Which code and which files a run's configuration may name.
+"""Decides which code and which files a run's configuration may name.
 
-A configuration that the user writes is trusted, for it is theirs. One that a run directory holds
-is data, since the directory may be anybody's: what it names must be allowed in so many words.
+A configuration that the user writes is trusted. A configuration from a run directory is not,
+because the directory may come from anybody: the user must explicitly allow everything it names.
 """
 
 import json
@@ -20,7 +20,7 @@ from agentsgym.types.secrets import mask_secrets
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the user allows: modules to import, and directories or files that may be named."""
+    """The user's permissions: modules to import, and directories or files that may be named."""
 
     imports: bool | tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -37,18 +37,18 @@ class Allowed:
         return any(module == name or module.startswith(f"{name}.") for name in self.imports)
 
     def and_named_in(self, overrides: Mapping[str, Any]) -> "Allowed":
-        """With what the user's own `KEY=VALUE` arguments name."""
+        """These permissions and the names in the user's own `KEY=VALUE` arguments."""
         modules = [module_of(str(overrides.get(key, ""))) for key in _CODE_KEYS]
         more = self.and_also(overrides.get("train.allow_imports") or (), filter(None, modules))
         return more.and_paths(overrides.get("train.allow_paths") or ())
 
     def and_trusted_in(self, config: RunConfig) -> "Allowed":
-        """With what a configuration of the user's own names."""
+        """These permissions and the names in a configuration of the user's own."""
         more = self.and_also(trusted_imports(config), map(module_of, named_code(config)))
         return more.and_paths([*_named_paths(config), *(config.train.get("allow_paths") or ())])
 
     def and_also(self, given: bool | Collection[str], modules: Iterable[str]) -> "Allowed":
-        """With these modules too; True for all there are."""
+        """These permissions and more modules; True for all."""
         if given is True or self.imports is True:
             return Allowed(True, self.paths)
         listed = () if isinstance(given, bool) else given
@@ -56,7 +56,7 @@ class Allowed:
         return Allowed(tuple(dict.fromkeys([*mine, *listed, *modules])), self.paths)
 
     def and_paths(self, paths: Collection[str]) -> "Allowed":
-        """With these paths too."""
+        """These permissions and more paths."""
         return Allowed(self.imports, tuple(dict.fromkeys([*self.paths, *paths])))
 
 
@@ -73,13 +73,13 @@ _CODE_KEYS = ("env", "train.advantage_estimator")
 
 
 def module_of(name: str) -> str:
-    """The module of a dotted path, "" for a bare name."""
+    """The module of a dotted path, "" for a name without dots."""
     return name.rpartition(".")[0]
 
 
 def trusted_imports(config: RunConfig) -> bool | list[str]:
-    """Which dotted paths dataset rows may name: what `train.allow_imports` says, and the module
-    of the environment that the configuration itself names."""
+    """The dotted paths that dataset rows may name: those in `train.allow_imports`, and the module
+    of the configuration's own environment."""
     given: bool | list[str] | None = config.train.get("allow_imports")
     if given is True:
         return True
@@ -88,8 +88,8 @@ def trusted_imports(config: RunConfig) -> bool | list[str]:
 
 
 def named_code(config: RunConfig) -> list[str]:
-    """The dotted paths outside the package that a configuration names: of its environment, its
-    estimator, and of something in each module that rows may import."""
+    """The dotted paths outside the package that a configuration names: its environment, its
+    estimator, and a member of each module that rows may import."""
     allowed = config.train.get("allow_imports") or ()
     modules = [] if isinstance(allowed, bool) else [f"{module}.*" for module in allowed]
     names = [config.env, str(config.train.get("advantage_estimator") or ""), *modules]
@@ -97,7 +97,7 @@ def named_code(config: RunConfig) -> list[str]:
 
 
 def permitted(config: RunConfig, allowed: Allowed) -> RunConfig:
-    """A configuration of the user's own, with what they allow on the command line."""
+    """A configuration of the user's own, with the permissions given on the command line."""
     if not allowed.imports and not allowed.paths:
         return config
     imports = Allowed(allowed.imports).and_also(config.train.get("allow_imports") or (), ())
@@ -108,10 +108,10 @@ def permitted(config: RunConfig, allowed: Allowed) -> RunConfig:
 def distrusted(
     config: RunConfig, allowed: Allowed, overrides: Mapping[str, Any] = MappingProxyType({})
 ) -> RunConfig:
-    """The configuration of a run directory, with the user's permissions in place of its own;
-    `overrides` are what the user set in it.
+    """The configuration of a run directory, with the user's permissions instead of its own;
+    `overrides` are the user's own settings.
 
-    Raises ConfigError for code and for files that it names and the user does not allow.
+    Raises ConfigError for code and files that it names and the user does not allow.
     """
     for name in named_code(config):
         if not allowed.allows(module_of(name)):
@@ -130,13 +130,13 @@ def distrusted(
 
 
 def check_sending(config: RunConfig, given: Collection[str]) -> None:
-    """Raise ConfigError where the configuration of a run directory would send something elsewhere
-    or write outside of it; `given` are the keys that the user set."""
+    """Raise ConfigError if the configuration of a run directory would send data elsewhere or write
+    outside the directory; `given` are the keys that the user set."""
     for key, value in _sending(config).items():
         if key not in given:
             raise ConfigError(
-                f"the run in {config.directory} sets {key}, which hands on what it makes, to "
-                f"others. If you mean it, give it again: {key}={value}"
+                f"the run in {config.directory} sets {key}, which sends its results to others. If "
+                f"this is intended, give it again: {key}={value}"
             )
 
 
@@ -151,7 +151,7 @@ def _sending(config: RunConfig) -> dict[str, str]:
 
 
 def _with(config: RunConfig, allowed: Allowed) -> RunConfig:
-    """What the configuration itself names is trusted from now on, and need not be listed."""
+    """Everything that the configuration itself names is trusted from now on."""
     imports: bool | list[str] = True
     if not isinstance(allowed.imports, bool):
         imports = [name for name in allowed.imports if name != module_of(config.env)]
@@ -163,7 +163,7 @@ def _with(config: RunConfig, allowed: Allowed) -> RunConfig:
 
 
 def resume_command(config: RunConfig) -> str:
-    """What goes on with a run, with the permissions that it needs."""
+    """The command that resumes a run, with the permissions that it needs."""
     modules = dict.fromkeys(map(module_of, named_code(config)))
     paths = dict.fromkeys([*(config.train.get("allow_paths") or ()), *_named_paths(config)])
     flags = [("--allow-imports", module) for module in modules]

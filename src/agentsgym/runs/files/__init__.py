@@ -1,4 +1,4 @@
-"""What a run leaves behind: its directory, metrics, rollouts and summary."""
+"""The files of a run: its directory, metrics, rollouts and summary."""
 
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine

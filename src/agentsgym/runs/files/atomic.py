@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import os
 import shutil
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class DamagedFile(ValueError):
-    """A stored file that cannot be read; the message names it and says what is wrong with it."""
+    """A stored file cannot be read; the message names the file and the problem."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Within, the path of a file or directory to write; it takes the place of `path` at the end.
+    """Yields the path of a new file or directory, which replaces `path` at the end of the block.
 
-    Until then `path` is as it was, and so it stays where the block or a write fails.
+    Until then `path` does not change; if the block or a write fails, it stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
@@ -24,7 +24,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield part
         _flush(part)
         if part.is_dir():
-            remove(path)  # a directory cannot be exchanged in one step
+            remove(path)  # a directory cannot be replaced in one step
         os.replace(part, path)
     except BaseException as error:
         _name(error, path)
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Within, an error of the disk is told with the name of the file."""
+    """Adds the file's name to a disk error inside the block."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Wait until the contents are on the disk: a crash must not leave an empty file behind."""
+    """Wait until the contents are on the disk, so that a crash cannot leave an empty file."""
     for file in path.rglob("*") if path.is_dir() else [path]:
         if file.is_file():
             with file.open("rb+") as opened:

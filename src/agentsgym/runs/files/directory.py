@@ -1,4 +1,4 @@
-"""Where everything of a run lies. `docs/run-directory.md` describes the format."""
+"""The paths of a run's files. `docs/run-directory.md` describes the format."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _SHARD = re.compile(r"([a-z]+)-(\d+)(?:\.[^/]+)?\.jsonl\.gz")
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run below `root`; nothing is created by naming them."""
+    """The paths of one run below `root`; reading them creates no files."""
 
     root: Path
 
@@ -53,7 +53,7 @@ class RunDirectory:
 
     @property
     def reference(self) -> Path:
-        """The model that the run began with, where it made it itself and KL needs it."""
+        """The run's initial model, if the run created it and KL needs it."""
         return self.root / "reference"
 
     def is_run(self) -> bool:
@@ -62,7 +62,7 @@ class RunDirectory:
 
     def shard(self, phase: str, step: int, dataset: str | None = None) -> Path:
         """The shard of the rollouts played in `phase` at optimizer step `step`, on the evaluation
-        set `dataset` where there are several."""
+        set `dataset` if there are several."""
         name = "" if dataset is None else f".{quote(dataset, safe='')}"
         return self.rollouts / f"{phase}-{step:06d}{name}.jsonl.gz"
 
@@ -77,7 +77,7 @@ class RunDirectory:
         yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2), shard[2]))
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
-        """Step and path of every checkpoint, whole or not, the newest first."""
+        """Step and path of every checkpoint, complete or not, the newest first."""
         found = [
             (int(match[1]), path)
             for path in self.checkpoints.glob("checkpoint-*")
@@ -86,7 +86,7 @@ class RunDirectory:
         return sorted(found, reverse=True)
 
     def last_checkpoint(self) -> tuple[int, Path] | None:
-        """Step and path of the newest checkpoint that was written to its end, or None."""
+        """Step and path of the newest complete checkpoint, or None."""
         whole = (found for found in self.all_checkpoints() if _is_complete(found[1]))
         return next(whole, None)
 

@@ -1,9 +1,9 @@
 """Rollouts as JSON objects and back.
 
-Everything that training needs comes back equal: ids, masks, logprobs, rewards, spans. Of an
-environment's free-form `info`, `env_config` and `task_data` comes back what JSON can say: tuples
-become lists, keys strings, NumPy scalars plain numbers, other objects their repr, numbers that are
-not finite null, and half a surrogate pair U+FFFD. No value that an environment made keeps a rollout
+All data that training needs is restored exactly: ids, masks, logprobs, rewards, spans. An
+environment's free-form `info`, `env_config` and `task_data` are restored as far as JSON allows:
+tuples become lists, keys strings, NumPy scalars plain numbers, other objects their repr, infinite
+numbers and NaN null, and a lone surrogate U+FFFD. No value of an environment can prevent a rollout
 from being written.
 """
 
@@ -21,9 +21,9 @@ from agentsgym.types.secrets import mask_known, mask_secrets, masked
 
 @dataclass(frozen=True, slots=True)
 class RolloutLine:
-    """A rollout as it was recorded: in which `phase`, before which optimizer `step` (the policy's
-    version), on which of several evaluation sets (`dataset`; None where there is one), and the
-    advantages of its rows' tokens where it was trained on."""
+    """A stored rollout: its `phase`, the optimizer `step` before which it was played (the policy's
+    version), the evaluation set (`dataset`; None if there is only one), and the advantages of its
+    rows' tokens if it was trained on."""
 
     rollout: Rollout
     phase: str
@@ -33,7 +33,7 @@ class RolloutLine:
 
 
 def to_line(line: RolloutLine) -> bytes:
-    """A rollout as a line of a shard, without its end."""
+    """A rollout as a line of a shard, without the line end."""
     data = ROLLOUTS.stamped(to_json(line))
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
@@ -42,7 +42,7 @@ def to_line(line: RolloutLine) -> bytes:
     text = mask_known(text)
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 can't say but an escape can
+    except UnicodeEncodeError:  # a lone surrogate: UTF-8 cannot encode it, a JSON escape can
         return json.dumps(json.loads(text), allow_nan=False).encode()
 
 
@@ -70,7 +70,7 @@ def to_json(line: RolloutLine) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RolloutLine:
-    """The rollout of a line in the current version. Raises KeyError where a key is missing."""
+    """The rollout of a line in the current version. Raises KeyError for a missing key."""
     rollout = Rollout(
         session_id=data["session_id"],
         group=data["group"],
@@ -183,5 +183,5 @@ def _number(value: float | None) -> float:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where it is not finite."""
+    """The number, or None if it is not finite."""
     return value if math.isfinite(value) else None

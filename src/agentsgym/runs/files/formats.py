@@ -1,6 +1,6 @@
-"""Versions of the files in a run directory, and how an older record becomes a current one.
+"""Versions of the files in a run directory, and the conversion of older records.
 
-Every record (a summary, a line of metrics, a rollout) carries its version as `schema`. A record
+Every record (a summary, a line of metrics, a rollout) has its version as `schema`. A record
 without one was written by agentsgym 0.1, whose formats are version 1.
 """
 
@@ -19,29 +19,29 @@ KEY = "schema"
 
 
 class NewerFormat(ValueError):
-    """A file of a later version than this package reads; the message says what to do."""
+    """A file has a later version than this package can read; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The format of one kind of file: `conversions[k]` turns a record of version k + 1 into one
-    of version k + 2. To change a format, add the conversion; the version follows."""
+    """The format of one kind of file: `conversions[k]` converts a record of version k + 1 to
+    version k + 2. To change a format, add a conversion; the version number follows from it."""
 
     conversions: tuple[Conversion, ...] = ()
 
     @property
     def version(self) -> int:
-        """The version that is written."""
+        """The version of new files."""
         return len(self.conversions) + 1
 
     def stamped(self, record: Mapping[str, Any]) -> Record:
-        """A current record as it is written: with its version."""
+        """A current record with its version, ready to be written."""
         return {KEY: self.version, **record}
 
     def current(self, record: Mapping[str, Any], source: str | Path) -> Record:
         """A record that was read from `source`, converted to the current version.
 
-        Raises NewerFormat for one of a later version, DamagedFile where the version is none.
+        Raises NewerFormat for a later version, DamagedFile if the version is not a valid number.
         """
         version = self.check(record, source)
         found = {key: value for key, value in record.items() if key != KEY}
@@ -50,7 +50,7 @@ class Format:
         return found
 
     def check(self, record: Mapping[str, Any], source: str | Path) -> int:
-        """A record's version. Raises as `current` does."""
+        """A record's version. Raises the same errors as `current`."""
         version = record.get(KEY, 1)
         if type(version) is not int or version < 1:
             raise DamagedFile(f"{KEY} is {short_repr(version)}")
@@ -84,7 +84,7 @@ def _clusters_of_figures(figures: Record) -> Record:
 
 
 def _unnamed_dataset(rollout: Record) -> Record:
-    """0.1 did not say on which of several evaluation sets a rollout was played."""
+    """0.1 did not store which of several evaluation sets a rollout belongs to."""
     return {**rollout, "dataset": None}
 
 

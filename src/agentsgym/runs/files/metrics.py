@@ -11,22 +11,22 @@ from agentsgym.types.plain import plain
 
 
 class MetricsFile:
-    """Appends to a run's `metrics.jsonl`; each line is handed to the system when `append`
-    returns."""
+    """Appends to a run's `metrics.jsonl`; when `append` returns, the operating system has the
+    line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def append(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
-        """Write one line: its version, `step`, `phase`, and the values; what is not finite becomes
-        null."""
+        """Write one line: its version, `step`, `phase`, and the values; infinite numbers and NaN
+        become null."""
         line = METRICS.stamped({"step": step, "phase": phase, **plain(values)})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with naming(self._path), self._path.open("ab+") as file:
             file.write(_separator(file) + json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def drop_after(self, step: int) -> None:
-        """Drop the lines beyond `step`, which a resumed run will write again."""
+        """Drop the lines after `step`, which a resumed run will write again."""
         if not self._path.exists():
             return
         kept = [line for line in read_metrics(self._path) if line["step"] <= step]
@@ -35,7 +35,7 @@ class MetricsFile:
 
 
 def _separator(file: Any) -> bytes:
-    """What ends a line that was cut off when an earlier write failed."""
+    """A line end, if an earlier failed write left an incomplete line."""
     if file.seek(0, 2) == 0:
         return b""
     file.seek(-1, 2)
@@ -43,9 +43,9 @@ def _separator(file: Any) -> bytes:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file, without their version; one that was cut off is left out.
+    """The lines of a metrics file, without their version; an incomplete line is ignored.
 
-    Raises NewerFormat where a newer agentsgym wrote it.
+    Raises NewerFormat if a newer agentsgym wrote it.
     """
     if not path.exists():
         return
@@ -56,7 +56,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
-    """A line's values; none where it is damaged."""
+    """A line's values; empty if it is damaged."""
     try:
         line = plain(json.loads(text))
         return METRICS.current(line, path) if isinstance(line, dict) else {}

@@ -14,16 +14,16 @@ from agentsgym.runs.files.formats import ROLLOUTS, NewerFormat
 from agentsgym.runs.files.stored import checked
 from agentsgym.types import Rollout
 
-# Level 1 is five times faster than the default and the files a fifth larger.
+# Level 1 is five times faster than the default, and the files are a fifth larger.
 _COMPRESSION = 1
 MOST_BYTES = 1 << 28
-"""Of a line; what packs well may be anybody's and of any length."""
+"""Limit for one line: an untrusted file may decompress to any length."""
 
 
 class RolloutWriter:
-    """A trainer's rollout sink: writes what it is given to the run's shards.
+    """A trainer's rollout sink: writes its rollouts to the run's shards.
 
-    A shard appears whole or not at all. `agent_tokens` counts what was sampled in training.
+    A shard appears only when it is complete. `agent_tokens` counts the tokens sampled in training.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -31,8 +31,8 @@ class RolloutWriter:
         self.agent_tokens = 0
 
     def __call__(self, rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
-        """Record rollouts; `info` holds `phase`, `step`, `advantages` by row or None, and the
-        `dataset`'s name where there are several evaluation sets."""
+        """Store rollouts; `info` has `phase`, `step`, `advantages` by row or None, and the
+        `dataset`'s name if there are several evaluation sets."""
         if info["phase"] == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
         lines = _lines(rollouts, info)
@@ -60,8 +60,8 @@ def _write(path: Path, lines: Iterable[RolloutLine]) -> None:
 
 
 def read_shard(path: Path) -> Iterator[RolloutLine]:
-    """The rollouts of one shard, also one of an older version. Raises DamagedFile where it holds
-    anything else, NewerFormat where a newer agentsgym wrote it."""
+    """The rollouts of one shard, also of an older version. Raises DamagedFile if it has any other
+    content, NewerFormat if a newer agentsgym wrote it."""
     number = 0
     try:
         with gzip.open(path, "rb") as file:
@@ -84,20 +84,20 @@ def _read_line(text: bytes, path: Path) -> RolloutLine:
     except KeyError as error:
         raise DamagedFile(f"{error} is missing") from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedFile(f"this is no rollout ({error})") from None
+        raise DamagedFile(f"this is not a rollout ({error})") from None
 
 
 def read_lines(run_dir: str | Path, phase: str | None = None) -> Iterator[RolloutLine]:
-    """Everything that is recorded about a run's rollouts, by step; of one phase or of all."""
+    """All stored data about a run's rollouts, by step; of one phase or of all."""
     for name, _, path in RunDirectory(Path(run_dir)).shards():
         if phase in (None, name):
             yield from read_shard(path)
 
 
 def read_rollouts(run_dir: str | Path, phase: str | None = None) -> Iterator[Rollout]:
-    """The rollouts of a run, as they were played; `phase` is "before", "train", "eval", "after".
+    """The rollouts of a run as they were played; `phase` is "before", "train", "eval" or "after".
 
-    A group's rollouts stand together within a shard; group numbers start again in each.
+    A group's rollouts are adjacent within a shard; group numbers start again in each shard.
     """
     return (line.rollout for line in read_lines(run_dir, phase))
 

@@ -1,4 +1,4 @@
-"""Whether what a rollout shard says is a rollout: every value's type, and lengths that agree."""
+"""Checks that the data in a rollout shard is a valid rollout: types of values, equal lengths."""
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
@@ -47,7 +47,7 @@ _LARGEST = 2**63
 
 
 def checked(line: RolloutLine) -> RolloutLine:
-    """The line. Raises DamagedFile naming the first value that no rollout can have."""
+    """The line. Raises DamagedFile with the first value that no rollout can have."""
     _check(line, _LINE, "")
     rollout = line.rollout
     _check(rollout, _ROLLOUT, "")
@@ -99,7 +99,7 @@ def _check_advantages(advantages: Sequence[Sequence[float]], rows: Sequence[Row]
 
 def _check_numbers(values: Sequence[Any], allowed: tuple[type, ...], name: str) -> None:
     if not set(map(type, values)) <= set(allowed):
-        raise DamagedFile(f"{name} holds something that is no number")
+        raise DamagedFile(f"{name} contains a value that is not a number")
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""summary.json: what a run did and what came of it."""
+"""summary.json: what a run did, and its results."""
 
 import json
 import warnings
@@ -21,7 +21,7 @@ Status = Literal["running", "interrupted", "failed", "finished"]
 class Figures(BaseModel):
     """One evaluation. `ci95` is the win rate's interval, from a bootstrap over `clusters` (tasks
     with the same solution); `regret` is the reference player's mean score minus this one's.
-    Numbers that are not known are null."""
+    Unknown numbers are null."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ class Figures(BaseModel):
 
 class Summary(BaseModel):
     """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
-    says what ended a run that failed."""
+    is the error that ended a failed run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -97,32 +97,32 @@ class Summary(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
 
     def add_time(self, phase: str, seconds: float) -> None:
-        """Count time towards a phase and the total."""
+        """Add time to a phase and to the total."""
         self.phases[phase] = round(self.phases.get(phase, 0.0) + seconds, 3)
         self.seconds = round(sum(self.phases.values()), 3)
 
     def write(self, path: Path) -> None:
-        """Write the file; a reader sees the old one or the new one."""
+        """Write the file; a reader sees either the old or the new one."""
         data = SUMMARY.stamped(plain(masked(self.model_dump())))
         write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in a file, also one of an older version. Raises DamagedFile where it is none,
-    NewerFormat where a newer agentsgym wrote it."""
+    """The summary in a file, also of an older version. Raises DamagedFile if it is not a summary,
+    NewerFormat if a newer agentsgym wrote it."""
     try:
         return Summary.model_validate(SUMMARY.current(_record(path), path))
     except DamagedFile as error:
-        raise DamagedFile(f"{path} is no summary: {error}") from None
+        raise DamagedFile(f"{path} is not a summary: {error}") from None
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
-        raise DamagedFile(f"{path} is no summary: {where} {problem['msg']}") from None
+        raise DamagedFile(f"{path} is not a summary: {where} {problem['msg']}") from None
 
 
 def check_version(path: Path) -> None:
-    """Raise NewerFormat where a newer agentsgym wrote a summary. One that is missing or damaged is
-    left to those who read it."""
+    """Raise NewerFormat if a newer agentsgym wrote a summary. A missing or damaged summary is
+    ignored here; reading it reports the problem."""
     with suppress(FileNotFoundError, DamagedFile):
         SUMMARY.check(_record(path), path)
 
