@@ -38,7 +38,7 @@ def test_a_stored_configuration_holds_no_key_and_asks_for_it(tmp_path):
     config = parse_config(DATA)
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert hides(config.to_yaml()) and "eos_token: <end>" in config.to_yaml()
-    with pytest.raises(ConfigError, match=r"env_config.api_key is masked, .* add env_config.api_key"):
+    with pytest.raises(ConfigError, match=r"env_config.api_key is masked, .* add env_config"):
         load_run(tmp_path)
     given = {
         "env_config.api_key": KEY,

@@ -176,7 +176,7 @@ def set_in(line, path, value):
         (["rows"], 3, "not a rollout"),
         (["rows"], [3], "not a rollout"),
         (["rows", 0, "token_ids"], [1], "entries"),
-        (["rows", 0, "token_ids", 0], "a", "token_ids holds"),
+        (["rows", 0, "token_ids", 0], "a", "token_ids contains"),
         (["rows", 0, "logprobs"], None, "not a rollout"),
         (["rows", 0, "spans"], [[0, 0, 5, 9999]], "outside its row"),
         (["rows", 0, "spans"], [[0, 0]], "not a rollout"),
