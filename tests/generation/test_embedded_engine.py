@@ -10,8 +10,10 @@ import pytest
 import torch
 from generation_helpers import END, VOCABULARY, assert_exact, build_model, plain_logprobs, play
 
+from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.embedded.rng import uniforms
+from agentsgym.generation.embedded.forward import evaluating
+from agentsgym.generation.embedded.sampling import uniforms
 from agentsgym.types import (
     Engine,
     GenerationRequest,
@@ -212,8 +214,8 @@ def test_release_forgets(model: Any, tokenizer: Any) -> None:
     engine.release(["b"])
     assert set(drain(engine)) == {"c"}
     engine.release([done, "c"])
-    assert engine._slots.sessions == 0
-    assert not engine._slots.memory.planes
+    assert engine._caches.sessions == 0
+    assert not engine._caches.memory.planes
     engine.submit([request("a", [3, 4], max_tokens=4)])
     assert drain(engine)["a"].error is None
     assert engine.stats.extra["reused_tokens"] == 0
@@ -289,7 +291,7 @@ def test_leader_leaves_before_it_has_read(model: Any, tokenizer: Any) -> None:
     prompt = list(range(2, 40))
     engine.submit([request(name, prompt, max_tokens=2) for name in ("a", "b", "c")])
     engine._admit()
-    with engine._in_use():
+    with evaluating(model), slot_attention_on(model.config):
         engine._forward()
     engine.release(["a"])
     for result in drain(engine).values():
@@ -303,14 +305,14 @@ def test_eviction_and_reset_are_counted(model: Any, tokenizer: Any) -> None:
     assert engine.stats.extra["reread_tokens"] > 0
     engine = EmbeddedEngine(model, tokenizer, capacity=1)
     play(engine, sessions=3, turns=2)
-    assert engine.stats.extra["parked"] > 0
+    assert engine.stats.extra["offloaded"] > 0
     assert engine.stats.extra["evictions"] == 0
 
 
 def test_cache_memory_stays_bounded(model: Any, tokenizer: Any) -> None:
     engine = EmbeddedEngine(model, tokenizer, max_cache_tokens=400)
     seen = []
-    play(engine, 9, 5, check=lambda *_: seen.append(engine._slots.cache_tokens))
+    play(engine, 9, 5, check=lambda *_: seen.append(engine._caches.cache_tokens))
     assert max(seen) <= 400
 
 

@@ -9,7 +9,7 @@ from generation_helpers import VOCABULARY, assert_exact
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentsgym.generation.embedded import bucketing, cache_manager
+from agentsgym.generation.embedded import cache_manager, forward
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 
@@ -83,9 +83,9 @@ def test_storm(model: Any, tokenizer: Any, seed: int, always_sorting: bool, **op
     engine = EmbeddedEngine(model, tokenizer, **options)
     with pytest.MonkeyPatch.context() as patch:
         if always_sorting:
-            patch.setattr(bucketing, "_WORTH_A_CALL", 1)
-            patch.setattr(bucketing, "_FEWEST_ROWS", 1)
+            patch.setattr(forward, "_WORTH_A_CALL", 1)
+            patch.setattr(forward, "_FEWEST_ROWS", 1)
             patch.setattr(cache_manager, "_MOVING", 0)
         Storm(engine, model, seed).run(steps=40)
         bound = options["max_cache_tokens"]
-        assert bound is None or engine._slots.cache_tokens <= bound
+        assert bound is None or engine._caches.cache_tokens <= bound

@@ -13,7 +13,7 @@ from agentsgym.generation.chat.engine import chat_agent
 from agentsgym.generation.http.body import MAX_BODY_BYTES
 from agentsgym.generation.http.client import Refused, Retries
 from agentsgym.generation.http.event_loop import LoopThread
-from agentsgym.generation.vllm.logprob_mode import top_logprobs
+from agentsgym.generation.vllm.server_check import top_logprobs
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
 from agentsgym.types import secrets

@@ -9,9 +9,9 @@ from generation_helpers import assert_exact
 
 from agentsgym.generation import EmbeddedEngine, EngineUnavailable, VLLMEngine
 from agentsgym.generation.http.client import Retries
-from agentsgym.generation.vllm.logprob_mode import mode_of
 from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion, request_seed
-from agentsgym.generation.vllm.servers import ServerPool
+from agentsgym.generation.vllm.server_check import mode_of
+from agentsgym.generation.vllm.servers import SessionRouter
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from completions_server import CompletionsServer
@@ -108,7 +108,7 @@ def test_sessions_are_spread_and_stay(serve, connect) -> None:
     assert [len(found) for found in contexts] == [4, 4]
     assert not contexts[0] & contexts[1]
     engine.release([f"s{i}" for i in range(8)])
-    assert engine.fleet.pool._home == {}
+    assert engine.pool.router._home == {}
 
 
 @pytest.mark.parametrize("fault", ["error", "busy", "cut"])
@@ -309,11 +309,11 @@ def test_a_server_that_dies_of_chunked_prefills_is_named(serve, connect, caplog)
 
 def test_a_pool_needs_servers() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        ServerPool([])
+        SessionRouter([])
 
 
 def test_requests_that_fail_together_are_one_incident() -> None:
-    [server] = ServerPool(["http://a"]).servers
+    [server] = SessionRouter(["http://a"]).servers
     sent_at = time.monotonic()
     for _ in range(5):
         server.failed(sent_at, answered=False)
@@ -324,7 +324,7 @@ def test_requests_that_fail_together_are_one_incident() -> None:
 
 
 def test_a_server_that_says_not_now_counts_as_dead_after_eight_times() -> None:
-    [server] = ServerPool(["http://a"]).servers
+    [server] = SessionRouter(["http://a"]).servers
     server.checked = True
     for _ in range(7):
         server.failed(time.monotonic(), answered=True)

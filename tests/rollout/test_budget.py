@@ -73,7 +73,7 @@ def test_engine_agents_never_exceed_the_budget(tiny_llama, chat_tokenizer, carry
     for budget in (25, 60):
         batch = play(chat_tokenizer, budget, config, agent, num_rollouts=2)
         assert_bounded(batch, budget)
-    assert engine.poll() == [] and not engine._slots.sessions
+    assert engine.poll() == [] and not engine._caches.sessions
 
 
 def test_an_episode_without_room_for_an_action_says_so(plain_tokenizer):

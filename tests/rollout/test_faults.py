@@ -110,7 +110,7 @@ def test_environments_and_requests_are_killed(tasks, tiny_llama, chat_tokenizer)
     assert failed == affected
     assert len(broken) + len(engine.killed) >= 24
     assert_others_unchanged(batch, clean)
-    assert engine.poll() == [] and not engine._slots.sessions
+    assert engine.poll() == [] and not engine._caches.sessions
 
 
 class Weather:

@@ -59,7 +59,7 @@ def test_an_episode_override_is_called_for_an_engine_too(agent, chat_tokenizer):
     assert Doubling.calls == 3
     assert_doubled(batch)
     assert all(row.sampled and any(row.logprobs) for row in batch.rows)
-    assert not agent.engine._slots.sessions
+    assert not agent.engine._caches.sessions
 
 
 def test_episode_overrides_and_others_keep_their_places_in_one_batch(agent):

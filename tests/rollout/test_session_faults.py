@@ -171,7 +171,7 @@ def test_faults_under_an_engine_end_their_own_session(name, tiny_llama, chat_tok
     assert [rollout.failed for rollout in batch.rollouts] == [False, *[True] * 5, False]
     assert batch["final_rewards"][0] == batch["final_rewards"][-1] == 1.0
     assert_recorded(batch.rollouts, tmp_path)
-    assert engine.poll() == [] and not engine._slots.sessions
+    assert engine.poll() == [] and not engine._caches.sessions
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), GeneratorExit(), StopIteration("x"), Mute()])

@@ -87,7 +87,7 @@ def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_to
             greedy = model(torch.tensor([ids])).logits[0, start:-1].argmax(-1)
             assert greedy.tolist() == list(result.token_ids)
     assert len({first[r.session_id].token_ids for r in requests}) > 12
-    assert len(engine.fleet.pool.alive) == 2
+    assert len(engine.pool.router.alive) == 2
 
 
 def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
@@ -211,7 +211,7 @@ def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape))
     save(model, tmp_path / "new")
-    before = engine.fleet.weights
+    before = engine.pool.weights
     try:
         engine.load(Weights(1, "checkpoint", engine.base_model, str(tmp_path / "new")))
     except WeightSyncError as error:

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from agentsgym.generation.embedded.compatibility import UnsupportedModelError
     from agentsgym.generation.embedded.engine import EmbeddedEngine
     from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.generation.vllm.pool import EngineUnavailable
+    from agentsgym.generation.vllm.server_check import EngineUnavailable
 
 __all__ = ["EmbeddedEngine", "EngineUnavailable", "UnsupportedModelError", "VLLMEngine"]
 
 _HOMES = {
     "EmbeddedEngine": "embedded.engine",
-    "EngineUnavailable": "vllm.pool",
+    "EngineUnavailable": "vllm.server_check",
     "UnsupportedModelError": "embedded.compatibility",
     "VLLMEngine": "vllm.engine",
 }

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentsgym.generation.chat.client import ChatClient, EndpointError
 from agentsgym.generation.http.client import Retries
 from agentsgym.generation.http.event_loop import LoopThread
-from agentsgym.generation.vllm.logprob_mode import mode_of, top_logprobs
 from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion
+from agentsgym.generation.vllm.server_check import mode_of, top_logprobs
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
 

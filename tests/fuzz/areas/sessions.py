@@ -166,7 +166,7 @@ def check_engine(script: Script) -> bool:
         "task_data": {"script": 0, "nested": []},
     }
     batch = run([row, row], agent, script.rollouts, max_rollout_tokens=script.max_rollout_tokens)
-    assert not engine._slots.sessions
+    assert not engine._caches.sessions
     evaluate([row], agent, episodes=2, max_rollout_tokens=script.max_rollout_tokens)
     return _stored_and_credited(batch)
 

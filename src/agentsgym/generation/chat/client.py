@@ -73,7 +73,7 @@ class ChatClient:
         key = read_key(key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = JsonClient(headers, connections=concurrency)
-        self._places = asyncio.Semaphore(concurrency)
+        self._in_flight = asyncio.Semaphore(concurrency)
         self._loop = LoopThread("agentsgym-chat")
         self._loop.at_end(self._http.close)
 
@@ -104,7 +104,7 @@ class ChatClient:
         delays = self._retries.delays()
         while True:
             try:
-                async with self._places:
+                async with self._in_flight:
                     answer = await self._http.post(self.url, body, self._timeout)
                 return self._read(answer)
             except Unreachable as error:

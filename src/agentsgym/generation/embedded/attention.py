@@ -46,14 +46,14 @@ class AttentionGroup:
         dense = len(rows) >= _VIEW_DENSITY * span
         self.count = span if dense else len(rows)
         self.rows = None if dense else torch.from_numpy(rows).to(device)
-        places = rows - self.first_row if dense else np.arange(len(rows))
+        offsets = rows - self.first_row if dense else np.arange(len(rows))
         positions = np.zeros((self.count, self.width), dtype=np.int64)
-        positions[places] = starts[:, None] + np.arange(self.width)
+        positions[offsets] = starts[:, None] + np.arange(self.width)
         self.positions = torch.from_numpy(positions).to(device)
         self.grid: Tensor | None = None
         if total != self.count * self.width:
             within = np.arange(total) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-            grid = np.repeat(places * self.width, chunks) + within
+            grid = np.repeat(offsets * self.width, chunks) + within
             self.grid = torch.from_numpy(grid).to(device)
         self._mask: Tensor | None = None
 
@@ -97,8 +97,8 @@ class AttentionGroup:
     def _additive_mask(self, dtype: torch.dtype) -> Tensor:
         """0 where a query sees a key, else -inf: [count, 1, width, keys]; made once per pass."""
         if self._mask is None or self._mask.dtype != dtype:
-            places = torch.arange(self.keys, device=self.positions.device)
-            hidden = places > self.positions[:, None, :, None]
+            keys = torch.arange(self.keys, device=self.positions.device)
+            hidden = keys > self.positions[:, None, :, None]
             self._mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
             self._mask.masked_fill_(hidden, -torch.inf)
         return self._mask

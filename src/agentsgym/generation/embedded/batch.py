@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentsgym.generation.embedded.rng import as_seed
+from agentsgym.generation.embedded.sampling import as_seed
 from agentsgym.types import SamplingParams
 
 Ints = npt.NDArray[np.int64]

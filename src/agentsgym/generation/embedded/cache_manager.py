@@ -1,4 +1,4 @@
-"""The location of each session's cache: a row of the batch, a parked copy, or none.
+"""Which session's cache lies where: rows of the batch, offloaded copies, or nowhere any more.
 
 A session that is being sampled has a row of the slot memory. Between its turns it keeps the row
 until another session needs one; then the keys and values of its tokens are moved out, without
@@ -6,60 +6,47 @@ padding, and moved back at its next turn. If `max_cache_tokens` leaves no room f
 recently used caches are dropped and read again later.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from torch import Tensor
 
-from agentsgym.generation.embedded.batch import Ints, RowTable, shared_prefix
-from agentsgym.generation.embedded.bucketing import keys_read
+from agentsgym.generation.embedded.batch import Ints, RowTable
+from agentsgym.generation.embedded.forward import keys_read
 from agentsgym.generation.embedded.kv_cache import SlotMemory
-from agentsgym.generation.embedded.prefix_sharing import PromptLeaders
-from agentsgym.generation.embedded.stats import Tally
+from agentsgym.generation.embedded.offload import OffloadedCache, OffloadedCaches
+from agentsgym.generation.embedded.prefix_sharing import SharedPrompts
+from agentsgym.generation.embedded.stats import Counters
 from agentsgym.types import GenerationRequest
 
 _ROUND_LENGTH = 32
-_MOVING = 1.5  # moving a key costs about as much as reading one and a half
-_LEAST_SHARED = 8  # reading a shorter common prompt is faster than copying it
+_MOVING = 1.5  # to move a key costs about as much as to read one and a half
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A cache outside the batch: its tokens [n] and content [2 x layers, kv_heads, n, head_dim]."""
-
-    tokens: Ints
-    content: Tensor
-
-
-class Slots:
-    """Rows for at most `capacity` sessions at once, and the parked caches of others."""
+class CacheManager:
+    """Rows for at most `capacity` sessions at once, and the offloaded caches of others."""
 
     def __init__(
-        self, layers: int, capacity: int, max_cache_tokens: int | None, tally: Tally
+        self, layers: int, capacity: int, max_cache_tokens: int | None, counters: Counters
     ) -> None:
         self.capacity = capacity
         self.max_cache_tokens = max_cache_tokens
         self.memory = SlotMemory(layers)
         self.table = RowTable()
-        self._tally = tally
+        self._counters = counters
         self._row: dict[str, int] = {}
-        self._parked: OrderedDict[str, Parked] = OrderedDict()
-        self._lost: dict[str, int] = {}
-        self._leaders = PromptLeaders()
+        self._offloaded = OffloadedCaches()
+        self._prompts = SharedPrompts()
         self._clock = 0
         self._wasted = 0
 
     @property
     def sessions(self) -> int:
         """Number of sessions that have a cache."""
-        return len(self._row) + len(self._parked)
+        return len(self._row) + len(self._offloaded)
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens for which memory is reserved: the rows' full lengths and the parked caches."""
-        return self.memory.rows * self.memory.length + self._parked_tokens()
+        """Tokens that memory is held for: the rows' full lengths and what is offloaded."""
+        return self.memory.rows * self.memory.length + self._offloaded.tokens
 
     def row_of(self, session_id: str) -> int | None:
         """The session's row, or None while it has none."""
@@ -84,7 +71,7 @@ class Slots:
                 return None
             self.table.sessions[row] = session_id
             self._row[session_id] = row
-            self._unpark(session_id, row)
+            self._restore(session_id, row)
         return self._row[session_id]
 
     def begin(self, row: int, request: GenerationRequest, context: Ints, limit: int) -> None:
@@ -93,17 +80,15 @@ class Slots:
         reused = table.open(row, context, request.sampling, request.seed, request.sampled_before)
         table.limit[row] = limit
         self._touch(row)
-        self._tally.reused_tokens += reused
-        lost = self._lost.pop(request.session_id, 0)
-        self._tally.reread_tokens += max(0, min(lost, len(context)) - reused)
-        # A session in the middle of its own game gains nothing from another's prompt.
-        if len(context) - reused >= max(_LEAST_SHARED, reused):
-            self._share_prompt(row, request, context, reused)
+        self._counters.reused_tokens += reused
+        evicted = self._offloaded.take_evicted(request.session_id)
+        self._counters.reread_tokens += max(0, min(evicted, len(context)) - reused)
+        self._prompts.share(table, self._row, row, request, context, reused)
 
-    def tidy(self) -> None:
-        """Sort the rows by length if that pays; called before every pass.
+    def sort_by_length(self) -> None:
+        """Bring the rows into the order of their lengths, once that pays; for every pass.
 
-        It pays if rows have read as many keys unnecessarily (see `bucketing`) as moving all costs.
+        It pays when rows have read as many keys in vain (see `forward`) as moving all costs.
         """
         active = np.flatnonzero(self.table.active)
         lengths = self.table.known[active]
@@ -118,7 +103,7 @@ class Slots:
         self._index_rows()
 
     def forget(self, session_id: str, *, poisoned: bool = False) -> None:
-        """Free the session's row or parked cache; unknown sessions are ignored.
+        """Free the session's row or offloaded cache; unknown sessions are ignored.
 
         `poisoned` says that the row may hold NaN, which masks do not stop: 0 x NaN is NaN.
         """
@@ -127,21 +112,18 @@ class Slots:
             self.table.free(row)
             if poisoned:
                 self.memory.wipe(row)
-        self._leaders.forget(session_id)
-        self._parked.pop(session_id, None)
-        self._lost.pop(session_id, None)
+        self._prompts.forget(session_id)
+        self._offloaded.forget(session_id)
 
     def clear(self) -> None:
         """Drop all keys and values. Rows being sampled keep their tokens and read them again."""
         for session_id, row in self._row.items():
             cached = int(self.table.cached[row])
             if self.table.active[row]:
-                self._tally.reread_tokens += cached
+                self._counters.reread_tokens += cached
             else:
-                self._lost[session_id] = cached
-        for session_id, parked in self._parked.items():
-            self._lost[session_id] = len(parked.tokens)
-        self._parked.clear()
+                self._offloaded.note_evicted(session_id, cached)
+        self._offloaded.evict_all()
         self.table.cached[:] = 0
         self.table.source[:] = -1
         self.memory.clear()
@@ -176,12 +158,12 @@ class Slots:
         return True
 
     def _fit(self, rows: int, length: int) -> None:
-        """Keep the active, then the most recently used rows that fit the shape; park the others."""
+        """Keep the active, then the most recently used rows that fit; offload the others."""
         table = self.table
         order = np.lexsort((-table.order, ~table.active))
         fitting = order[table.active[order] | (table.cached[order] <= length)]
         for row in np.setdiff1d(order, fitting[:rows]):
-            self._park(int(row))
+            self._offload(int(row))
         self._resize(rows, length, fitting[:rows].copy())
 
     def _resize(self, rows: int, length: int, order: Ints | None = None) -> None:
@@ -207,58 +189,39 @@ class Slots:
         if not len(idle):
             return None
         row = int(idle[table.order[idle].argmin()])
-        self._park(row)
+        self._offload(row)
         self._evict_beyond_memory()
         return row
 
-    def _park(self, row: int) -> None:
+    def _offload(self, row: int) -> None:
         """Move a row's cache out of the batch and free the row."""
         session_id, cached = self.table.sessions[row], int(self.table.cached[row])
         if session_id is None:
             return
         if cached:
             tokens = self.table.tokens[row, :cached].copy()
-            self._parked[session_id] = Parked(tokens, self.memory.extract(row, cached))
-            self._tally.parked += 1
+            cache = OffloadedCache(tokens, self.memory.extract(row, cached))
+            self._offloaded.put(session_id, cache)
+            self._counters.offloaded += 1
         del self._row[session_id]
         self.table.free(row)
 
-    def _unpark(self, session_id: str, row: int) -> None:
-        parked = self._parked.pop(session_id, None)
-        if parked is None:
+    def _restore(self, session_id: str, row: int) -> None:
+        cache = self._offloaded.take(session_id)
+        if cache is None:
             return
-        count = len(parked.tokens)
-        self.memory.insert(row, parked.content)
-        self.table.tokens[row, :count] = parked.tokens
+        count = len(cache.tokens)
+        self.memory.insert(row, cache.content)
+        self.table.tokens[row, :count] = cache.tokens
         self.table.cached[row] = count
 
-    def _parked_tokens(self) -> int:
-        return sum(len(parked.tokens) for parked in self._parked.values())
-
     def _evict_beyond_memory(self) -> None:
-        """Drop parked caches, least recently used first, until `max_cache_tokens` is kept."""
+        """Drop offloaded caches, least recently used first, until all fits `max_cache_tokens`."""
         if self.max_cache_tokens is None:
             return
-        while self._parked and self.cache_tokens > self.max_cache_tokens:
-            session_id, parked = self._parked.popitem(last=False)
-            self._lost[session_id] = len(parked.tokens)
-            self._tally.evictions += 1
-
-    def _share_prompt(
-        self, row: int, request: GenerationRequest, context: Ints, reused: int
-    ) -> None:
-        """Let the row copy the tokens that a resident session with the same prompt has read."""
-        table = self.table
-        for leader in self._leaders.candidates(request, context):
-            source = self._row.get(leader)
-            if source is None or table.source[source] >= 0:
-                continue
-            held = table.known[source] if table.active[source] else table.cached[source]
-            shared = min(shared_prefix(table.tokens[source, :held], context), len(context) - 1)
-            if shared - reused >= _LEAST_SHARED:
-                table.source[row], table.shared[row] = source, shared
-                return
-        self._leaders.lead(request, context)
+        while len(self._offloaded) and self.cache_tokens > self.max_cache_tokens:
+            self._offloaded.evict_oldest()
+            self._counters.evictions += 1
 
 
 def _rounded(length: int) -> int:

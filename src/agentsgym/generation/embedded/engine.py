@@ -5,23 +5,20 @@ has no weights of its own: it runs the module that a trainer trains, and after a
 weights `update_weights` (or `reset`) must be called.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from agentsgym.generation.embedded import sampling
 from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.batch import Ints
-from agentsgym.generation.embedded.cache_manager import Slots
-from agentsgym.generation.embedded.compatibility import check_supported
-from agentsgym.generation.embedded.forward import plan_pass, run_pass
-from agentsgym.generation.embedded.probe import check_exact
-from agentsgym.generation.embedded.rng import uniforms
-from agentsgym.generation.embedded.stats import Tally
+from agentsgym.generation.embedded.cache_manager import CacheManager
+from agentsgym.generation.embedded.compatibility import check_exact, check_supported
+from agentsgym.generation.embedded.decode import append_tokens
+from agentsgym.generation.embedded.forward import evaluating, plan_pass, run_pass
+from agentsgym.generation.embedded.requests import Limits, OpenRequests
+from agentsgym.generation.embedded.stats import Counters
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.stop_criteria import end_of_turn_ids, ends_with_stop
 from agentsgym.tokens import ActionText
@@ -39,9 +36,9 @@ MAX_PREFILL_TOKENS = 2048
 class EmbeddedEngine:
     """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
-    `capacity` is the number of sequences sampled at once; more sessions may be open and wait for
-    a slot. `max_cache_tokens` limits the memory of all caches, in tokens (rows x row length, plus
-    parked caches); beyond it, caches of idle sessions are dropped, least recently used first, and
+    `capacity` is the number of sequences sampled at once; more sessions may be open, they wait for
+    a row. `max_cache_tokens` bounds the memory of all caches, in tokens (rows x row length, plus
+    what is offloaded); past it, caches of idle sessions are dropped, least recently used first, and
     read again when needed. `stop_token_ids` end an action (default: the tokenizer's and the
     generation config's end-of-sequence ids). `max_prefill_tokens` limits the context tokens that
     one forward pass reads.
@@ -72,22 +69,20 @@ class EmbeddedEngine:
         self.tokenizer = tokenizer
         self.capacity = capacity
         self.max_prefill_tokens = max_prefill_tokens
-        self.policy_version = 0
         config = model.config.get_text_config()
-        self._vocabulary = int(config.vocab_size)
-        self._max_positions: int | None = getattr(config, "max_position_embeddings", None)
-        self._tally = Tally()
-        self._slots = Slots(config.num_hidden_layers, capacity, max_cache_tokens, self._tally)
-        self._requests: dict[str, GenerationRequest] = {}
-        self._waiting: deque[str] = deque()
-        self._contexts: dict[str, Ints] = {}
-        self._ready: list[GenerationResult] = []
-        self._is_stop = np.zeros(self._vocabulary, dtype=np.bool_)
+        vocabulary = int(config.vocab_size)
+        positions: int | None = getattr(config, "max_position_embeddings", None)
+        self._limits = Limits(vocabulary, positions, max_cache_tokens)
+        self._counters = Counters()
+        layers = config.num_hidden_layers
+        self._caches = CacheManager(layers, capacity, max_cache_tokens, self._counters)
+        self._open = OpenRequests()
+        self._is_stop = np.zeros(vocabulary, dtype=np.bool_)
         stops = end_of_turn_ids(tokenizer, model) if stop_token_ids is None else stop_token_ids
         self._action_text = ActionText(tokenizer, stops)
-        self._is_stop[[token for token in stops if 0 <= token < self._vocabulary]] = True
-        with self._evaluating():
-            check_exact(self.model, config.num_hidden_layers, self._vocabulary, self.device)
+        self._is_stop[[token for token in stops if 0 <= token < vocabulary]] = True
+        with evaluating(self.model):
+            check_exact(self.model, layers, vocabulary, self.device)
 
     @classmethod
     def from_pretrained(cls, path: str, *, dtype: str = "auto", **options: Any) -> "EmbeddedEngine":
@@ -125,41 +120,42 @@ class EmbeddedEngine:
 
         Raises ValueError, and queues none, if a session already has a request open.
         """
-        names = [request.session_id for request in requests]
-        for index, name in enumerate(names):
-            if name in self._requests or name in names[:index]:
-                raise ValueError(f"session {name!r} already has a request open")
+        self._open.check_new(requests)
         for request in requests:
-            self._submit_one(request)
+            self._open.add(request, self._limits)
 
     def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request finishes; return all finished ones, in any order."""
-        if self._requests and not self._ready:
-            with self._in_use():
-                while self._requests and not self._ready:
+        """Run forward passes until a request has finished; all finished ones, in no fixed order."""
+        if self._open.requests and not self._open.ready:
+            with evaluating(self.model), slot_attention_on(self.model.config):
+                while self._open.requests and not self._open.ready:
                     self._admit()
-                    self._slots.tidy()
+                    self._caches.sort_by_length()
                     self._forward()
-        results, self._ready = self._ready, []
-        return results
+        return self._open.take_ready()
 
     def cancel(self, session_ids: Sequence[str]) -> None:
         """End open requests; each result has the tokens so far and the reason "cancelled"."""
         for session_id in session_ids:
-            if session_id in self._requests:
+            if session_id in self._open.requests:
                 self._finish(session_id, "cancelled")
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results. Without any session, memory is freed."""
         gone = set(session_ids)
-        self._ready = [result for result in self._ready if result.session_id not in gone]
+        self._open.drop_ready(gone)
         for session_id in gone:
             self._close(session_id)
-            self._slots.forget(session_id)
-        if not self._requests and not self._slots.sessions:
+            self._caches.forget(session_id)
+        if not self._open.requests and not self._caches.sessions:
             self.reset()
 
     can_generate_ahead = False
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the weights that the last `update_weights` named; 0 before any."""
+        return self._open.policy_version
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Note that the weights changed. Raises ValueError if they are not this engine's."""
@@ -169,14 +165,14 @@ class EmbeddedEngine:
                 "hand the trainer an engine over the same model, or none"
             )
         self.reset()
-        self.policy_version = update.version
+        self._open.policy_version = update.version
 
     def finish(self) -> None:
         """Nothing to do: each rank samples on its own."""
 
     def close(self) -> None:
         """Drop all requests and caches."""
-        self.release(list(self._requests))
+        self.release(list(self._open.requests))
         self.reset()
 
     def reset(self) -> None:
@@ -184,87 +180,45 @@ class EmbeddedEngine:
 
         Open requests continue: their sampled tokens are kept and read again with the new weights.
         """
-        self._slots.clear()
+        self._caches.clear()
 
     @property
     def stats(self) -> EngineStats:
-        """Totals since construction; `extra` is described in `Tally`."""
-        return self._tally.stats()
-
-    def _submit_one(self, request: GenerationRequest) -> None:
-        context = np.array(request.token_ids, dtype=np.int64)
-        problem = self._problem(request, context)
-        if problem is not None:
-            text = f"session {request.session_id!r}: {problem}"
-            self._ready.append(self._result(request.session_id, finish_reason="error", error=text))
-            return
-        self._requests[request.session_id] = request
-        self._contexts[request.session_id] = context
-        self._waiting.append(request.session_id)
-
-    def _problem(self, request: GenerationRequest, context: Ints) -> str | None:
-        """The reason why a request can never be served, or None."""
-        if not len(context):
-            return "the context is empty"
-        outside = context[(context < 0) | (context >= self._vocabulary)]
-        if len(outside):
-            return f"token id {outside[0]} is outside the vocabulary of {self._vocabulary}"
-        if self._max_positions is not None and len(context) >= self._max_positions:
-            return (
-                f"the context of {len(context)} tokens leaves no room in the model's "
-                f"{self._max_positions} positions"
-            )
-        most = self._slots.max_cache_tokens
-        if most is not None and self._limit(request, context) > most:
-            return (
-                f"context and action may take {self._limit(request, context)} tokens, more than "
-                f"max_cache_tokens={most}"
-            )
-        return None
-
-    def _limit(self, request: GenerationRequest, context: Ints) -> int:
-        """The maximum length of context and action together."""
-        wanted = len(context) + request.sampling.max_tokens
-        return wanted if self._max_positions is None else min(wanted, self._max_positions)
+        """Totals since construction; `extra` is described in `Counters`."""
+        return self._counters.stats()
 
     def _admit(self) -> None:
-        """Give waiting requests a row, in the order of arrival, as long as there is room."""
-        while self._waiting:
-            session_id = self._waiting[0]
-            request, context = self._requests[session_id], self._contexts[session_id]
-            row = self._slots.acquire(session_id, self._limit(request, context), len(self._waiting))
+        """Give waiting requests a row, first come first served, while there is room."""
+        waiting = self._open.waiting
+        while waiting:
+            session_id = waiting[0]
+            request, context = self._open.requests[session_id], self._open.contexts[session_id]
+            length = self._limits.length(request, context)
+            row = self._caches.acquire(session_id, length, len(waiting))
             if row is None:
                 return
-            self._waiting.popleft()
-            self._slots.begin(row, request, context, self._limit(request, context))
+            waiting.popleft()
+            self._caches.begin(row, request, context, length)
 
     def _forward(self) -> None:
         """One forward pass over all active rows, and a token for each that has read everything."""
-        table = self._slots.table
+        table = self._caches.table
         plan = plan_pass(table, self.max_prefill_tokens)
-        self._tally.count_pass(table, plan, min(len(self._requests), self.capacity))
-        logits = run_pass(self.model, self._slots.memory, table, plan, self.device)
+        self._counters.count_pass(table, plan, min(len(self._open), self.capacity))
+        logits = run_pass(self.model, self._caches.memory, table, plan, self.device)
         rows = plan.rows[plan.finished]
         if len(rows):
             self._sample(rows, logits)
 
     def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
-        """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
-        table = self._slots.table
-        index = table.sampled_before[rows] + table.known[rows] - table.context[rows]
-        noise = torch.from_numpy(uniforms(table.seed[rows], index)).to(self.device)
-        ids, logprobs = sampling.sample(logits, noise, *self._parameters(rows))
-        token_ids, values = ids.cpu().numpy(), logprobs.cpu().numpy()
-        failed = ~np.isfinite(values)
-        places = table.known[rows]
-        table.tokens[rows, places] = token_ids
-        table.logprobs[rows, places] = values
-        table.known[rows] = places + 1
-        self._tally.sampled_tokens += len(rows)
+        """Append one token to each of `rows` [n] from `logits` [n, vocab]; finish what is done."""
+        table = self._caches.table
+        token_ids, failed = append_tokens(table, rows, logits)
+        self._counters.sampled_tokens += len(rows)
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
             stopped[i] = self._hits_stop_string(int(rows[i]))
-        full = places + 1 >= table.limit[rows]
+        full = table.known[rows] >= table.limit[rows]
         for i in np.flatnonzero(stopped | full | failed):
             session_id = table.sessions[rows[i]]
             assert session_id is not None
@@ -273,81 +227,42 @@ class EmbeddedEngine:
             else:
                 self._finish(session_id, "stop" if stopped[i] else "length")
 
-    def _parameters(self, rows: Ints) -> tuple[torch.Tensor | None, ...]:
-        """Temperature, top-k and top-p of `rows`, each None if no row uses it."""
-        table = self._slots.table
-        columns = (
-            (table.temperature[rows], 1.0),
-            (table.top_k[rows], 0),
-            (table.top_p[rows], 1.0),
-        )
-        return tuple(
-            torch.from_numpy(values).to(self.device) if (values != off).any() else None
-            for values, off in columns
-        )
-
     def _hits_stop_string(self, row: int) -> bool:
-        table = self._slots.table
-        request = self._requests[table.sessions[row] or ""]
+        table = self._caches.table
+        request = self._open.requests[table.sessions[row] or ""]
         sampled = table.tokens[row, table.context[row] : table.known[row]].tolist()
         return ends_with_stop(self.tokenizer, sampled, request.sampling.stop)
 
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready; the session keeps its cache."""
-        row = self._slots.row_of(session_id)
+        row = self._caches.row_of(session_id)
         sampled: tuple[tuple[int, ...], tuple[float, ...]] = ((), ())
-        if row is not None and self._slots.table.active[row]:
-            sampled = self._slots.table.sampled(row)
+        if row is not None and self._caches.table.active[row]:
+            sampled = self._caches.table.sampled(row)
         self._close(session_id)
-        self._ready.append(
-            self._result(
-                session_id,
-                token_ids=sampled[0],
-                logprobs=sampled[1],
-                text=self._action_text(sampled[0]),
-                finish_reason=reason,
-            )
+        self._open.answer(
+            session_id,
+            token_ids=sampled[0],
+            logprobs=sampled[1],
+            text=self._action_text(sampled[0]),
+            finish_reason=reason,
         )
 
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error; its cache cannot be trusted."""
         self._close(session_id)
-        self._slots.forget(session_id, poisoned=True)
-        text = f"session {session_id!r}: {reason}"
-        self._ready.append(self._result(session_id, finish_reason="error", error=text))
-
-    def _result(self, session_id: str, **fields: Any) -> GenerationResult:
-        return GenerationResult(session_id, policy_version=self.policy_version, **fields)
+        self._caches.forget(session_id, poisoned=True)
+        self._open.fail(session_id, reason)
 
     def _close(self, session_id: str) -> None:
-        """Mark the session as having no open request."""
-        if self._requests.pop(session_id, None) is None:
+        """The session has no open request any more."""
+        if not self._open.close(session_id):
             return
-        del self._contexts[session_id]
-        row = self._slots.row_of(session_id)
-        if row is not None and self._slots.table.active[row]:
-            self._slots.table.active[row] = False
+        row = self._caches.row_of(session_id)
+        if row is not None and self._caches.table.active[row]:
+            self._caches.table.active[row] = False
         else:
-            self._waiting.remove(session_id)
-
-    @contextmanager
-    def _in_use(self) -> Iterator[None]:
-        """Prepare the model for forward passes inside the block."""
-        with self._evaluating(), slot_attention_on(self.model.config):
-            yield
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode without gradients; both are restored afterwards."""
-        training = [module for module in self.model.modules() if module.training]
-        for module in training:
-            module.training = False
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            for module in training:
-                module.training = True
+            self._open.waiting.remove(session_id)
 
 
 def _shares_weights(ours: Any, trained: Any) -> bool:

@@ -1,6 +1,11 @@
-"""One forward pass: the number of tokens that each row reads, and the model call."""
+"""One forward pass: which rows read how many tokens, and the model call that reads them.
+
+Rows that attend in one call all read as many keys as the longest of them. Neighbors can be parted
+for free; rows in an order of their own lengths need few calls and waste little.
+"""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +16,12 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import Ints, RowTable
-from agentsgym.generation.embedded.bucketing import parts
 from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
+
+# What one more attention call must spare, in keys read by a row: 2,048 keys and values of 128
+# float32 numbers are 2 MB, which takes about as long to read as a few calls take to start.
+_WORTH_A_CALL = 2048
+_FEWEST_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,20 @@ def _packed(
     return PassPlan(rows[order], starts[order], chunks[order], buckets[order], finished, shared)
 
 
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode and no gradients; both restored on leaving."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def run_pass(
     model: Any, memory: SlotMemory, table: RowTable, plan: PassPlan, device: torch.device
 ) -> Tensor:
@@ -105,8 +128,8 @@ def run_pass(
     ends = np.cumsum(plan.chunks)
     positions = np.arange(len(rows)) + np.repeat(plan.starts - (ends - plan.chunks), plan.chunks)
     packed = np.stack((table.tokens[rows, positions], positions, rows))
-    ids, places, targets = torch.from_numpy(packed).to(device).unbind()
-    cache = SlotCache(memory, targets, places)
+    ids, position_ids, targets = torch.from_numpy(packed).to(device).unbind()
+    cache = SlotCache(memory, targets, position_ids)
     if len(plan.copies):
         sources, takers = torch.from_numpy(plan.copies[:, :2].T.copy()).to(device).unbind()
         cache.copy(sources, takers, int(plan.copies[:, 2].max()))
@@ -116,7 +139,7 @@ def run_pass(
         keep = torch.from_numpy(last if len(last) else ends[-1:] - 1).to(device)
     output = model(
         input_ids=ids[None],
-        position_ids=places[None],
+        position_ids=position_ids[None],
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
@@ -132,9 +155,37 @@ def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[Atten
     first = 0
     edges = np.flatnonzero(np.diff(plan.buckets)) + 1
     for bucket in np.split(np.arange(len(plan.rows)), edges):
-        for part in parts((plan.starts + plan.chunks)[bucket]):
+        for part in split_by_length((plan.starts + plan.chunks)[bucket]):
             rows, starts, chunks = (
                 column[bucket][part] for column in (plan.rows, plan.starts, plan.chunks)
             )
             yield AttentionGroup(rows, starts, chunks, first, length, device)
             first += int(chunks.sum())
+
+
+def split_by_length(lengths: Ints) -> list[slice]:
+    """Runs of neighbours that should attend together, in order, for rows of `lengths` [n]."""
+    found: list[slice] = []
+    _halve(lengths, 0, len(lengths), found)
+    return found
+
+
+def keys_read(lengths: Ints) -> int:
+    """Keys that rows of `lengths` [n] read when they attend in `split_by_length(lengths)`."""
+    return sum(_cost(lengths[part]) for part in split_by_length(lengths))
+
+
+def _halve(lengths: Ints, start: int, stop: int, found: list[slice]) -> None:
+    middle = (start + stop) // 2
+    if stop - start >= 2 * _FEWEST_ROWS:
+        halves = _cost(lengths[start:middle]) + _cost(lengths[middle:stop])
+        if _cost(lengths[start:stop]) - halves >= _WORTH_A_CALL:
+            _halve(lengths, start, middle, found)
+            _halve(lengths, middle, stop, found)
+            return
+    if stop > start:
+        found.append(slice(start, stop))
+
+
+def _cost(lengths: Ints) -> int:
+    return len(lengths) * int(lengths.max(initial=0))

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from agentsgym.generation.embedded.compatibility import UnsupportedModelError
-
 
 class SlotMemory:
     """Keys and values of `rows` sessions of up to `length` tokens each.
@@ -60,12 +58,12 @@ class SlotMemory:
     def of_layer(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, for states like `like` and `values` [1, kv_heads, n, dim].
 
-        Raises UnsupportedModelError if the layers' keys and values differ in shape.
+        Raises ValueError if the layers' keys and values differ in shape.
         """
         if not self.planes:
             self._allocate(like.shape[1], like)
         if values.shape != like.shape or like.shape[1::2] != self.planes[0].shape[1::2]:
-            raise UnsupportedModelError(
+            raise ValueError(
                 f"layer {layer} has keys {tuple(like.shape)} and values {tuple(values.shape)}: "
                 "layers of different shapes are not supported"
             )

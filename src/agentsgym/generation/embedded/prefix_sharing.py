@@ -1,37 +1,58 @@
-"""Selects the session that reads a prompt first, so that others with the prompt can copy it."""
+"""A prompt that several sessions start from is read by one of them and copied by the others."""
 
-from agentsgym.generation.embedded.batch import Ints
+from collections.abc import Mapping
+
+from agentsgym.generation.embedded.batch import Ints, RowTable, shared_prefix
 from agentsgym.types import GenerationRequest
 
 Key = int | str
 
+_LEAST_SHARED = 8  # a shorter common prompt is read faster than copied
 
-class PromptLeaders:
-    """One leading session for each group and for each whole prompt.
 
-    A leader is only a hint: the tokens that it still holds are compared one by one.
+class SharedPrompts:
+    """One reading session for each group and for each whole prompt.
+
+    It is only a hint where to look: what that session still holds is compared token by token.
     """
 
     def __init__(self) -> None:
-        self._leader: dict[Key, str] = {}
-        self._led: dict[str, list[Key]] = {}
+        self._reader: dict[Key, str] = {}
+        self._keys: dict[str, list[Key]] = {}
 
-    def candidates(self, request: GenerationRequest, context: Ints) -> list[str]:
-        """Leaders of the request's prompt and group, other than itself."""
-        leaders = [self._leader.get(key) for key in _keys(request, context)]
-        return [name for name in leaders if name is not None and name != request.session_id]
-
-    def lead(self, request: GenerationRequest, context: Ints) -> None:
-        """Make the request's session a leader: it reads this prompt itself and others may copy."""
-        for key in _keys(request, context):
-            self._leader[key] = request.session_id
-            self._led.setdefault(request.session_id, []).append(key)
+    def share(
+        self,
+        table: RowTable,
+        row_of: Mapping[str, int],
+        row: int,
+        request: GenerationRequest,
+        context: Ints,
+        reused: int,
+    ) -> None:
+        """Let `row`, which has `reused` tokens of its context cached, copy what a session with the
+        same prompt reads or has read; else that session is this one from now on."""
+        # A session far into its own game has nothing to gain from another's.
+        if len(context) - reused < max(_LEAST_SHARED, reused):
+            return
+        keys = _keys(request, context)
+        for reader in (self._reader.get(key) for key in keys):
+            source = None if reader in (None, request.session_id) else row_of.get(reader or "")
+            if source is None or table.source[source] >= 0:
+                continue
+            held = table.known[source] if table.active[source] else table.cached[source]
+            shared = min(shared_prefix(table.tokens[source, :held], context), len(context) - 1)
+            if shared - reused >= _LEAST_SHARED:
+                table.source[row], table.shared[row] = source, shared
+                return
+        for key in keys:
+            self._reader[key] = request.session_id
+            self._keys.setdefault(request.session_id, []).append(key)
 
     def forget(self, session_id: str) -> None:
-        """Remove a session that has ended."""
-        for key in self._led.pop(session_id, ()):
-            if self._leader.get(key) == session_id:
-                del self._leader[key]
+        """The session is gone."""
+        for key in self._keys.pop(session_id, ()):
+            if self._reader.get(key) == session_id:
+                del self._reader[key]
 
 
 def _keys(request: GenerationRequest, context: Ints) -> list[Key]:

@@ -1,10 +1,30 @@
 """From logits to token ids and log-probabilities, as pure functions over rows of a batch.
 
-A row's result is a function of that row's logits, parameters and uniform alone.
+A row's result is a function of that row's logits, parameters and uniform alone. The uniform of a
+sampled token comes from a counter hash, so that the noise belongs to the session. With `mix` the
+finalizer of splitmix64 (Steele, Lea and Flood 2014) and all arithmetic modulo 2**64, the uniform of
+token `index` under `seed` is
+
+    h(x)        = mix(x + 0x9E3779B97F4A7C15)
+    bits        = h(h(seed) ^ h(index + 0xD1B54A32D192ED03))
+    u           = (bits >> 11) * 2**-53            in [0, 1)
+
+so it depends on nothing but the pair: not on the batch, the device or the order of sampling.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+UInts = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_INDEX_OFFSET = np.uint64(0xD1B54A32D192ED03)
+_MASK = (1 << 64) - 1
 
 
 def sample(
@@ -74,3 +94,26 @@ def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     ids = torch.searchsorted(cdf, target[:, None], right=True)[:, 0]
     return ids.clamp_(max=probabilities.shape[-1] - 1)
+
+
+def as_seed(seed: int) -> int:
+    """Any Python int, negative or huge, as the 64-bit seed it is congruent to."""
+    return seed & _MASK
+
+
+def uniforms(
+    seeds: UInts | Sequence[int], indices: npt.NDArray[Any] | Sequence[int]
+) -> npt.NDArray[np.float64]:
+    """One float64 in [0, 1) for each pair of (`seeds`, `indices`), both of shape [n]."""
+    seed_bits = np.asarray(seeds, dtype=np.uint64)
+    index_bits = np.asarray(indices).astype(np.uint64)
+    bits = _hash(_hash(seed_bits) ^ _hash(index_bits + _INDEX_OFFSET))
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _hash(values: UInts) -> UInts:
+    """splitmix64 of each value; array arithmetic in uint64 wraps silently, as it should."""
+    x = values + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

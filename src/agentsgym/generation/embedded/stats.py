@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """Running totals.
 
     `read_tokens` are the context tokens that forward passes read, that is all tokens except the
     just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
     tokens found in the session's own cache), `shared_prefix_tokens` (copied from another session
-    with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens`
-    (read again after an eviction or reset), `parked` (caches moved out of the batch to make room
-    for another session).
+    with the same prompt), `evictions` (caches dropped for want of memory), `reread_tokens` (read
+    again because their cache was evicted or reset), `offloaded` (caches moved out of the batch to
+    let another session in).
     """
 
     forward_passes: int = 0
@@ -30,7 +30,7 @@ class Tally:
     shared_prefix_tokens: int = 0
     evictions: int = 0
     reread_tokens: int = 0
-    parked: int = 0
+    offloaded: int = 0
 
     def count_pass(self, table: "RowTable", plan: "PassPlan", possible: int) -> None:
         """Count a pass of `plan` in which `possible` sequences could have taken part."""
@@ -45,7 +45,7 @@ class Tally:
     def stats(self) -> EngineStats:
         """The totals as the protocol's record."""
         passes = self.forward_passes
-        names = ("reused_tokens", "shared_prefix_tokens", "evictions", "reread_tokens", "parked")
+        names = ("reused_tokens", "shared_prefix_tokens", "evictions", "reread_tokens", "offloaded")
         return EngineStats(
             forward_passes=passes,
             sampled_tokens=self.sampled_tokens,

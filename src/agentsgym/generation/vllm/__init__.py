@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.generation.vllm.pool import EngineUnavailable
+    from agentsgym.generation.vllm.server_check import EngineUnavailable
     from agentsgym.generation.vllm.trl import TRLVLLMEngine
     from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
 __all__ = ["EngineUnavailable", "TRLVLLMEngine", "VLLMEngine", "WeightSyncError", "Weights"]
 
 _HOMES = {
-    "EngineUnavailable": "pool",
+    "EngineUnavailable": "server_check",
     "TRLVLLMEngine": "trl",
     "VLLMEngine": "engine",
     "WeightSyncError": "weights",

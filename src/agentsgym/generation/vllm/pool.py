@@ -8,12 +8,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from agentsgym.generation.http.client import JsonClient, Refused, Unreachable
-from agentsgym.generation.vllm.chunked_prefill import MEND, dies_of_chunks
-from agentsgym.generation.vllm.logprob_mode import TEMPERATURES, mode_of, probe_body, top_logprobs
-from agentsgym.generation.vllm.servers import Server, ServerPool
+from agentsgym.generation.vllm.server_check import (
+    MEND,
+    EngineUnavailable,
+    check_logprobs,
+    dies_of_chunks,
+)
+from agentsgym.generation.vllm.servers import Server, SessionRouter
 from agentsgym.generation.vllm.weights import (
     Weights,
     load_weights,
@@ -23,16 +26,11 @@ from agentsgym.generation.vllm.weights import (
 
 logger = logging.getLogger(__name__)
 
-_PAUSE = 0.5  # seconds between two attempts to use a dead server again
-_CHECK_SECONDS = 300.0  # a server's first answer may have to wait for kernel compilation
+_PAUSE = 0.5  # seconds between two attempts to bring a dead server back
 
 
-class EngineUnavailable(RuntimeError):
-    """No server answers, or a server cannot be used; the message says which and why."""
-
-
-class Fleet:
-    """vLLM servers that serve the same model; all coroutines must run in one event loop.
+class ServerPool:
+    """vLLM servers that serve the same model; all coroutines belong in one event loop.
 
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode.
@@ -46,19 +44,19 @@ class Fleet:
         model: str | None,
         probe_ids: Sequence[int],
     ) -> None:
-        self.pool = ServerPool(urls)
+        self.router = SessionRouter(urls)
         self.client = client
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
         self._probe_ids = probe_ids
-        self._locks = {server.url: asyncio.Lock() for server in self.pool.servers}
+        self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
 
     def server_for(self, session_id: str) -> Server:
-        """The session's server; if all are dead, the one that failed longest ago."""
-        found = self.pool.server_for(session_id)
-        return found or min(self.pool.servers, key=lambda server: self._tried[server.url])
+        """The session's server; where all are dead, the one that was left alone longest."""
+        found = self.router.server_for(session_id)
+        return found or min(self.router.servers, key=lambda server: self._tried[server.url])
 
     async def prepare(self, server: Server) -> Weights:
         """Make sure that a server answers, is suitable and has the current weights; return them.
@@ -68,7 +66,7 @@ class Fleet:
         if not self._is_ready(server):
             async with self._locks[server.url]:
                 if not self._is_ready(server):
-                    await self._try_equip(server)
+                    await self._ensure_ready(server)
         assert server.weights is not None
         return server.weights
 
@@ -79,7 +77,7 @@ class Fleet:
         """
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
         outcomes = await asyncio.gather(
-            *(self.prepare(server) for server in self.pool.servers), return_exceptions=True
+            *(self.prepare(server) for server in self.router.servers), return_exceptions=True
         )
         for outcome in outcomes:
             if isinstance(outcome, Unreachable):
@@ -88,32 +86,32 @@ class Fleet:
                 raise EngineUnavailable(str(outcome)) from outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
-        if not self.pool.alive:
+        if not self.router.alive:
             reasons = "; ".join(str(outcome) for outcome in outcomes)
             raise EngineUnavailable(f"no vLLM server answers: {reasons}")
 
     def _is_ready(self, server: Server) -> bool:
         return server.checked and server.weights == self.weights
 
-    async def _try_equip(self, server: Server) -> None:
+    async def _ensure_ready(self, server: Server) -> None:
         left = _PAUSE - (time.monotonic() - self._tried[server.url])
         if not server.alive and left > 0:
             raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
         self._tried[server.url] = time.monotonic()
         try:
-            await self._equip(server)
+            await self._make_ready(server)
         except Exception:
             server.alive = False
             raise
 
-    async def _equip(self, server: Server) -> None:
+    async def _make_ready(self, server: Server) -> None:
         if not server.checked:
             await self._check(server)
         weights, old = self.weights, server.weights
         assert weights is not None
         await load_weights(self.client, server.url, weights)
         server.weights, server.checked = weights, True
-        server.alive, server.strikes = True, 0
+        server.alive, server.failures = True, 0
         if old is not None and old.model != weights.model and old.kind == "adapter":
             await unload_adapter(self.client, server.url, old)
 
@@ -131,7 +129,8 @@ class Fleet:
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
         _, dies = await asyncio.gather(
-            self._check_logprobs(server, self.base), dies_of_chunks(self.client, server.url)
+            check_logprobs(self.client, server.url, self.base, self._probe_ids),
+            dies_of_chunks(self.client, server.url),
         )
         if dies:
             logger.warning(
@@ -142,22 +141,3 @@ class Fleet:
             )
         server.weights = None
         self.weights = self.weights or Weights(0, "base", self.base)
-
-    async def _check_logprobs(self, server: Server, model: str) -> None:
-        for token_id in self._probe_ids:
-            cold, warm = [
-                top_logprobs(await self._probe(server, probe_body(model, token_id, temperature)))
-                for temperature in TEMPERATURES
-            ]
-            mode = mode_of(cold, warm)
-            if mode == "processed":
-                return
-            if mode != "flat":
-                raise EngineUnavailable(
-                    f"{server.url} returns {mode} values as log-probabilities; training needs "
-                    "those at the sampling temperature: start vLLM with --logprobs-mode "
-                    "processed_logprobs"
-                )
-
-    async def _probe(self, server: Server, body: dict[str, Any]) -> Any:
-        return await self.client.post(f"{server.url}/v1/completions", body, _CHECK_SECONDS)

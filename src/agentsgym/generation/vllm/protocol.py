@@ -24,6 +24,23 @@ class MalformedAnswer(ValueError):
         super().__init__(visible(mask_secrets(reason)))
 
 
+def refusal(request: GenerationRequest, max_model_len: int | None = None) -> str | None:
+    """Why a request can never be served by vLLM, or None."""
+    if not request.token_ids:
+        return "the context is empty"
+    if max_model_len is not None and len(request.token_ids) >= max_model_len:
+        return (
+            f"the context of {len(request.token_ids)} tokens leaves no room in the servers' "
+            f"max_model_len of {max_model_len}"
+        )
+    if request.sampling.truncates:
+        return (
+            "vLLM gives the log-probabilities of what top_p and top_k leave, not of the whole "
+            "distribution; leave them off"
+        )
+    return None
+
+
 def completion_body(
     request: GenerationRequest,
     model: str,

@@ -18,16 +18,16 @@ _NOT_NOW = 1
 class Server:
     """A server at `url` (without a trailing slash).
 
-    `checked`: since its last failure it was inspected and is suitable. `weights` are the weights
-    that it has, None if unknown. `strikes` counts the incidents since its last good answer, the
-    last one at `failed_at` (monotonic seconds).
+    `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
+    those that it holds, None where unknown. `failures` weighs what went wrong since its last good
+    answer, the last of it at `failed_at` (monotonic seconds).
     """
 
     url: str
     alive: bool = True
     checked: bool = False
     weights: Weights | None = None
-    strikes: int = 0
+    failures: int = 0
     failed_at: float = -math.inf
 
     def failed(self, sent_at: float, *, answered: bool) -> None:
@@ -38,18 +38,18 @@ class Server:
         if sent_at <= self.failed_at:
             return
         self.failed_at = time.monotonic()
-        self.strikes += _NOT_NOW if answered else _NO_ANSWER
-        if self.strikes >= _DEAD_AT:
+        self.failures += _NOT_NOW if answered else _NO_ANSWER
+        if self.failures >= _DEAD_AT:
             self.checked = self.alive = False
 
     def answered(self) -> None:
         """A request got a good answer."""
-        self.strikes = 0
+        self.failures = 0
 
 
-class ServerPool:
-    """The servers of an engine. A session stays with its server, whose prefix cache has its
-    history, while the server is alive; a new session goes to the server with the fewest."""
+class SessionRouter:
+    """The servers of an engine. A session stays with its server, whose prefix cache holds its
+    history, as long as that is alive; new ones go where the fewest sessions are."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:

@@ -14,6 +14,7 @@ from typing import Any
 
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.stop_criteria import ends_with_stop
+from agentsgym.generation.vllm.protocol import refusal
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
     EngineStats,
@@ -95,12 +96,13 @@ class TRLVLLMEngine:
                 raise ValueError(f"session {request.session_id!r} already has a request open")
             names.add(request.session_id)
         for request in requests:
-            problem = _problem(request)
+            problem = refusal(request)
             if problem is None:
                 self._waiting.append(request)
             else:
+                text = f"session {request.session_id!r}: {problem}"
                 self._ready.append(
-                    GenerationResult(request.session_id, finish_reason="error", error=problem)
+                    GenerationResult(request.session_id, finish_reason="error", error=text)
                 )
 
     def poll(self) -> list[GenerationResult]:
@@ -240,14 +242,3 @@ class TRLVLLMEngine:
 def _shared(sampling: SamplingParams) -> SamplingParams:
     """The settings that must be equal for all; caps and stop strings are applied per action."""
     return SamplingParams(temperature=sampling.temperature)
-
-
-def _problem(request: GenerationRequest) -> str | None:
-    if not request.token_ids:
-        return f"session {request.session_id!r}: the context is empty"
-    if request.sampling.truncates:
-        return (
-            f"session {request.session_id!r}: vLLM gives the log-probabilities of what top_p and "
-            "top_k leave, not of the whole distribution; leave them off"
-        )
-    return None

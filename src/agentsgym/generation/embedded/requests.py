@@ -1,0 +1,105 @@
+"""Requests of the embedded engine: waiting for a row, being sampled, answered."""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentsgym.generation.embedded.batch import Ints
+from agentsgym.types import GenerationRequest, GenerationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a context may be: ids below `vocabulary`, at most `max_positions` tokens with the action
+    (None: no bound), and no more than the caches hold."""
+
+    vocabulary: int
+    max_positions: int | None
+    max_cache_tokens: int | None
+
+    def length(self, request: GenerationRequest, context: Ints) -> int:
+        """The length that context and action may reach together."""
+        wanted = len(context) + request.sampling.max_tokens
+        return wanted if self.max_positions is None else min(wanted, self.max_positions)
+
+    def problem(self, request: GenerationRequest, context: Ints) -> str | None:
+        """Why a request can never be served, or None."""
+        if not len(context):
+            return "the context is empty"
+        outside = context[(context < 0) | (context >= self.vocabulary)]
+        if len(outside):
+            return f"token id {outside[0]} is outside the vocabulary of {self.vocabulary}"
+        if self.max_positions is not None and len(context) >= self.max_positions:
+            return (
+                f"the context of {len(context)} tokens leaves no room in the model's "
+                f"{self.max_positions} positions"
+            )
+        most = self.max_cache_tokens
+        if most is not None and self.length(request, context) > most:
+            return (
+                f"context and action may take {self.length(request, context)} tokens, more than "
+                f"max_cache_tokens={most}"
+            )
+        return None
+
+
+class OpenRequests:
+    """The open request and context of each session, first come first served, and the results that
+    were not polled yet."""
+
+    def __init__(self) -> None:
+        self.policy_version = 0
+        self.requests: dict[str, GenerationRequest] = {}
+        self.contexts: dict[str, Ints] = {}
+        self.waiting: deque[str] = deque()
+        self.ready: list[GenerationResult] = []
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def check_new(self, requests: Sequence[GenerationRequest]) -> None:
+        """Raise ValueError if a session would have two requests open."""
+        names = [request.session_id for request in requests]
+        for index, name in enumerate(names):
+            if name in self.requests or name in names[:index]:
+                raise ValueError(f"session {name!r} already has a request open")
+
+    def add(self, request: GenerationRequest, limits: Limits) -> None:
+        """Queue a request; an impossible one is answered with an error."""
+        context = np.array(request.token_ids, dtype=np.int64)
+        problem = limits.problem(request, context)
+        if problem is not None:
+            self.fail(request.session_id, problem)
+            return
+        self.requests[request.session_id] = request
+        self.contexts[request.session_id] = context
+        self.waiting.append(request.session_id)
+
+    def close(self, session_id: str) -> bool:
+        """The session has no open request any more; False if it had none."""
+        if self.requests.pop(session_id, None) is None:
+            return False
+        del self.contexts[session_id]
+        return True
+
+    def answer(self, session_id: str, **fields: Any) -> None:
+        """Make a result ready; `fields` are those of `GenerationResult`."""
+        result = GenerationResult(session_id, policy_version=self.policy_version, **fields)
+        self.ready.append(result)
+
+    def fail(self, session_id: str, reason: str) -> None:
+        """Make an error ready."""
+        text = f"session {session_id!r}: {reason}"
+        self.answer(session_id, finish_reason="error", error=text)
+
+    def take_ready(self) -> list[GenerationResult]:
+        """The results that are ready, each once."""
+        results, self.ready = self.ready, []
+        return results
+
+    def drop_ready(self, session_ids: Collection[str]) -> None:
+        """Forget results of sessions."""
+        self.ready = [result for result in self.ready if result.session_id not in session_ids]

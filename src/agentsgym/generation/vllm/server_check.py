@@ -1,0 +1,124 @@
+"""What a vLLM server must be like before it is used: its log-probabilities, its prefills.
+
+vLLM's default, `--logprobs-mode raw_logprobs`, gives those at temperature 1 whatever was sampled;
+importance ratios need `processed_logprobs`. A server does not tell its mode (but in development
+mode), so we ask for the same distribution at two temperatures and compare: where a and b are two
+tokens, logp(a) − logp(b) halves when the temperature doubles, if it was taken into account.
+
+vLLM 0.31 rewinds the random generator of a request whose prefill was cut (`set_offset` in its
+`gpu_model_runner`). A CPU's generator cannot be rewound ("CPU Generator does not use offset"), so
+the server's engine dies; it happens with requests that carry a seed, as all of ours do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from agentsgym.generation.http.client import HttpError, JsonClient
+
+Mode = Literal["processed", "raw", "logits", "flat"]
+
+TEMPERATURES = (1.0, 2.0)
+_TOP = 5
+_FLAT = 0.02  # gap (nats) below which two tokens tell nothing
+_NEAR = 0.2  # share of the gap by which it may miss, for rounding
+_PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
+_INFO_SECONDS = 60.0  # the first answer collects what the server's machine is
+
+MEND = (
+    "start vLLM on a CPU with --no-enable-chunked-prefill and --max-num-batched-tokens of at "
+    "least --max-model-len"
+)
+
+
+class EngineUnavailable(RuntimeError):
+    """No server answers, or one that does cannot be used; the message says which and why."""
+
+
+async def check_logprobs(
+    client: JsonClient, url: str, model: str, probe_ids: Sequence[int]
+) -> None:
+    """Ask a server after each of `probe_ids`, until it is clear what its log-probabilities mean.
+
+    Raises EngineUnavailable where they are not those at the sampling temperature.
+    """
+    where = f"{url}/v1/completions"
+    for token_id in probe_ids:
+        cold, warm = [
+            top_logprobs(
+                await client.post(where, probe_body(model, token_id, temperature), _PROBE_SECONDS)
+            )
+            for temperature in TEMPERATURES
+        ]
+        mode = mode_of(cold, warm)
+        if mode == "processed":
+            return
+        if mode != "flat":
+            raise EngineUnavailable(
+                f"{url} returns {mode} values as log-probabilities; training needs those at the "
+                "sampling temperature: start vLLM with --logprobs-mode processed_logprobs"
+            )
+
+
+def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
+    """The JSON that asks for the likeliest tokens after `token_id`."""
+    return {
+        "model": model,
+        "prompt": [token_id],
+        "max_tokens": 1,
+        "temperature": temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": 0,
+        "logprobs": _TOP,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        "watermarking": False,
+    }
+
+
+def top_logprobs(answer: Any) -> dict[str, float]:
+    """The likeliest tokens' values of an answer to `probe_body`; empty where there are none."""
+    try:
+        found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+        return {token: float(value) for token, value in found.items()}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        return {}
+
+
+def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
+    """The mode that values at the temperatures 1 (`cold`) and 2 (`warm`) come from.
+
+    "flat" where the distribution is too even to tell; then the mode makes no difference either.
+    """
+    if any(value > 1e-3 for value in (*cold.values(), *warm.values())):
+        return "logits"
+    if sum(math.exp(value) for value in cold.values()) > 1.01:
+        return "logits"
+    common = sorted(set(cold) & set(warm), key=lambda token: cold[token])
+    if len(common) < 2:
+        return "flat"
+    before = cold[common[-1]] - cold[common[0]]
+    after = warm[common[-1]] - warm[common[0]]
+    if before < _FLAT:
+        return "flat"
+    return "processed" if abs(after - before / 2) < _NEAR * before else "raw"
+
+
+async def dies_of_chunks(client: JsonClient, url: str) -> bool:
+    """Whether the server runs on a CPU and may cut prefills. False where it does not tell: only
+    a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
+    try:
+        answer = await client.get(f"{url}/server_info?config_format=json", _INFO_SECONDS)
+    except HttpError:
+        return False
+    config = _part(answer, "vllm_config")
+    on_cpu = _part(config, "device_config").get("device") == "cpu"
+    return on_cpu and bool(_part(config, "scheduler_config").get("enable_chunked_prefill"))
+
+
+def _part(of: Any, name: str) -> dict[str, Any]:
+    found = of.get(name) if isinstance(of, dict) else None
+    return found if isinstance(found, dict) else {}
