@@ -1,4 +1,4 @@
-"""Which session's cache lies where: rows of the batch, offloaded copies, or nowhere any more.
+"""The location of each session's cache: a row of the batch, an offloaded copy, or none.
 
 A session that is being sampled has a row of the slot memory. Between its turns it keeps the row
 until another session needs one; then the keys and values of its tokens are moved out, without
@@ -18,7 +18,7 @@ from agentsgym.generation.embedded.stats import Counters
 from agentsgym.types import GenerationRequest
 
 _ROUND_LENGTH = 32
-_MOVING = 1.5  # to move a key costs about as much as to read one and a half
+_MOVING = 1.5  # moving a key costs about as much as reading one and a half
 
 
 class CacheManager:
@@ -86,9 +86,9 @@ class CacheManager:
         self._prompts.share(table, self._row, row, request, context, reused)
 
     def sort_by_length(self) -> None:
-        """Bring the rows into the order of their lengths, once that pays; for every pass.
+        """Sort the rows by length if that pays; called before every pass.
 
-        It pays when rows have read as many keys in vain (see `forward`) as moving all costs.
+        It pays if rows have read as many keys unnecessarily (see `forward`) as moving all costs.
         """
         active = np.flatnonzero(self.table.active)
         lengths = self.table.known[active]
@@ -216,7 +216,7 @@ class CacheManager:
         self.table.cached[row] = count
 
     def _evict_beyond_memory(self) -> None:
-        """Drop offloaded caches, least recently used first, until all fits `max_cache_tokens`."""
+        """Drop offloaded caches, least recently used first, until `max_cache_tokens` is kept."""
         if self.max_cache_tokens is None:
             return
         while len(self._offloaded) and self.cache_tokens > self.max_cache_tokens:

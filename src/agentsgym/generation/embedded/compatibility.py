@@ -1,6 +1,6 @@
-"""Which models the embedded engine can drive exactly; all others are refused by name.
+"""Decides which models the embedded engine can run exactly; all others are refused by name.
 
-Configurations cannot name every oddity of every architecture, so a few short forward passes then
+Configurations do not name every special feature of an architecture, so a few short passes then
 compare the engine's logits with the model's own.
 """
 

@@ -125,7 +125,7 @@ class EmbeddedEngine:
             self._open.add(request, self._limits)
 
     def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request has finished; all finished ones, in no fixed order."""
+        """Run forward passes until a request finishes; return all finished ones, in any order."""
         if self._open.requests and not self._open.ready:
             with evaluating(self.model), slot_attention_on(self.model.config):
                 while self._open.requests and not self._open.ready:
@@ -188,7 +188,7 @@ class EmbeddedEngine:
         return self._counters.stats()
 
     def _admit(self) -> None:
-        """Give waiting requests a row, first come first served, while there is room."""
+        """Give waiting requests a row, in the order of arrival, as long as there is room."""
         waiting = self._open.waiting
         while waiting:
             session_id = waiting[0]
@@ -211,7 +211,7 @@ class EmbeddedEngine:
             self._sample(rows, logits)
 
     def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
-        """Append one token to each of `rows` [n] from `logits` [n, vocab]; finish what is done."""
+        """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
         table = self._caches.table
         token_ids, failed = append_tokens(table, rows, logits)
         self._counters.sampled_tokens += len(rows)
@@ -255,7 +255,7 @@ class EmbeddedEngine:
         self._open.fail(session_id, reason)
 
     def _close(self, session_id: str) -> None:
-        """The session has no open request any more."""
+        """Mark the session as having no open request."""
         if not self._open.close(session_id):
             return
         row = self._caches.row_of(session_id)

@@ -1,7 +1,7 @@
-"""One forward pass: which rows read how many tokens, and the model call that reads them.
+"""One forward pass: the number of tokens that each row reads, and the model call.
 
-Rows that attend in one call all read as many keys as the longest of them. Neighbors can be parted
-for free; rows in an order of their own lengths need few calls and waste little.
+Rows that attend in one call all read as many keys as the longest of them. Splitting between
+neighbors costs nothing; rows sorted by length need few calls and waste little.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import Ints, RowTable
 from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
 
-# What one more attention call must spare, in keys read by a row: 2,048 keys and values of 128
-# float32 numbers are 2 MB, which takes about as long to read as a few calls take to start.
+# Minimum saving of one more attention call, in keys read by a row: 2,048 keys and values of 128
+# float32 numbers are 2 MB, and reading them takes about as long as starting a few calls.
 _WORTH_A_CALL = 2048
 _FEWEST_ROWS = 4
 
@@ -108,7 +108,7 @@ def _packed(
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode and no gradients; both restored on leaving."""
+    """Evaluation mode without gradients; both are restored afterwards."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
@@ -164,7 +164,7 @@ def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[Atten
 
 
 def split_by_length(lengths: Ints) -> list[slice]:
-    """Runs of neighbours that should attend together, in order, for rows of `lengths` [n]."""
+    """Runs of neighbors that should attend together, in order, for rows of `lengths` [n]."""
     found: list[slice] = []
     _halve(lengths, 0, len(lengths), found)
     return found

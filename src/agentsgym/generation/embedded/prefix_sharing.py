@@ -31,7 +31,7 @@ class SharedPrompts:
     ) -> None:
         """Let `row`, which has `reused` tokens of its context cached, copy what a session with the
         same prompt reads or has read; else that session is this one from now on."""
-        # A session far into its own game has nothing to gain from another's.
+        # A session in the middle of its own game gains nothing from another's prompt.
         if len(context) - reused < max(_LEAST_SHARED, reused):
             return
         keys = _keys(request, context)
@@ -49,7 +49,7 @@ class SharedPrompts:
             self._keys.setdefault(request.session_id, []).append(key)
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Remove a session that has ended."""
         for key in self._keys.pop(session_id, ()):
             if self._reader.get(key) == session_id:
                 del self._reader[key]

@@ -21,12 +21,12 @@ class Limits:
     max_cache_tokens: int | None
 
     def length(self, request: GenerationRequest, context: Ints) -> int:
-        """The length that context and action may reach together."""
+        """The maximum length of context and action together."""
         wanted = len(context) + request.sampling.max_tokens
         return wanted if self.max_positions is None else min(wanted, self.max_positions)
 
     def problem(self, request: GenerationRequest, context: Ints) -> str | None:
-        """Why a request can never be served, or None."""
+        """The reason why a request can never be served, or None."""
         if not len(context):
             return "the context is empty"
         outside = context[(context < 0) | (context >= self.vocabulary)]

@@ -9,7 +9,7 @@ token `index` under `seed` is
     bits        = h(h(seed) ^ h(index + 0xD1B54A32D192ED03))
     u           = (bits >> 11) * 2**-53            in [0, 1)
 
-so it depends on nothing but the pair: not on the batch, the device or the order of sampling.
+so it depends only on this pair: not on the batch, the device or the order of sampling.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def as_seed(seed: int) -> int:
-    """Any Python int, negative or huge, as the 64-bit seed it is congruent to."""
+    """Any Python int, also negative or huge, as the 64-bit seed to which it is congruent."""
     return seed & _MASK
 
 
@@ -112,7 +112,7 @@ def uniforms(
 
 
 def _hash(values: UInts) -> UInts:
-    """splitmix64 of each value; array arithmetic in uint64 wraps silently, as it should."""
+    """splitmix64 of each value; array arithmetic in uint64 wraps without a warning, as intended."""
     x = values + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -14,7 +14,7 @@ from agentsgym.generation.vllm.weights import Weights
 from agentsgym.tokens import ActionText
 from agentsgym.types import GenerationRequest, GenerationResult
 
-_LONGEST_WAIT = 60.0  # seconds of a server's Retry-After that we obey
+_LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class CompletionsClient:
             await asyncio.sleep(delay)
 
     async def _try(self, server: Server, request: GenerationRequest) -> GenerationResult:
-        """One try on one server. Raises Unreachable, Refused or MalformedAnswer."""
+        """One attempt on one server. Raises Unreachable, Refused or MalformedAnswer."""
         weights = await self._pool.prepare(server)
         body = completion_body(
             request,
@@ -86,7 +86,7 @@ class CompletionsClient:
         except Refused as error:
             if error.status != 404:
                 raise
-            server.failed(sent_at, answered=False)  # it was started again, without our adapter
+            server.failed(sent_at, answered=False)  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
         server.answered()
         return self._result(request, weights, answer, time.monotonic() - sent_at)
@@ -111,8 +111,8 @@ class CompletionsClient:
 
 
 def pause_after(error: Unreachable, delays: Iterator[float]) -> float:
-    """Seconds until the next try, longer where the server asked for it; raises the error where
-    the tries are used up."""
+    """Seconds until the next attempt, longer if the server requested it; raises the error if the
+    attempts are used up."""
     delay = next(delays, None)
     if delay is None:
         raise error

@@ -100,7 +100,7 @@ class VLLMEngine(RemoteEngine):
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights that new requests are sampled from; 0 before any were loaded."""
+        """Version of the weights that new requests use; 0 before any were loaded."""
         return self.pool.weights.version if self.pool.weights else 0
 
     @property
@@ -158,7 +158,7 @@ class VLLMEngine(RemoteEngine):
         self._run(self.pool.prepare_all())
 
     def adopt(self, weights: Weights) -> None:
-        """Use weights that another process of this run has loaded into the servers."""
+        """Use weights that another process of this run has already loaded into the servers."""
         self.pool.weights = weights
         for server in self.pool.router.servers:
             server.weights = weights
@@ -171,10 +171,10 @@ class VLLMEngine(RemoteEngine):
 
     @property
     def stats(self) -> EngineStats:
-        """Totals since construction. `read_tokens` counts contexts as they were sent; how much of
-        them a prefix cache spared only the server knows. `extra`: `requests`, `retries`,
-        `failures` (error results), `moved` (sessions that left a dead server), `servers` (alive
-        now), `seconds` (mean time of an answered request)."""
+        """Totals since construction. `read_tokens` counts whole contexts; the part that a prefix
+        cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
+        results), `moved` (sessions that left a dead server), `servers` (alive now), `seconds`
+        (mean time of an answered request)."""
         counts = self._client.counts
         answered = max(1, counts.requests - counts.failures)
         extra = {

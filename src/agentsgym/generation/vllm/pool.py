@@ -30,7 +30,7 @@ _PAUSE = 0.5  # seconds between two attempts to bring a dead server back
 
 
 class ServerPool:
-    """vLLM servers that serve the same model; all coroutines belong in one event loop.
+    """vLLM servers that serve the same model; all coroutines must run in one event loop.
 
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode.
@@ -54,7 +54,7 @@ class ServerPool:
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
 
     def server_for(self, session_id: str) -> Server:
-        """The session's server; where all are dead, the one that was left alone longest."""
+        """The session's server; if all are dead, the one that failed longest ago."""
         found = self.router.server_for(session_id)
         return found or min(self.router.servers, key=lambda server: self._tried[server.url])
 

@@ -1,13 +1,13 @@
 """What a vLLM server must be like before it is used: its log-probabilities, its prefills.
 
-vLLM's default, `--logprobs-mode raw_logprobs`, gives those at temperature 1 whatever was sampled;
-importance ratios need `processed_logprobs`. A server does not tell its mode (but in development
-mode), so we ask for the same distribution at two temperatures and compare: where a and b are two
-tokens, logp(a) − logp(b) halves when the temperature doubles, if it was taken into account.
+vLLM's default, `--logprobs-mode raw_logprobs`, returns those at temperature 1 for any sampling
+temperature; importance ratios need `processed_logprobs`. A server only reports its mode in
+development mode, so we request the same distribution at two temperatures and compare: for tokens a
+and b, logp(a) − logp(b) halves when the temperature doubles, if the mode is `processed_logprobs`.
 
-vLLM 0.31 rewinds the random generator of a request whose prefill was cut (`set_offset` in its
+vLLM 0.31 rewinds the random generator of a request whose prefill was split (`set_offset` in its
 `gpu_model_runner`). A CPU's generator cannot be rewound ("CPU Generator does not use offset"), so
-the server's engine dies; it happens with requests that carry a seed, as all of ours do.
+the server's engine crashes. It happens with requests that have a seed, and all of ours have one.
 """
 
 import math
@@ -20,10 +20,10 @@ Mode = Literal["processed", "raw", "logits", "flat"]
 
 TEMPERATURES = (1.0, 2.0)
 _TOP = 5
-_FLAT = 0.02  # gap (nats) below which two tokens tell nothing
-_NEAR = 0.2  # share of the gap by which it may miss, for rounding
+_FLAT = 0.02  # below this gap (nats) two tokens say nothing about the mode
+_NEAR = 0.2  # allowed relative error of the gap, for rounding
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
-_INFO_SECONDS = 60.0  # the first answer collects what the server's machine is
+_INFO_SECONDS = 60.0  # for its first answer the server collects facts about its machine
 
 MEND = (
     "start vLLM on a CPU with --no-enable-chunked-prefill and --max-num-batched-tokens of at "
@@ -32,7 +32,7 @@ MEND = (
 
 
 class EngineUnavailable(RuntimeError):
-    """No server answers, or one that does cannot be used; the message says which and why."""
+    """No server answers, or a server cannot be used; the message says which and why."""
 
 
 async def check_logprobs(
@@ -61,7 +61,7 @@ async def check_logprobs(
 
 
 def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
-    """The JSON that asks for the likeliest tokens after `token_id`."""
+    """The request for the most likely tokens after `token_id`."""
     return {
         "model": model,
         "prompt": [token_id],
@@ -80,7 +80,7 @@ def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
 
 
 def top_logprobs(answer: Any) -> dict[str, float]:
-    """The likeliest tokens' values of an answer to `probe_body`; empty where there are none."""
+    """The most likely tokens and their values in an answer to `probe_body`; empty if none."""
     try:
         found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
         return {token: float(value) for token, value in found.items()}
@@ -91,7 +91,7 @@ def top_logprobs(answer: Any) -> dict[str, float]:
 def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
     """The mode that values at the temperatures 1 (`cold`) and 2 (`warm`) come from.
 
-    "flat" where the distribution is too even to tell; then the mode makes no difference either.
+    "flat" if the distribution is too even to decide; then the mode makes no difference either.
     """
     if any(value > 1e-3 for value in (*cold.values(), *warm.values())):
         return "logits"
@@ -108,8 +108,8 @@ def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
 
 
 async def dies_of_chunks(client: JsonClient, url: str) -> bool:
-    """Whether the server runs on a CPU and may cut prefills. False where it does not tell: only
-    a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
+    """Whether the server runs on a CPU and may split prefills. False if it does not report it:
+    only a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
     try:
         answer = await client.get(f"{url}/server_info?config_format=json", _INFO_SECONDS)
     except HttpError:

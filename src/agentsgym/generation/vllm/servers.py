@@ -48,8 +48,8 @@ class Server:
 
 
 class SessionRouter:
-    """The servers of an engine. A session stays with its server, whose prefix cache holds its
-    history, as long as that is alive; new ones go where the fewest sessions are."""
+    """The servers of an engine. A session stays with its server, whose prefix cache has its
+    history, while the server is alive; a new session goes to the server with the fewest."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
