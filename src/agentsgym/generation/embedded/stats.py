@@ -17,9 +17,9 @@ class Counters:
     `read_tokens` are the context tokens that forward passes read, that is all tokens except the
     just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
     tokens found in the session's own cache), `shared_prefix_tokens` (copied from another session
-    with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens` (read
-    again because their cache was evicted or reset), `offloaded` (caches moved out of the batch to
-    let another session in).
+    with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens`
+    (read again after an eviction or reset), `offloaded` (caches moved out of the batch to make room
+    for another session).
     """
 
     forward_passes: int = 0
