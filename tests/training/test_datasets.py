@@ -133,7 +133,7 @@ def test_evaluation_of_other_tasks_than_the_trainers(make_trainer, env):
         ([], "holds no tasks"),
         ({}, "is empty"),
         (5, "must be a dataset"),
-        (repeat({}), "goes on after"),
+        (repeat({}), "has more than"),
         ([{"task_data": {}}], "row 0"),
         ([{"env_class_path": "Nowhere", "env_config": {}, "task_data": {}}], "Nowhere"),
     ],
@@ -184,7 +184,7 @@ def test_a_task_that_cannot_be_set_up_is_a_failed_rollout(make_trainer, env, cha
         (None, "is missing"),
         (Dataset.from_dict({"prompt": ["a"] * 8}), "no column 'env_class_path'"),
         (table(digits(0)), "takes 2 tasks"),
-        ({"train": digits(0, 1)}, "hand over one of them"),
+        ({"train": digits(0, 1)}, "pass one of them"),
     ],
     ids=["none", "columns", "few", "dict"],
 )

@@ -132,7 +132,7 @@ def test_a_synchronised_reference_follows_the_model(make_trainer, tiny_llama, tm
 
 
 def test_a_model_that_was_loaded_from_nowhere_has_no_reference(make_trainer, tiny_llama):
-    with pytest.raises(ValueError, match="loaded from nowhere"):
+    with pytest.raises(ValueError, match="has no directory"):
         make_trainer(model=tiny_llama, beta=0.1)
 
 

@@ -1,4 +1,4 @@
-"""Which model is the best: the metric of the evaluations that decides."""
+"""The metric of the evaluations that selects the best model."""
 
 import math
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ _ADAPTIVE = ("reduce_lr_on_plateau", "greedy")
 
 
 def choose_metric(args: Any) -> None:
-    """Let the reward decide where a metric is needed and none is named (transformers would take
-    the loss, which no evaluation here computes). Raises ValueError where the loss is named."""
+    """Select by the reward if a metric is needed and none is named (transformers would use the
+    loss, which our evaluations do not compute). Raises ValueError if the loss is named."""
     if args.metric_for_best_model is None:
         if args.load_best_model_at_end or args.save_strategy == "best" or _adapts(args):
             args.metric_for_best_model = "reward"
@@ -22,16 +22,16 @@ def choose_metric(args: Any) -> None:
 
 
 def choose_mode(args: Any) -> None:
-    """Tell a learning rate that follows the metric whether more of it is better; torch's default
-    is that less is."""
+    """Tell a metric-dependent learning rate schedule whether a higher metric is better; torch's
+    default is that lower is better."""
     if _adapts(args):
         mode = "max" if args.greater_is_better else "min"
         args.lr_scheduler_kwargs = {"mode": mode} | dict(args.lr_scheduler_kwargs or {})
 
 
 def check_metric(args: Any, eval_dataset: Any) -> None:
-    """Raise ValueError where the metric must belong to one of several evaluation sets and does
-    not."""
+    """Raise ValueError if there are several evaluation sets and the metric does not belong to one
+    of them."""
     metric = args.metric_for_best_model
     if metric is None or not isinstance(eval_dataset, Mapping):
         return
@@ -45,8 +45,8 @@ def check_metric(args: Any, eval_dataset: Any) -> None:
 
 
 def with_metric(args: Any, metrics: dict[str, float], prefix: str) -> dict[str, float]:
-    """`metrics`, with the deciding one as NaN where no rollout came to its end, so that nobody
-    knows it: the best model then stays the best."""
+    """`metrics`, in which the deciding one is NaN if every rollout failed and its value is unknown:
+    then the best model does not change."""
     name = f"eval_{(args.metric_for_best_model or '').removeprefix('eval_')}"
     if metrics.get(f"{prefix}_failed") != 1.0 or not name.startswith(f"{prefix}_"):
         return metrics

@@ -1,4 +1,4 @@
-"""TRL's training chat templates in place of those that rewrite history."""
+"""TRL's training chat templates, which replace templates that rewrite history."""
 
 import logging
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ CHOICES = ("own", "training")
 def template_options(
     tokenizer: Any, choice: str, given: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The arguments of every rendering: those `given`, and for "training" the template that TRL
-    brings for this tokenizer's own (None: there is nothing to render).
+    """The arguments of every rendering: those `given`, and for "training" TRL's template for this
+    tokenizer (None: there is nothing to render).
 
-    Raises ValueError where TRL brings none.
+    Raises ValueError if TRL has no such template.
     """
     options = dict(given or {})
     if choice == "training" and tokenizer is not None:
@@ -28,10 +28,10 @@ def template_options(
 
 
 def training_template(tokenizer: Any) -> str | None:
-    """TRL's training template for the tokenizer's own one, which renders the same conversation
-    but only appends; None where the own one is such already.
+    """TRL's training template for the tokenizer, which renders the same conversation but only
+    appends; None if the tokenizer's own template already does.
 
-    Raises ValueError where TRL knows no training template for it.
+    Raises ValueError if TRL has no training template for it.
     """
     from trl.chat_template_utils import get_training_chat_template
 
@@ -48,8 +48,8 @@ def training_template(tokenizer: Any) -> str | None:
 
 
 def tell_about(tokenizer: Any, options: Mapping[str, Any]) -> None:
-    """Log what a tokenizer and its template do that training should know of; a warning where a
-    text can forge a turn."""
+    """Log the properties of a tokenizer and its template that matter for training; as a warning if
+    a text can forge a turn."""
     check = inspect_tokenizer(tokenizer, options)
     level = logging.WARNING if check.forgeable else logging.INFO
     for remark in check.remarks:

@@ -1,4 +1,4 @@
-"""When checkpoints are made and what they hold: they fall on the ends of generations."""
+"""Checkpoints at the ends of generations, and their content."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,32 +13,32 @@ from agentsgym.training.trl_compat import TRLTrainer
 
 
 class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
-    """Puts off what is due within a generation to its end, or to that of training.
+    """Delays actions that are due within a generation to its end, or to the end of training.
 
-    A run that went on from within a generation would play it again, with other weights than the
-    uninterrupted one. Where an evaluation decides which model is the best it is put off too, so
-    that the model which was evaluated is the one that is saved.
+    A run resumed within a generation would play it again, with other weights than the
+    uninterrupted run. If an evaluation selects the best model, it is delayed too, so that the
+    evaluated model is the saved one.
     """
 
     def __init__(self, updates: int, best: bool, begin: Callable[[int], None]) -> None:
         """`updates` optimizer steps make a generation; `begin(step)` is called when training
-        begins or goes on."""
+        begins or continues."""
         self._updates = updates
         self._kinds = ("should_save", "should_evaluate") if best else ("should_save",)
         self._begin = begin
         self._due: set[str] = set()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Nothing is due any more of an earlier training."""
+        """Forget delayed actions of an earlier training."""
         self._due.clear()
         self._begin(state.global_step)
 
     def allow(self, state: Any, control: Any) -> bool:
-        """Whether a checkpoint that is made now can be resumed from exactly, or is the last."""
+        """Whether a checkpoint made now can be resumed exactly, or is the last one."""
         return state.global_step % self._updates == 0 or bool(control.should_training_stop)
 
     def put_off(self, state: Any, control: Any) -> None:
-        """Take back what may not be done now, and ask for what was put off and may."""
+        """Cancel actions that are not allowed now, and request delayed ones that are."""
         self._due |= {kind for kind in self._kinds if getattr(control, kind)}
         allowed = self.allow(state, control)
         for kind in self._kinds:
@@ -47,7 +47,7 @@ class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
             self._due.clear()
 
     def ask_for_checkpoint(self) -> None:
-        """One is due at the next end of a generation."""
+        """Request a checkpoint at the next end of a generation."""
         self._due.add("should_save")
 
 
@@ -65,34 +65,34 @@ class CheckpointingTrainer(TRLTrainer):
         self.add_callback(self.generation_end)
 
     def before_save_and_evaluate(self) -> None:
-        """Put off what may not be done within a generation."""
+        """Delay actions that are not allowed within a generation."""
         self.generation_end.put_off(self.state, self.control)
 
     def may_save(self) -> bool:
-        """Whether a generation ends here; where a callback asks for a checkpoint within one, it
-        is made at its end."""
+        """Whether a generation ends here. If a callback requests a checkpoint within one, it is
+        made at its end."""
         allowed = self.generation_end.allow(self.state, self.control)
         if not allowed:
             self.generation_end.ask_for_checkpoint()
         return allowed
 
     def best_model_found(self) -> None:
-        """Save it at once where it may be loaded in the end."""
+        """Save the model at once if it may be loaded at the end."""
         if self.args.load_best_model_at_end:
             self.control.should_save = True
 
     def checkpoint_saved(self, folder: Path) -> None:
-        """Keep a reference that follows the policy, too."""
+        """Also save a reference that follows the policy."""
         if self.args.sync_ref_model and self.args.should_save:
             save_reference(self._synced_reference(), folder)
 
     def checkpoint_loaded(self, folder: Path) -> None:
-        """Load the reference that was kept."""
+        """Load the saved reference."""
         if self.args.sync_ref_model:
             load_reference(self._synced_reference(), folder)
 
     def best_model_loaded(self) -> None:
-        """The engine has to read the weights again, although no optimizer step was made."""
+        """Let the engine read the weights again, although there was no optimizer step."""
         self.sync.forget()
 
     def _synced_reference(self) -> nn.Module:

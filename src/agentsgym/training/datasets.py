@@ -1,4 +1,4 @@
-"""Training and evaluation sets in every shape that TRL takes, and what is wrong with them."""
+"""Training and evaluation sets in all forms that TRL accepts, and their checks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -10,25 +10,25 @@ from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.rollouts.task_stream import TaskStream
 
-# Evaluation sets are held in memory; one that has no end must not fill it.
+# Evaluation sets are kept in memory; an endless one must not fill it.
 _MOST_STREAMED = 10_000
 _SHOWN = 5
 
 
 def is_streamed(dataset: Any) -> bool:
-    """Whether rows can only be read one after another."""
+    """Whether rows can only be read in sequence."""
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return True
     return not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
 
 
 def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
-    """Raise ValueError where the dataset cannot be trained on, whatever its rows hold."""
+    """Raise ValueError if the dataset cannot be used for training, whatever its rows contain."""
     if dataset is None:
         raise ValueError("train_dataset is missing: rows of env_class_path, env_config, task_data")
     if isinstance(dataset, Mapping):
         names = ", ".join(map(repr, dataset))
-        raise ValueError(f"train_dataset is a dict of {names}; hand over one of them")
+        raise ValueError(f"train_dataset is a dict of {names}; pass one of them")
     _check_columns(dataset, "train_dataset")
     if is_streamed(dataset):
         for name, value in (("generate_ahead", True), ("zero_signal_groups", "resample")):
@@ -45,8 +45,8 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
 def stream_tasks(
     dataset: Any, args: GRPOEnvConfig, shuffle: bool, problem: Callable[[Any], str | None]
 ) -> Any:
-    """A `TaskStream` over a streamed training set, of which `problem` judges the rows; any other
-    set as it is."""
+    """A `TaskStream` over a streamed training set, whose rows are checked by `problem`; any other
+    set unchanged."""
     if not is_streamed(dataset):
         return dataset
     return TaskStream(
@@ -62,8 +62,8 @@ def stream_tasks(
 
 
 def evaluation_sets(dataset: Any) -> Any:
-    """The evaluation set that `evaluate` plays: rows that can be counted, or a dict of such sets
-    by their names. What is streamed is read here, once."""
+    """The evaluation set for `evaluate`: rows with a length, or a dict of such sets by name. A
+    streamed set is read here, once."""
     if dataset is None:
         return None
     if isinstance(dataset, Mapping):
@@ -74,11 +74,11 @@ def evaluation_sets(dataset: Any) -> Any:
 
 
 def chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
-    """What `evaluate` is to play: the trainer's `own` sets, one of them by its name, or others.
-    Raises ValueError where that is nothing."""
+    """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
+    Raises ValueError if there is none."""
     if given is None:
         if own is None:
-            raise ValueError("there is no eval_dataset; hand one over: trainer.evaluate(tasks)")
+            raise ValueError("there is no eval_dataset; pass one: trainer.evaluate(tasks)")
         return own
     if isinstance(given, str):
         if not isinstance(own, Mapping) or given not in own:
@@ -90,8 +90,8 @@ def chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
 
 
 def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
-    """Raise ConfigError naming the first rows with each fault; streamed sets are checked as they
-    are drawn."""
+    """Raise ConfigError with the first rows that have each fault; the rows of a streamed set are
+    checked when they are drawn."""
     if isinstance(dataset, Mapping):
         for part, rows in dataset.items():
             refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
@@ -116,8 +116,8 @@ def _read(dataset: Any, name: str) -> list[Any]:
     rows = list(islice(dataset, _MOST_STREAMED + 1))
     if len(rows) > _MOST_STREAMED:
         raise ValueError(
-            f"{name} is streamed and goes on after {_MOST_STREAMED} rows; an evaluation plays all "
-            "of its tasks, so hand over as many as it shall play (dataset.take(100))"
+            f"{name} is streamed and has more than {_MOST_STREAMED} rows; an evaluation plays all "
+            "of its tasks, so pass only as many as it should play (dataset.take(100))"
         )
     return rows
 

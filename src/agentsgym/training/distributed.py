@@ -1,4 +1,4 @@
-"""Training in several processes: what ranks tell each other, and when gradients are exchanged."""
+"""Training in several processes: communication between ranks, and the exchange of gradients."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """What ranks tell each other: small Python objects (step tables, counts), never tokens."""
+    """Communication between ranks: small Python objects (step tables, counts), never tokens."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.index: int = accelerator.process_index
         self.number: int = accelerator.num_processes
 
     def gather(self, values: list[Any]) -> list[Any]:
-        """The lists of all ranks, joined in the order of ranks. Every rank must call it."""
+        """The lists of all ranks, joined in rank order. Every rank must call it."""
         if self.number == 1:
             return values
         gathered: list[Any] = gather_object(values)
         return gathered
 
     def slice(self, size: int) -> slice:
-        """Where this rank's `size` items stand among those of all ranks."""
+        """The position of this rank's `size` items among those of all ranks."""
         return slice(self.index * size, (self.index + 1) * size)
 
     def together(self, act: Callable[[], T]) -> T:
-        """What `act` returns here. Where it raises on one rank every rank raises, so that none is
-        left waiting for the others; all ranks must call."""
+        """The result of `act` on this rank. If it raises on any rank, every rank raises, so that
+        none waits for the others forever; all ranks must call it."""
         if self.number == 1:
             return act()
         error: Exception | None = None
@@ -50,13 +50,13 @@ class Ranks:
 
 
 class Gradients:
-    """Adds up the gradients of chunks; ranks exchange them with the last chunk only."""
+    """Accumulates the gradients of chunks; ranks exchange them with the last chunk only."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
 
     def exchanged(self, model: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """The context of a chunk's forward and backward pass."""
+        """The context for a chunk's forward and backward pass."""
         if last:
             return nullcontext()
         if self._deepspeed:
@@ -65,7 +65,7 @@ class Gradients:
         return context
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of `loss`, whose scale is final."""
+        """Add the gradients of `loss`, which is already scaled."""
         options = {"scale_wrt_gas": False} if self._deepspeed else {}
         self._accelerator.backward(loss, **options)
 
@@ -75,8 +75,8 @@ class Gradients:
 
     @contextmanager
     def _no_deepspeed_step(self) -> Iterator[None]:
-        """DeepSpeed's backward takes an optimizer step wherever accelerate says that gradients
-        are exchanged: one per chunk, were it not told otherwise."""
+        """Without this, DeepSpeed's backward takes an optimizer step whenever accelerate reports
+        that gradients are exchanged: one per chunk."""
         state = self._accelerator.gradient_state
         before = state.sync_gradients
         state._set_sync_gradients(False)

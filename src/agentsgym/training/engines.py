@@ -1,4 +1,4 @@
-"""The engine that a trainer's settings ask for."""
+"""The engine that a trainer's settings select."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from agentsgym.types import TrainableEngine, trainable
 
 
 def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
-    """Look at an engine that was handed to the trainer. Raises TypeError naming what it lacks,
-    ValueError where `args` ask for another one."""
+    """Check an engine that was passed to the trainer. Raises TypeError with the members that it
+    lacks, ValueError if `args` select another one."""
     trainable(engine)
     if args.engine is not None or args.engine_urls:
         asked = "engine" if args.engine is not None else "engine_urls"
@@ -24,8 +24,8 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
 
 
 def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
-    """The engine of `trainer.args`, made with what the trainer has. Raises ValueError for a model
-    that is spread over processes and would have to be sampled from in each."""
+    """The engine of `trainer.args`, made with the trainer's objects. Raises ValueError for a model
+    that is sharded over processes if the engine must sample from it in each process."""
     parts = EngineParts(
         model=lambda: trainer.accelerator.unwrap_model(trainer.model),
         tokenizer=lambda: trainer.tokenizer,

@@ -1,4 +1,4 @@
-"""What the log says of an optimizer step: means over its tokens, and a warning.
+"""Logged values of an optimizer step: means over its tokens, and a warning.
 
 Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 """
@@ -10,16 +10,16 @@ from torch import nn
 
 logger = logging.getLogger(__name__)
 
-# Share of rows in which the cap on the sampler's ratio is reached, above which a warning is due.
+# A warning is logged if the cap on the sampler's ratio is reached in more than this share of rows.
 _MANY_CAPPED = 0.1
 _DROPOUT_HINT = "; the model's dropout makes them differ: set disable_dropout=True"
 
 
 def mean_of_sums(parts: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, float]:
-    """Means over the tokens of all chunks and ranks together, however they were divided.
+    """Means over the tokens of all chunks and ranks together, independent of their division.
 
     Each part maps a name to (sum, count). A ratio's `_mean` and `_square` become its effective
-    sample size `_ess` = (Σρ)² / (n·Σρ²): 1 on-policy, towards 0 where few tokens carry all.
+    sample size `_ess` = (Σρ)² / (n·Σρ²): 1 on-policy, near 0 if few tokens have almost all weight.
     """
     totals: dict[str, tuple[float, float]] = {}
     for part in parts:
@@ -34,8 +34,8 @@ def mean_of_sums(parts: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str
 
 
 def warn_of_capped_rows(shares: Sequence[float], cap: float, model: nn.Module) -> None:
-    """Warn where the cap on the sampler's ratio is reached in many rows; `shares` holds the share
-    of such rows in each step since the last log."""
+    """Warn if the cap on the sampler's ratio is reached in many rows; `shares` has the share of
+    such rows in each step since the last log."""
     share = sum(shares) / len(shares) if shares else 0.0
     if share > _MANY_CAPPED:
         logger.warning(

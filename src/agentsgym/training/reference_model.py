@@ -1,4 +1,4 @@
-"""The model that KL is measured against."""
+"""The reference model of the KL penalty."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ _FILE = "reference.safetensors"
 
 @contextmanager
 def reference_adapter(model: Any) -> Iterator[None]:
-    """Within, a PEFT model is its own reference: with the adapter as it was when training began,
-    where it was handed over with one, else (a new adapter) without any."""
+    """Inside the block, a PEFT model is its own reference: with its original adapter if it was
+    passed with one, otherwise (a new adapter) without any."""
     if REFERENCE_ADAPTER not in model.peft_config:
         with model.disable_adapter():
             yield
@@ -29,24 +29,24 @@ def reference_adapter(model: Any) -> Iterator[None]:
 
 
 def check_reference(model: Any, beta: float) -> None:
-    """Raise ValueError where TRL could not load a reference: it takes the weights in the model's
-    own directory, and a model that was made in this process has none."""
+    """Raise ValueError if TRL could not load a reference: it loads the weights in the model's own
+    directory, and a model made in this process has none."""
     if beta == 0.0 or isinstance(model, str) or hasattr(model, "peft_config"):
         return
     if not getattr(model.config, "_name_or_path", ""):
         raise ValueError(
-            f"beta={beta} needs a reference model, and this model was loaded from nowhere: save it "
-            "(model.save_pretrained(directory)) and hand over the directory, or train a LoRA "
+            f"beta={beta} needs a reference model, and this model has no directory: save it "
+            "(model.save_pretrained(directory)) and pass the directory, or train a LoRA "
             "adapter, whose reference is the model without it"
         )
 
 
 def save_reference(model: Any, checkpoint: Path) -> None:
-    """Keep a reference that follows the policy with the policy's checkpoint."""
+    """Save a reference that follows the policy with the policy's checkpoint."""
     save_model(model, str(checkpoint / _FILE))
 
 
 def load_reference(model: Any, checkpoint: Path) -> None:
-    """Load what `save_reference` kept, where it did."""
+    """Load the reference that `save_reference` saved, if there is one."""
     if (checkpoint / _FILE).is_file():
         load_model(model, str(checkpoint / _FILE))

@@ -1,4 +1,4 @@
-"""What command lines, YAML and users of TRL give for a setting, in the shape of its field."""
+"""Converts values from command lines, YAML and TRL's users to the types of the settings."""
 
 import json
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ GENERATION_KEYS = {
     "stop_strings": "stop_strings",
     "stop": "stop_strings",
 }
-"""Keys of `generation_kwargs`, as transformers and vLLM call them, and our settings."""
+"""Keys of `generation_kwargs`, named as in transformers and vLLM, and our settings for them."""
 
 ACTION_TOKENS = 64
-"""Token cap of an action where none is given."""
+"""Default token cap of an action."""
 
 _WORDS = {"true": True, "false": False}
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """A list of texts. A text alone is one of them, None is none; raises ValueError for others."""
+    """A list of texts. A text becomes a list, None an empty list; others raise ValueError."""
     if isinstance(value, str):
         value = [value]
     values = [] if value is None else value
@@ -33,7 +33,7 @@ def texts(name: str, value: Any) -> list[str]:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """A list of paths, as `texts` reads it."""
+    """A list of paths, read like `texts`."""
     alone = isinstance(value, str | PathLike)
     values = [value] if alone else value
     if isinstance(values, list | tuple):
@@ -42,7 +42,7 @@ def paths(name: str, value: Any) -> list[str]:
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
-    """A mapping, given as it is or as JSON; None is an empty one. Raises ValueError for others."""
+    """A mapping, given directly or as JSON; None is an empty one. Raises ValueError for others."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -62,7 +62,7 @@ def imports(value: Any) -> bool | list[str]:
 
 
 def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Our settings that `generation_kwargs` mean. Raises ValueError for a key without one."""
+    """Our settings for `generation_kwargs`. Raises ValueError for a key without a setting."""
     settings: dict[str, Any] = {}
     for key, value in options.items():
         if key not in GENERATION_KEYS:
@@ -76,7 +76,7 @@ def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits(settings: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Token cap and stop strings of an action that settings of a run's file ask for."""
+    """Token cap and stop strings of an action according to the settings of a run's file."""
     options = sampling(mapping("generation_kwargs", settings.get("generation_kwargs")))
     caps = [settings.get("max_action_tokens"), settings.get("max_completion_length")]
     caps += [options.get("max_action_tokens"), ACTION_TOKENS]
@@ -85,7 +85,7 @@ def limits(settings: Mapping[str, Any]) -> tuple[int, list[str]]:
 
 
 def lists(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run's file, with lists where one text stands for one of its own."""
+    """Settings of a run's file, with a single text converted to a list where a list is needed."""
     readers = {"stop_strings": texts, "engine_urls": texts, "allow_paths": paths}
     found = dict(settings)
     found |= {name: read(name, found[name]) for name, read in readers.items() if name in found}

@@ -1,4 +1,4 @@
-"""Which values a setting takes: its type, finite numbers only, and its range."""
+"""The allowed values of settings: type, finite numbers only, and range."""
 
 import dataclasses
 import math
@@ -11,13 +11,13 @@ from os import PathLike
 from typing import Any
 
 _PLAIN = {bool, int, float, type(None)}
-# TrainingArguments takes them although its hints do not say so.
+# TrainingArguments accepts them although its type hints do not say so.
 _BEYOND_HINTS = {"fsdp": frozenset({bool})}
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The numbers from `least` to `most`; an open end leaves its own number out."""
+    """The numbers from `least` to `most`; an open end excludes its own number."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -78,12 +78,12 @@ RANGES: dict[str, Range] = {
     **_ranges(Range(2), "num_generations"),
     **_ranges(Range(-1), "max_steps"),
 }
-"""Of the settings of numbers that have one."""
+"""The ranges of numeric settings."""
 
 
 def check_fields(config: Any) -> None:
     """Raise ValueError for a field whose value has another type than its hint, is not a finite
-    number, or lies outside its range; the message names the field and what is allowed."""
+    number, or is outside its range; the message names the field and the allowed values."""
     hints = _hints(config.__class__)
     for field in dataclasses.fields(config):
         if field.init:
@@ -91,7 +91,7 @@ def check_fields(config: Any) -> None:
 
 
 def check_value(name: str, value: Any, hint: Any, default: Any = None) -> None:
-    """Check one field; None is allowed where the hint or the default says so."""
+    """Check one field; None is allowed if the hint or the default says so."""
     if isinstance(value, Real) and not math.isfinite(value):
         raise ValueError(f"{name} must be {_allowed(name, hint)}, got {value!r}")
     kinds = _kinds(hint) | _BEYOND_HINTS.get(name, frozenset())
@@ -116,7 +116,7 @@ def _kinds(hint: Any) -> frozenset[Any]:
 
 def _fits(value: Any, kinds: frozenset[Any]) -> bool:
     if not kinds <= _PLAIN | {str}:
-        return True  # lists, dicts and enumerations are checked by those who read them
+        return True  # lists, dicts and enumerations are checked by the code that uses them
     if isinstance(value, bool):
         return bool in kinds
     if isinstance(value, Integral):
@@ -132,7 +132,7 @@ def _in_range(name: str, value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    """Whether a text is meant to be a number."""
+    """Whether a text looks like a number."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,1 +1,1 @@
-"""The trainer's rollouts: which tasks, when they are played, from which weights."""
+"""The trainer's rollouts: their tasks, when they are played, and with which weights."""

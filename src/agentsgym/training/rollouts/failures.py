@@ -1,4 +1,4 @@
-"""Rollouts that failed, over all ranks."""
+"""Failed rollouts, over all ranks."""
 
 import logging
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ logger = logging.getLogger(__name__)
 
 
 class FailureReport:
-    """Tells of errors that were not seen before, and ends training where nothing else is left. All
-    ranks must call."""
+    """Warns about new errors, and ends training if every rollout failed. All ranks must call its
+    methods."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -22,7 +22,7 @@ class FailureReport:
         self._first = ""
 
     def tell(self, rollouts: Sequence[Rollout], phase: str, step: int) -> bool:
-        """Warn about new errors; returns whether every rollout of all ranks failed."""
+        """Warn about new errors; return whether every rollout of all ranks failed."""
         errors = self._ranks.gather(samples(rollouts))
         if errors:
             self._first = errors[0]

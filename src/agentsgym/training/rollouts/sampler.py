@@ -9,10 +9,10 @@ from torch.utils.data import Sampler
 class TaskSampler(Sampler[int]):
     """Indices of the dataset in the structure that TRL's generation batches need.
 
-    Each group's index stands `group_size` times in a row; `tasks` groups make a generation batch,
-    which is repeated `repeats` times (once per micro-batch that it feeds). The permutation is a
-    function of (`seed`, `epoch()`), so that a resumed run draws the tasks it would have drawn;
-    TRL's own sampler starts again from its seed. An incomplete last batch is left out.
+    Each group's index is repeated `group_size` times in a row; `tasks` groups make a generation
+    batch, which is repeated `repeats` times (once per micro-batch that uses it). The permutation is
+    a function of (`seed`, `epoch()`), so a resumed run draws the same tasks; TRL's own sampler
+    would start again from its seed. An incomplete last batch is dropped.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rollouts of weights that are no longer the policy's."""
+"""Rollouts from outdated weights."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,15 +7,15 @@ from agentsgym.types import Rollout, Row
 
 
 def age(rollout: Rollout, step: int, updates: int) -> float:
-    """How many generations ago its weights were the policy's; one is `updates` optimizer steps."""
+    """How many generations old its weights are; a generation is `updates` optimizer steps."""
     return max(0, step - rollout.policy_version) / updates
 
 
 def drop_stale(
     rollouts: Sequence[Rollout], step: int, updates: int, most: int | None
 ) -> list[Rollout]:
-    """Mark rollouts older than `most` generations as failed, so that they train nothing; with
-    `most=None` all stay, and the sampler's ratio corrects them."""
+    """Mark rollouts older than `most` generations as failed, so that they carry no loss; with
+    `most=None` all are kept, and the sampler's ratio corrects them."""
     if most is None:
         return list(rollouts)
     return [

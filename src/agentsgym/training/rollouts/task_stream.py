@@ -1,4 +1,4 @@
-"""A training set that is read one row after another."""
+"""A training set that is read row by row."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 class TaskStream(IterableDataset[Any]):
-    """The rows of `source` in the structure of `TaskSampler`, without an end: when the source is
-    read through it is read again (a `datasets.IterableDataset` in another order).
+    """The rows of `source` in the structure of `TaskSampler`, without end: after its last row the
+    source is read again (a `datasets.IterableDataset` in a new order).
 
-    A function of the source and the seed alone, so that a resumed run finds its place by skipping.
-    Bad rows, of which `problem` says what is wrong, are left out; more than `most_bad` in one pass
-    raise ConfigError. The rows of an incomplete last batch are left out in each pass.
+    The result depends only on the source and the seed, so a resumed run finds its place by
+    skipping. Bad rows, for which `problem` returns a text, are skipped; more than `most_bad` in one
+    pass raise ConfigError. The rows of an incomplete last batch are dropped in each pass.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TaskStream(IterableDataset[Any]):
         self._problem = problem
         self._most_bad = most_bad
         self.bad = 0
-        """Bad rows that were left out, in the pass that has most."""
+        """Number of skipped bad rows, in the pass that has most."""
 
     def __iter__(self) -> Iterator[Any]:
         self.bad = 0
@@ -84,8 +84,8 @@ class TaskStream(IterableDataset[Any]):
                 self._leave_out(f"train_dataset: row {number} of the stream is bad: {problem}", bad)
 
     def _leave_out(self, text: str, bad: int) -> None:
-        """Count one bad row more than in any pass before; what was told once is not told again."""
+        """Count a bad row; warn only if this pass has more bad rows than any pass before."""
         if bad > self._most_bad:
             raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
         self.bad = bad
-        logger.warning("%s; it is left out", text)
+        logger.warning("%s; it is skipped", text)

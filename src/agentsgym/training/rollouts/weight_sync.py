@@ -1,4 +1,4 @@
-"""Keeps the trainer's engine at the weights that are trained."""
+"""Gives the trainer's current weights to its engine."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from agentsgym.types import TrainableEngine, WeightUpdate
 
 
 class WeightSync:
-    """Tells an engine which weights to sample from; `directory` is where it may write them."""
+    """Updates an engine's weights; `directory` is a folder in which it may write them."""
 
     def __init__(self, engine: TrainableEngine, directory: Path, ranks: Ranks) -> None:
         self._engine = engine
@@ -17,10 +17,10 @@ class WeightSync:
         self._pushed: int | None = None
 
     def push(self, model: Any, version: int) -> None:
-        """Let the engine sample from `model` as it is now. Every rank must call.
+        """Let the engine sample from the current weights of `model`. Every rank must call it.
 
-        `version` is the optimizer's step, which rollouts will record. Raises RuntimeError where
-        the engine then names another version, and what the engine itself raises.
+        `version` is the optimizer's step, which rollouts will record. Raises RuntimeError if the
+        engine then reports another version, and the engine's own errors.
         """
         update = WeightUpdate(
             model,
@@ -39,5 +39,5 @@ class WeightSync:
         self._pushed = version
 
     def forget(self) -> None:
-        """The weights have changed although no optimizer step was made: push them again."""
+        """Push the weights again: they changed although there was no optimizer step."""
         self._pushed = None

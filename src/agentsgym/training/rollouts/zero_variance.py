@@ -1,4 +1,4 @@
-"""Stopping when almost no group teaches anything."""
+"""Stops training if almost no group has a learning signal."""
 
 import logging
 from typing import Any
@@ -9,8 +9,8 @@ logger = logging.getLogger(__name__)
 
 
 class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
-    """Stops training when the share of groups with signal stays below `share` for `patience`
-    generations; `reason` then says so. A policy that has collapsed gives such groups only."""
+    """Stops training if the share of groups with signal stays below `share` for `patience`
+    generations; `reason` then says so. A collapsed policy only produces groups without signal."""
 
     def __init__(self, share: float, patience: int) -> None:
         self._share = share
@@ -19,7 +19,7 @@ class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
         self.reason: str | None = None
 
     def update(self, share: float) -> None:
-        """Note the share of rollouts whose group has signal in a new generation."""
+        """Record the share of rollouts in a new generation whose group has signal."""
         self._poor = self._poor + 1 if share < self._share else 0
         if self._poor >= self._patience and self.reason is None:
             self.reason = (
@@ -29,7 +29,7 @@ class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
             logger.warning("training stops: %s", self.reason)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Ask the trainer to stop once there is a reason."""
+        """Request a stop if there is a reason."""
         if self.reason is not None:
             control.should_training_stop = True
         return control

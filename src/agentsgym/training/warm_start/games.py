@@ -1,4 +1,4 @@
-"""The scripted games that a warm start reads: played when they are needed, never twice."""
+"""The scripted games of a warm start: played when they are needed, each used once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class ScriptedGames:
     def endless(
         self, tokenizer: Any, config: "WarmStartConfig"
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Batches of new games, for ever."""
+        """Endless batches of new games."""
         step = 0
         while True:
             rollouts = self.play(config.games_per_round).rollouts
@@ -53,7 +53,7 @@ class ScriptedGames:
 
 
 def texts_of(batch: RolloutBatch) -> list[tuple[str, str]]:
-    """(observation, action) of each step. Raises RuntimeError where a game failed."""
+    """(observation, action) of each step. Raises RuntimeError if a game failed."""
     for rollout in batch.rollouts:
         if rollout.failed:
             raise RuntimeError(f"a scripted game failed:\n{rollout.error}")

@@ -1,8 +1,8 @@
 """Supervised examples from transcripts, and their loss: agent tokens only.
 
-Invariant: a target is a token that the agent said, or the end-of-turn token right after what it
-said. A text agent's rows have that token outside the mask, as part of the chat template, although
-a model must sample it; after the last action the row does not have it yet.
+Invariant: a target is a token of the agent, or the end-of-turn token directly after its text. In a
+text agent's rows that token is outside the mask, as part of the chat template, although a model
+must sample it; after the last action the row does not have it yet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ def examples_of(
     rollouts: Iterable[Rollout], end_id: int | None, final_action_weight: float = 1.0
 ) -> list[Example]:
     """One example per row with agent tokens. `final_action_weight` is the loss weight of the
-    tokens of each episode's last action; all other targets weigh 1. `end_id` is the end-of-turn
-    token (None: there is none to learn). Raises RuntimeError for a rollout that failed."""
+    tokens of each episode's last action; all other targets have weight 1. `end_id` is the
+    end-of-turn token (None: there is none). Raises RuntimeError for a failed rollout."""
     examples = []
     for rollout in rollouts:
         if rollout.failed:
@@ -59,8 +59,8 @@ def _example(row: Row, end_id: int | None, last: dict[int, int], final_weight: f
 def normalize(examples: Sequence[Example], batch_size: int) -> list[Example]:
     """The examples with their weights scaled so that a batch's weights sum to 1 on average.
 
-    The scale is the same for all: games of like length share a batch, and dividing each batch by
-    its own sum would make every target of a short game count for more than one of a long game.
+    The scale is the same for all: games of similar length share a batch, and dividing each batch by
+    its own sum would give the targets of short games more weight than those of long games.
     """
     total = sum(float(example.weights.sum()) for example in examples)
     scale = -(-len(examples) // batch_size) / max(total, 1e-8)
@@ -80,7 +80,7 @@ def batches(
 def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
     """`ids` int64 and `weights` float32, shape (B, T), padded on the right.
 
-    Padding needs no attention mask: a causal model never looks to the right.
+    Padding needs no attention mask, because a causal model never attends to later positions.
     """
     length = max(len(example.ids) for example in examples)
     ids = np.full((len(examples), length), pad_id, dtype=np.int64)
@@ -92,9 +92,9 @@ def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.T
 
 
 def imitation_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Σ weight · cross-entropy (nats) of `ids` given what stands before them.
+    """Σ weight · cross-entropy (nats) of each id given the ids before it.
 
-    Both have shape (B, T). Logits are computed at targets only. 0 where there is no target.
+    Both have shape (B, T). Logits are computed at targets only. 0 if there are no targets.
     """
     device = next(model.parameters()).device
     ids, weights = ids.to(device), weights.to(device)

@@ -1,7 +1,7 @@
-"""Warm start: a model that has read scripted games, before reinforcement learning begins.
+"""Warm start: supervised training on scripted games, before reinforcement learning.
 
-Games are played through the environment itself, so the model reads the very transcripts that
-it will write later, and learns from the agent's tokens alone.
+Games are played through the environment itself, so the model reads the same kind of transcripts
+that it will write later, and learns only from the agent's tokens.
 """
 
 import math
@@ -19,22 +19,22 @@ from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_to
 from agentsgym.types import Agent
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
-"""Receives (steps done, steps in all, {"loss", "lr"})."""
+"""Receives (steps done, total steps, {"loss", "lr"})."""
 
-_REPORTS = 100  # how often progress is reported in all
+_REPORTS = 100  # total number of progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStartConfig:
-    """How a warm start is made.
+    """The settings of a warm start.
 
-    `steps` updates of AdamW on `batch_size` games each, the learning rate rising over
-    `warmup_steps` and falling along a cosine to `final_lr` of its top. New games are played
-    `games_per_round` at a time and sorted by length within a round; none is read twice.
-    `tokenizer_games` further games give the text that the tokenizer is trained on.
-    `final_action_weight` is the loss weight of each episode's last action, where most of what can
-    be learned may lie; it falls to 1 over the first half of the updates, so that in the end the
-    model acts as often as its teacher.
+    `steps` updates of AdamW on `batch_size` games each; the learning rate rises over
+    `warmup_steps` and then falls along a cosine to `final_lr` times its maximum. New games are
+    played `games_per_round` at a time and sorted by length within a round; none is used twice.
+    `tokenizer_games` more games give the text for training the tokenizer. `final_action_weight` is
+    the loss weight of each episode's last action, which may be the most informative one; it falls
+    to 1 over the first half of the updates, so that in the end the model acts as often as its
+    teacher.
     """
 
     steps: int = 1000
@@ -91,9 +91,9 @@ def warm_start(
     """Build a tiny model and its tokenizer from games that `agent` plays.
 
     `tasks` (default: the environment's training tasks) are played in random order, again and
-    again. Equal arguments on one machine give equal weights, if the
-    agent's answers depend on its own seed alone; the number of torch threads counts as an
-    argument. Raises ValueError without tasks, RuntimeError where a game fails.
+    again. Equal arguments on one machine give equal weights, if the agent's answers depend only on
+    its own seed; the number of torch threads counts as an argument. Raises ValueError without
+    tasks, RuntimeError if a game fails.
     """
     config = config or WarmStartConfig()
     tasks = list(env.get_train_dataset()["task_data"]) if tasks is None else list(tasks)

@@ -1,4 +1,4 @@
-"""A tiny Llama and its byte-level BPE tokenizer, built from nothing and deterministically."""
+"""A tiny Llama and its byte-level BPE tokenizer, newly built and deterministic."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|agent|>' }}{% endif %}"
 )
-"""Appends only: what was said stays as it was said, so a rollout is one row."""
+"""It only appends: earlier turns never change, so a rollout is one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ def build_tokenizer(
 ) -> Any:
     """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over whole lines.
 
-    Text is split at line breaks only, not at white space, so that a line which occurs often (a
-    question, an answer) becomes a single token of up to `max_token_length` characters: a tiny
-    model then need not learn first to bind words to each other. Any text can be encoded. The
-    vocabulary has at most `vocab_size` entries, the 256 bytes and 5 special tokens included, and
-    depends on the texts and their counts alone. Raises ValueError for a `vocab_size` below that.
+    Text is split only at line breaks, not at white space, so that a frequent line (a question, an
+    answer) becomes a single token of up to `max_token_length` characters. A tiny model then need
+    not learn first how words combine. Any text can be encoded. The vocabulary has at most
+    `vocab_size` entries, including the 256 bytes and 5 special tokens, and depends only on the
+    texts and their counts. Raises ValueError for a `vocab_size` below that.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -83,7 +83,7 @@ def build_tokenizer(
 def build_model(tokenizer: Any, config: TinyConfig | None = None, seed: int = 0) -> Any:
     """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`.
 
-    The global random state stays as it was.
+    The global random state does not change.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
