@@ -8,10 +8,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from agentsgym.credit import ESTIMATORS
+from agentsgym.envs.builtin import BUILTIN
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 
 ROOT = Path(__file__).parents[1]
+
+
+def environments() -> str:
+    """The environments of the package with their pages and extras."""
+    rows = (
+        (f"[`{env.name}`]({env.page}.md)", env.help, f"`{env.extra}`" if env.extra else "")
+        for env in BUILTIN.values()
+    )
+    return _table(("environment", "what it is", "extra"), rows)
 
 
 def estimators() -> str:
@@ -53,6 +63,7 @@ def ratio_scopes() -> str:
 
 
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/environments/README.md": {"environments": environments},
     "docs/credit.md": {
         "estimators": estimators,
         "formulas": formulas,

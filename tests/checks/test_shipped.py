@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym.checks import check_env
-from agentsgym.envs.builtin import SHIPPED
+from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
 
 SLOW = {"ALFWorld", "TextWorld", "TextArena/RushHour", "TextArena/Sokoban"}
@@ -13,9 +13,9 @@ def _named(name):
     return pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
 
 
-@pytest.mark.parametrize("name", map(_named, SHIPPED))
+@pytest.mark.parametrize("name", map(_named, BUILTIN))
 def test_it_passes_with_no_configuration(name):
-    shipped = SHIPPED[name]
+    shipped = BUILTIN[name]
     if shipped.module is not None and not installed(shipped.module):
         pytest.skip(f"needs the extra {shipped.extra}")
     budget = 60.0 if name in SLOW else 3.0

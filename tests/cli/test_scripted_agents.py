@@ -6,7 +6,7 @@ import pytest
 
 import agentsgym
 from agentsgym.envs import ConfigError
-from agentsgym.envs.builtin import SHIPPED
+from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.runs.scripted_agents import scripted_agent
 from helpers import CountdownEnv
@@ -28,7 +28,7 @@ def made(name, **config):
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_shipped_environments_bring_the_agents_that_they_say(name):
     env = made(name)
     brought = BROUGHT.get(name, {"teacher", "random"})
@@ -47,7 +47,7 @@ MADE_GAMES = ("ALFWorld", "TextWorld")
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in MADE_GAMES else ()) for n in SHIPPED],
+    [pytest.param(n, marks=pytest.mark.slow if n in MADE_GAMES else ()) for n in BUILTIN],
 )
 def test_they_play_the_shipped_environments(name, tmp_path):
     files = {"cache_dir": str(tmp_path), "train_tasks": 1, "eval_tasks": 1}

@@ -6,14 +6,14 @@ import pytest
 
 import agentsgym
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.builtin import SHIPPED
+from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.config import Key
 from agentsgym.envs.extras import MissingExtra
 
 ODD = [math.nan, math.inf, -math.inf, -1, "x", None, [], {}, True, 10**400, [[]], {"x": math.nan}]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", BUILTIN)
 def test_odd_values_are_accepted_as_what_they_are_or_refused_by_name(name):
     try:
         agentsgym.make(name)

@@ -28,20 +28,23 @@ def envs() -> None:
 
 def _missing_extra(name: str) -> str | None:
     """The command that installs a built-in environment's missing extra; None if none is missing."""
-    from agentsgym.envs.builtin import SHIPPED
+    from agentsgym.envs.builtin import BUILTIN
     from agentsgym.types.install import install_command
 
-    shipped = SHIPPED.get(name)
-    if shipped is None or shipped.module is None or shipped.extra is None:
+    env = BUILTIN.get(name)
+    if env is None or env.module is None or env.extra is None:
         return None
-    if find_spec(shipped.module) is not None:
+    if find_spec(env.module) is not None:
         return None
-    return install_command(shipped.extra)
+    return install_command(env.extra)
 
 
 def _description(name: str) -> str:
     from agentsgym.envs import UnknownEnvironment, find
+    from agentsgym.envs.builtin import BUILTIN
 
+    if name in BUILTIN:
+        return BUILTIN[name].help
     try:
         return (inspect.getdoc(find(name)) or "").partition("\n")[0]
     except (UnknownEnvironment, ImportError) as error:

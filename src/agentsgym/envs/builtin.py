@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from agentsgym.types.renamed import renamed
+from agentsgym.types.tables import table
+
 TEXTARENA_GAMES = (
     "2048",
     "Bandit",
@@ -26,35 +29,103 @@ TEXTARENA_GAMES = (
     "ThreeCardMonte",
     "TowerOfHanoi",
 )
-GYMNASIUM_PRESETS = ("FrozenLake", "Taxi", "CliffWalking", "Blackjack")
+GYMNASIUM_PRESETS = {
+    "FrozenLake": "cross the ice without falling into a hole",
+    "Taxi": "pick up a passenger and bring them to their destination",
+    "CliffWalking": "walk along a cliff to the goal",
+    "Blackjack": "one hand against the dealer",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """The dotted path of an environment's class, and the extra that its `module` needs, if any."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltinEnv:
+    """An environment of the package.
 
+    `path` is its class's dotted path, `help` a sentence about it, `page` its page in
+    docs/environments. `extra` is the extra that it needs, if any, and `module` what that brings.
+    """
+
+    name: str
     path: str
+    help: str
+    page: str
     extra: str | None = None
     module: str | None = None
 
-
-def _textarena(game: str) -> Shipped:
-    path = f"agentsgym.envs.textarena.env.TextArena{game}Env"
-    return Shipped(path, "textarena", "textarena")
-
-
-def _gymnasium(preset: str) -> Shipped:
-    path = f"agentsgym.envs.gymnasium.presets.Gymnasium{preset}Env"
-    return Shipped(path, "gymnasium", "gymnasium")
+    def __post_init__(self) -> None:
+        if (self.extra is None) != (self.module is None):
+            raise TypeError(f"BuiltinEnv {self.name!r} has one of extra and module alone")
 
 
-SHIPPED: dict[str, Shipped] = {
-    "TwentyQuestions": Shipped("agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv"),
-    "Bandit": Shipped("agentsgym.envs.bandit.env.BanditEnv"),
-    "Mastermind": Shipped("agentsgym.envs.mastermind.env.MastermindEnv"),
-    "ClassicalReasoning": Shipped("agentsgym.envs.classical_reasoning.env.ClassicalReasoningEnv"),
-    "ALFWorld": Shipped("agentsgym.envs.alfworld.env.ALFWorldEnv", "alfworld", "alfworld"),
-    "TextWorld": Shipped("agentsgym.envs.textworld.env.TextWorldEnv", "textworld", "textworld"),
-    **{f"TextArena/{game}": _textarena(game) for game in TEXTARENA_GAMES},
-    **{f"Gymnasium/{preset}": _gymnasium(preset) for preset in GYMNASIUM_PRESETS},
-}
+def _textarena(game: str) -> BuiltinEnv:
+    return BuiltinEnv(
+        name=f"TextArena/{game}",
+        path=f"agentsgym.envs.textarena.env.TextArena{game}Env",
+        help=f"TextArena's {game}.",
+        page="textarena",
+        extra="textarena",
+        module="textarena",
+    )
+
+
+def _gymnasium(preset: str, told: str) -> BuiltinEnv:
+    return BuiltinEnv(
+        name=f"Gymnasium/{preset}",
+        path=f"agentsgym.envs.gymnasium.presets.Gymnasium{preset}Env",
+        help=f"Gymnasium's {preset}: {told}.",
+        page="gymnasium",
+        extra="gymnasium",
+        module="gymnasium",
+    )
+
+
+BUILTIN = table(
+    BuiltinEnv(
+        name="TwentyQuestions",
+        path="agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv",
+        help="Guess a secret word by asking yes/no questions; a knowledge table answers.",
+        page="twenty-questions",
+    ),
+    BuiltinEnv(
+        name="Bandit",
+        path="agentsgym.envs.bandit.env.BanditEnv",
+        help="Pull one of several arms, again and again; each wins with a probability of its own.",
+        page="bandit",
+    ),
+    BuiltinEnv(
+        name="Mastermind",
+        path="agentsgym.envs.mastermind.env.MastermindEnv",
+        help="Find a code of colored pegs; each guess gets the number of right and misplaced pegs.",
+        page="mastermind",
+    ),
+    BuiltinEnv(
+        name="ClassicalReasoning",
+        path="agentsgym.envs.classical_reasoning.env.ClassicalReasoningEnv",
+        help="Answer questions whose answers are known.",
+        page="classical-reasoning",
+    ),
+    BuiltinEnv(
+        name="ALFWorld",
+        path="agentsgym.envs.alfworld.env.ALFWorldEnv",
+        help="Find, clean, heat, cool and place things in a household, by text commands.",
+        page="alfworld",
+        extra="alfworld",
+        module="alfworld",
+    ),
+    BuiltinEnv(
+        name="TextWorld",
+        path="agentsgym.envs.textworld.env.TextWorldEnv",
+        help="Text adventures with a quest.",
+        page="textworld",
+        extra="textworld",
+        module="textworld",
+    ),
+    *(_textarena(game) for game in TEXTARENA_GAMES),
+    *(_gymnasium(preset, told) for preset, told in GYMNASIUM_PRESETS.items()),
+)
+"""The environments of the package by their registered names."""
+
+__getattr__ = renamed(
+    __name__,
+    {"SHIPPED": ("BUILTIN", lambda: BUILTIN), "Shipped": ("BuiltinEnv", lambda: BuiltinEnv)},
+)
