@@ -259,7 +259,7 @@ class Budget(TrainerCallback):  # type: ignore[misc]
 
     def __call__(self, rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
         steps = sum(len(e.steps) for r in rollouts for e in r.episodes)
-        self.played.append((steps, float(np.mean([r.final_reward for r in rollouts]))))
+        self.played.append((steps, summarise([record(r) for r in rollouts])["reward"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop = self.used >= self.env_steps

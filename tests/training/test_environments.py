@@ -4,8 +4,9 @@ import pytest
 from datasets import concatenate_datasets
 
 from agentsgym import TwentyQuestionsEnv
-from agentsgym.envs import ConfigError
+from agentsgym.envs import ConfigError, register
 from agentsgym.envs.twenty_questions import CallableAnswerer
+from agentsgym.evaluation import assess
 from helpers import CountdownEnv, DigitEnv
 
 
@@ -31,6 +32,38 @@ def test_a_mixed_training_logs_each_environments_figures(make_trainer):
     assert logged["env/Digit/letters"] == logged["letters"]
     assert "env/Countdown/letters" not in logged
     assert {"eval_env/Digit/reward", "eval_env/Countdown/reward"} <= set(trainer.evaluate())
+
+
+class SilentEnv(CountdownEnv):
+    """Tells no wins."""
+
+    def _step_episode(self, session_id, state, action):
+        state, reward, done, _ = super()._step_episode(session_id, state, action)
+        return state, reward, done, {}
+
+
+register("tests/Silent", SilentEnv)
+
+
+def test_a_mixed_batch_has_the_same_win_rate_in_training_and_evaluation(make_trainer):
+    """Only one of the two environments tells wins: the rate is over its rollouts."""
+    played = []
+    silent, telling = SilentEnv().get_train_dataset(), DigitEnv().get_train_dataset()
+    data = concatenate_datasets([telling.select(range(2)), silent.select(range(2))])
+    trainer = make_trainer(
+        dataset=data, sink=lambda rollouts, info: played.extend(rollouts), max_steps=1,
+        per_device_train_batch_size=16,
+    )  # fmt: skip
+    trainer.train()
+    logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
+    evaluated = assess(played)
+    wins = [r.episodes[0].win or False for r in played if r.env_class_path == "Digit"]
+    assert len(wins) == 8 and sum(wins) > 0
+    assert logged["win_rate"] == evaluated.win_rate == sum(wins) / len(wins)
+    assert logged["reward"] == pytest.approx(evaluated.reward)
+    assert logged["steps"] == pytest.approx(evaluated.mean_steps)
+    assert evaluated.environments["tests/Silent"].win_rate is None
+    assert "env/tests/Silent/win_rate" not in logged
 
 
 def test_an_environment_object_plays_its_rows_in_training(make_trainer):

@@ -132,7 +132,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
     live = [rollout for rollout, _ in pairs]
     keys = [_key(rollout, cluster) for rollout in live]
     records = [record(rollout) for rollout in live]
-    rewards = [one.final_reward for one in records]
+    rewards = [one.reward for one in records]
     wins = [(w, key) for w, key in zip(told_wins(records), keys, strict=True) if w is not None]
     reference, regret = _reference(pairs)
     return Evaluation(

@@ -44,7 +44,7 @@ class RolloutRecord:
 
     env: str
     failed: bool
-    final_reward: float
+    reward: float
     win: float | None
     steps: int
     said: int
@@ -74,7 +74,7 @@ def record(rollout: Rollout) -> RolloutRecord:
     return RolloutRecord(
         env=rollout.env_class_path,
         failed=rollout.failed,
-        final_reward=rollout.final_reward,
+        reward=rollout.final_reward,
         win=sum(map(bool, wins)) / len(wins) if any(w is not None for w in wins) else None,
         steps=len(actions),
         said=len(said),
@@ -169,7 +169,7 @@ def mean(values: Sequence[float]) -> float:
 def _figures(parts: Iterable[Sequence[RolloutRecord]]) -> dict[str, float]:
     parts = list(parts)
     every = [one for part in parts for one in part]
-    rewards = [one.final_reward for one in every if not one.failed]
+    rewards = [one.reward for one in every if not one.failed]
     with np.errstate(over="ignore", invalid="ignore"):
         spread = float(np.std(rewards)) if rewards else math.nan
     values = _means(_sums(part) for part in parts)
@@ -191,7 +191,7 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
     live = [one for one in records if not one.failed]
     wins = [win for win in told_wins(live) if win is not None]
     per_rollout: dict[str, list[Any]] = {
-        "reward": [one.final_reward for one in live],
+        "reward": [one.reward for one in live],
         "steps": [one.steps for one in live],
         "agent_tokens": [one.agent_tokens for one in live],
         "tokens": [one.tokens for one in live],
