@@ -1,4 +1,4 @@
-"""Credit assignment: what each step, and so each agent token, is worth."""
+"""Credit assignment: a number for each step, and so for each agent token."""
 
 from agentsgym.credit.advantages import (
     advantages,

@@ -24,9 +24,9 @@ def advantages(
     """Advantages of every row of `batch.rows`: float64, as long as the row, 0 off agent tokens.
 
     `estimator` is a name in `ESTIMATORS` or the dotted path of a function from a `StepTable` to one
-    float per step, which is imported only where `allow_imports` allows it. Raises ValueError for
-    an unknown estimator, an option it does not take, a reward that is not finite, a rollout that
-    stands twice in the batch, or a custom estimator's result of the wrong shape.
+    float per step, which is only imported if `allow_imports` allows it. Raises ValueError for an
+    unknown estimator, an option that it does not take, a reward that is not finite, a rollout that
+    is in the batch twice, or a custom estimator's result of the wrong shape.
     """
     check_estimator(estimator, options, allow_imports)
     found = find_estimator(estimator, allow_imports)
@@ -59,7 +59,7 @@ def credit_steps(
 
 
 def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
-    """The estimator of that name or dotted path. Raises ValueError where there is none."""
+    """The estimator of that name or dotted path. Raises ValueError if there is none."""
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     if "." not in name:
@@ -79,18 +79,18 @@ def check_estimator(
     name: str, options: Mapping[str, Any], allow_imports: AllowImports = False
 ) -> None:
     """Raise ValueError for an unknown estimator, an option that it does not take, or a value that
-    it does not take."""
+    is not allowed."""
     check_options(find_estimator(name, allow_imports), options)
 
 
 def step_advantages(
     table: StepTable, estimator: str, *, allow_imports: AllowImports = False, **options: Any
 ) -> Floats:
-    """Of 0.1: the numbers of `credit_steps` alone, shape (N,), in the order of the table."""
+    """Deprecated name of 0.1: only the numbers of `credit_steps`, shape (N,), in table order."""
     return credit_steps(table, estimator, allow_imports=allow_imports, **options).value
 
 
 def spread(rollouts: Sequence[Rollout], per_step: Floats) -> list[Floats]:
-    """Of 0.1: `to_tokens` for numbers in the order in which the rollouts' steps were played."""
+    """Deprecated name of 0.1: `to_tokens` for numbers in the order in which steps were played."""
     steps = StepAdvantages.of(table_of(rollouts), per_step)
     return to_tokens([row for rollout in rollouts for row in rollout.rows], steps)

@@ -14,7 +14,7 @@ def leave_one_out(
     """Mean of `values` over the *other* owners with the same key, shape (N,).
 
     An owner (a rollout) with several values under a key counts once, with their mean. `fallback`
-    (shape (N,)) stands where no other owner has the key.
+    (shape (N,)) is used if no other owner has the key.
     """
     means: dict[Hashable, dict[int, list[float]]] = {}
     for value, owner, key in zip(values, owners, keys, strict=True):
@@ -64,7 +64,7 @@ def episode_starts(table: StepTable) -> Ints:
 def comparable(table: StepTable) -> Flags:
     """Bool per rollout, (R,): live, and not the only live one of its group.
 
-    A rollout that has nobody to be compared with gets advantage 0 from every estimator.
+    A rollout that cannot be compared with another gets advantage 0 from every estimator.
     """
     groups, numbers = np.unique(table.group[table.live], return_counts=True)
     several = np.isin(table.group, groups[numbers > 1])

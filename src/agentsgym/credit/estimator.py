@@ -1,4 +1,4 @@
-"""What an estimator is: a function, what it reads, and what is known of its gradient."""
+"""The record of an estimator: its function, its inputs, and the bias of its gradient."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from agentsgym.types.arrays import Floats
 class Variant:
     """One formula of an estimator, chosen by `options`; `formula` and `note` are Markdown.
 
-    `error` is the relative error of the expected gradient and `turned` what is left of it after
-    the best rescaling: medians over the enumerable processes of tests/credit/test_bias.py, which
-    holds an error of 0.0 to 1e-9. None: not measured.
+    `error` is the relative error of the expected gradient, and `turned` the error that remains
+    after the best rescaling: medians over the enumerable processes of tests/credit/test_bias.py,
+    which checks an error of 0.0 to 1e-9. None: not measured.
     """
 
     options: Mapping[str, Any]
@@ -36,11 +36,11 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimator:
-    """An advantage estimator, all of it.
+    """A complete advantage estimator.
 
-    `assign` takes a `StepTable` and gives one float per step, shape (N,); with `per="token"` it
-    takes a `Row` and gives one float per token, shape (T,). Its keyword-only arguments are the
-    estimator's options. `help` says what it pays, `use` where to take it. With
+    `assign` takes a `StepTable` and returns one float per step, shape (N,); with `per="token"` it
+    takes a `Row` and returns one float per token, shape (T,). Its keyword-only arguments are the
+    estimator's options. `help` says what it rewards, `use` when to use it. With
     `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name.
     """
 

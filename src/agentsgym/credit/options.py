@@ -1,4 +1,4 @@
-"""Which options an estimator takes, and which values."""
+"""The allowed options of an estimator, and their allowed values."""
 
 import inspect
 import math
@@ -8,13 +8,13 @@ from typing import Any
 
 from agentsgym.credit.estimator import Estimator
 
-# Above 1 a discount makes what is far away worth more than what is near.
+# A discount above 1 would give distant rewards more weight than near ones.
 _DISCOUNTS = ("gamma", "trial_gamma")
 
 
 def check_options(estimator: Estimator, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an option that the estimator does not take, or one of numbers whose
-    value is none, is not finite, or, of a discount, lies outside [0, 1]."""
+    """Raise ValueError for an option that the estimator does not take, or a numeric option whose
+    value is not a number, not finite, or (for a discount) outside [0, 1]."""
     name, allowed = estimator.name, estimator.options
     parameters = inspect.signature(estimator.assign).parameters
     for option, value in options.items():

@@ -1,4 +1,4 @@
-"""Credit of steps, with the keys of its steps."""
+"""Credit of steps, with the steps' keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ RolloutKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class StepAdvantages:
-    """One number per step, and which step it is.
+    """One number per step, with the step's key.
 
     All of shape (N,): `group`, `rollout` (its index in the group), `episode` and `step` int64,
     `value` float64.
@@ -32,12 +32,12 @@ class StepAdvantages:
 
     @classmethod
     def of(cls, table: StepTable, value: Floats) -> "StepAdvantages":
-        """The numbers of a table's steps, in its order."""
+        """The numbers of a table's steps, in table order."""
         owner = table.rollout
         return cls(table.group[owner], table.index[owner], table.episode, table.step, value)
 
     def by_rollout(self) -> dict[RolloutKey, dict[StepKey, float]]:
-        """Rollout → step → number. A rollout without steps is not there."""
+        """Rollout → step → number, without rollouts that have no steps."""
         found: dict[RolloutKey, dict[StepKey, float]] = {}
         columns = (self.group, self.rollout, self.episode, self.step, self.value)
         for group, rollout, episode, step, value in zip(
@@ -49,7 +49,7 @@ class StepAdvantages:
 
 def to_tokens(rows: Sequence[Row], steps: StepAdvantages) -> list[Floats]:
     """Each step's number, in full, on each of its agent tokens: per row float64 of shape (T,), 0
-    elsewhere. Rows and steps are matched by their keys; their order does not matter."""
+    elsewhere. Rows and steps are matched by their keys, so their order does not matter."""
     values = steps.by_rollout()
     return [_on_row(row, values.get((row.group, row.rollout), {})) for row in rows]
 

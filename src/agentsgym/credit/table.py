@@ -1,4 +1,4 @@
-"""The step table: all that credit assignment may know, as arrays."""
+"""The step table: all inputs of credit assignment, as arrays."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ class StepTable:
     """R rollouts and their N steps.
 
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
-    (False where the rollout failed), `final_reward` float64 (NaN where it failed), `env` object
-    (which environment it played), `index` int64 (its number in the group; where it is not given,
-    counted in the order of the rollouts). Per step, shape (N,): `rollout` int64 (position in those
-    of shape (R,)), `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free
-    shots), `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the state that
-    the step was taken in, as the environment names it, else its normalized observation).
+    (False if the rollout failed), `final_reward` float64 (NaN if it failed), `env` object (its
+    environment), `index` int64 (its number in the group; if not given, counted in the order of the
+    rollouts). Per step, shape (N,): `rollout` int64 (index into the arrays of shape (R,)),
+    `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
+    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the environment's key
+    for the state before the step; without one, the normalized observation).
     """
 
     group: Ints
@@ -61,9 +61,9 @@ class StepTable:
 
 
 def table_of(rollouts: Sequence[Rollout]) -> StepTable:
-    """The step table of some rollouts, steps in the order in which they were played.
+    """The step table of some rollouts, with steps in the order of play.
 
-    Raises ValueError where a live rollout's reward is NaN or infinite, or a rollout stands twice.
+    Raises ValueError if a live rollout's reward is NaN or infinite, or if a rollout occurs twice.
     """
     spans = [spans_of(rollout) for rollout in rollouts]
     steps = [
@@ -90,7 +90,7 @@ def table_of(rollouts: Sequence[Rollout]) -> StepTable:
 
 
 def spans_of(rollout: Rollout) -> dict[tuple[int, int], tuple[Row, StepSpan]]:
-    """(episode, step) → the row in which the step's tokens carry loss, and where."""
+    """(episode, step) → the row in which the step's tokens carry loss, and their span."""
     return {span.key: (row, span) for row in rollout.rows for span in row.spans}
 
 
@@ -111,16 +111,16 @@ def concatenate(tables: Sequence[StepTable]) -> StepTable:
 def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
     """Divide the rewards of each environment by the standard deviation of its final rewards.
 
-    Returns the scaled table and each rollout's factor, shape (R,); 1.0 where an environment's
-    rewards do not differ. For mixed environments whose rewards have different scales; done per
-    step, before anything is spread over tokens.
+    Returns the scaled table and each rollout's factor, shape (R,); 1.0 if an environment's rewards
+    are all equal. It is for mixed environments with rewards of different scales, and is applied
+    per step, before credit is put on tokens.
     """
     factors = np.ones(len(table.group))
     for env in set(table.env[table.live]):
         members = (table.env == env) & table.live
         rewards = table.final_reward[members]
         deviation = float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
-        # Equal rewards have a deviation of some 1e-17, which is rounding and no scale.
+        # Equal rewards have a deviation of about 1e-17, which is a rounding error and not a scale.
         differ = deviation > 1e-9 * float(np.abs(rewards).max(initial=0.0))
         factors[table.env == env] = 1.0 / deviation if differ else 1.0
     scaled = replace(
@@ -157,5 +157,5 @@ def _counted(group: Ints) -> Ints:
 
 
 def _anchor(step: Step) -> str:
-    """Equal for steps taken in the same state; observations agree up to case and white space."""
+    """Equal for steps in the same state; observations are compared without case and white space."""
     return step.anchor if step.anchor is not None else " ".join(step.observation.lower().split())

@@ -1,4 +1,4 @@
-"""Driving generators that ask for actions: one step, or one generator to its end by one agent."""
+"""Drives generators that request actions: one step, or a whole generator with one agent."""
 
 from collections.abc import Generator
 from typing import Any, TypeGuard, TypeVar
@@ -28,7 +28,7 @@ class GenerationError(RuntimeError):
 def is_engine_agent(agent: Any) -> TypeGuard[EngineAgent]:
     """Whether an engine samples this agent's actions (checked by type, so that a mock is not).
 
-    A `DirectOutputAgent` with a `get_action` of its own is asked through that, as text.
+    A `DirectOutputAgent` with its own `get_action` is called through it, as a text agent.
     """
     return _has_engine(agent) and not _speaks_for_itself(agent)
 
@@ -39,7 +39,7 @@ def tokenizer_of(agent: Any) -> Tokenizer | None:
 
 
 def sampling_of(agent: Agent) -> SamplingParams:
-    """How the agent's engine is to sample; the defaults, which nobody reads, for a text agent."""
+    """The sampling settings of the agent's engine; unused defaults for a text agent."""
     return agent.sampling if is_engine_agent(agent) else SamplingParams()
 
 
@@ -57,10 +57,10 @@ def advance(
     generator: Generator[GenerationRequest, GenerationResult, T],
     answer: GenerationResult | BaseException | None,
 ) -> GenerationRequest | T:
-    """The generator's next request once it has its answer, or what it returns at its end.
+    """The generator's next request after this answer, or its result if it ends.
 
-    None starts it. An exception is raised where the generator waits, and an engine's failure as a
-    GenerationError; what the generator does not catch is raised here.
+    None starts the generator. An exception is raised inside the generator, and an engine's failure
+    as a GenerationError; an exception that it does not catch is raised here.
     """
     try:
         if answer is None:
@@ -79,8 +79,8 @@ def advance(
 def drive(
     generator: Generator[GenerationRequest, GenerationResult, T], agent: Agent, session: Session
 ) -> T:
-    """Run a generator of `session` to its end, asking `agent`, or who plays the session for it,
-    for every action. What the agent raises is raised in the generator."""
+    """Run a generator of `session` to its end and request every action from `agent`, or from the
+    agent that plays the session for it. The agent's exceptions are raised in the generator."""
     try:
         outcome = advance(generator, None)
         asked: Agent | None = None

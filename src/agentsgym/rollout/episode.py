@@ -13,12 +13,12 @@ OVER_BUDGET = "max_rollout_tokens"
 
 
 def play_episode(session: Session) -> EpisodeGenerator:
-    """Play the episode whose first state stands in `session.env.active_states`.
+    """Play the episode whose first state is in `session.env.active_states`.
 
     Ends when the environment is done or a limit is reached, and returns the Episode with the
-    reason. Where the token budget has no room for an observation and an answer to it, the episode
-    ends with the action before. Exceptions of the environment pass through; what was played stays
-    in `session`.
+    reason. If the token budget has no room for an observation and an answer to it, the episode
+    ends with the previous action. The environment's exceptions are not caught; the steps so far
+    stay in `session`.
     """
     env = session.env
     if session.session_id not in env.active_states:
@@ -43,9 +43,9 @@ def play_episode(session: Session) -> EpisodeGenerator:
 
 
 def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, Step | None]:
-    """Let the agent write down what it learned, after an episode whose state still stands in
-    `session.env.active_states`. The reflection is an action like any other, but no step of the
-    game: it earns nothing itself. None where the token budget has no room for it."""
+    """Request a reflection after an episode whose state is still in `session.env.active_states`.
+    The reflection is an action like any other, but not a step of the game: it has no reward of its
+    own. None if the token budget has no room for it."""
     env = session.env
     earned = sum(step.reward for step in session.steps)
     question = env._format_reflection(session.state, earned)
@@ -71,7 +71,7 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
 
 
 def _observe(session: Session) -> str | None:
-    """Ask the environment for the next prompt; a stop reason where the budget has no room."""
+    """Get the next prompt from the environment; return a stop reason if the budget has no room."""
     prompt = session.env._format_prompt(session.state, len(session.steps))
     prompt = text(prompt, "_format_prompt")
     if session.carried and not session.steps:
@@ -126,8 +126,8 @@ def _stop_reason(session: Session, step: Step, mistakes: int) -> str | None:
 
 
 def finish(session: Session, stop_reason: str) -> Episode:
-    """The episode as played so far. The environment's `_calculate_reward` has the last word on
-    its reward; what that adds to the sum of the steps goes to the last step."""
+    """The episode so far. The environment's `_calculate_reward` decides its reward; the part
+    beyond the sum of the steps goes to the last step."""
     steps = list(session.steps)
     if steps and stop_reason != "error":
         actions, rewards = [s.action for s in steps], [s.reward for s in steps]
@@ -149,7 +149,7 @@ def score_weight(session: Session) -> float:
 
 
 def with_reward(steps: Sequence[Step], reward: float) -> list[Step]:
-    """The steps of an episode that earned `reward`: the last one takes what the others leave."""
+    """The steps of an episode with this reward: the last step gets the rest after the others."""
     *others, last = steps
     total = sum(step.reward for step in steps)
     if reward != total:

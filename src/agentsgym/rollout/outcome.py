@@ -1,4 +1,4 @@
-"""The rollout that comes of a session: its rows, with rewards placed on their agent tokens."""
+"""The rollout of a finished session: its rows, with rewards placed on their agent tokens."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, place_rewards
 
 
 def rollout_of(session: Session) -> Rollout:
-    """The rollout of a session that has ended; that of one with an `error` trains nothing."""
+    """The rollout of a session that has ended; with an `error` it carries no loss."""
     request, env = session.request, session.env
     drafts = session.transcript.rows
     if any(draft.begins == "template" for draft in drafts):
@@ -49,12 +49,12 @@ def _row(session: Session, number: int, draft: DraftRow) -> Row:
 
 
 def _has_step(episodes: Sequence[Episode], span: StepSpan) -> bool:
-    """Whether the environment answered the action; its tokens stand there in any case."""
+    """Whether the environment answered the action; its tokens are in the row in any case."""
     return span.episode < len(episodes) and span.step < len(episodes[span.episode].steps)
 
 
 def _rewards(session: Session, number: int, draft: DraftRow) -> list[float]:
-    """Per-token rewards of row `number`, those of free shots left out."""
+    """Per-token rewards of row `number`, without those of free shots."""
     rewards = [0.0] * len(draft.token_ids)
     for episode in session.episodes:
         if not episode.score_weight:
@@ -79,8 +79,8 @@ def _placed(session: Session, draft: DraftRow, episode: Episode) -> list[float]:
 def placed_by_config(
     session: Session, draft: DraftRow, episode: Episode, spans: Sequence[StepSpan]
 ) -> list[float]:
-    """The rewards that the steps of `spans` earned, one per token of the row, placed as the
-    environment's configuration says."""
+    """The rewards of the steps of `spans`, one per token of the row, placed according to the
+    environment's configuration."""
     return place_rewards(
         len(draft.token_ids),
         spans,

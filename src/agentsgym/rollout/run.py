@@ -1,4 +1,4 @@
-"""Playing tasks: the public ways in, and how the rollouts of a batch get their seeds."""
+"""Playing tasks: the public functions, and the seeds of a batch's rollouts."""
 
 import logging
 import warnings
@@ -46,17 +46,16 @@ def run(
     allow_imports: AllowImports = False,
     allow_paths: AllowPaths = (),
 ) -> RolloutBatch:
-    """Play `num_rollouts` trials on each row's task, environments mixed, task by task.
+    """Play `num_rollouts` trials on each row's task, with mixed environments, task by task.
 
-    `rows` follow the dataset schema. `envs` holds environment objects that play their rows, or a
+    `rows` follow the dataset schema. `envs` are environment objects that play their rows, or a
     pool that keeps environments across calls (others are made here, with the tokenizer of the
-    agent's engine if it has one). The noise of a rollout
-    depends on (`seed`, its row's number, its number in the group) alone: equal seeds give equal
-    rollouts with equal session ids. Where every rollout fails, a warning is logged. No row of
-    tokens gets longer than `max_rollout_tokens` (None: no bound): an action of an engine is cut
-    there, and what else does not fit (an observation, a text agent's action) is left out; it ends
-    the episode with the stop reason "max_rollout_tokens". Raises ValueError for a
-    malformed row, UnknownEnvironment or ConfigError before anything is played.
+    agent's engine if it has one). The noise of a rollout depends only on (`seed`, its row's number,
+    its number in the group): equal seeds give equal rollouts with equal session ids. If every
+    rollout fails, a warning is logged. No row of tokens becomes longer than `max_rollout_tokens`
+    (None: no limit): an engine's action is cut there, and an observation or a text agent's action
+    that does not fit is dropped and ends the episode with the stop reason "max_rollout_tokens".
+    Raises ValueError for a malformed row, and UnknownEnvironment or ConfigError, before any play.
     """
     checked = [check_row(row, number) for number, row in enumerate(rows)]
     pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
@@ -96,7 +95,7 @@ def run_env(
     seed: int,
     all_steps: bool,
 ) -> RolloutBatch:
-    """Play an environment that exists already (`MultistepEnv.run_trial`)."""
+    """Play an existing environment object (`MultistepEnv.run_trial`)."""
     path, config = env.class_path, env.env_config
     rows = [
         {"env_class_path": path, "env_config": config, "task_data": task}
@@ -112,7 +111,7 @@ def _requests(
     seed: int,
     max_rollout_tokens: int | None,
 ) -> list[RolloutRequest]:
-    """`num_rollouts` requests on each row, row by row."""
+    """`num_rollouts` requests for each row, row by row."""
     if num_rollouts < 1:
         raise ValueError(f"num_rollouts must be at least 1, got {num_rollouts}")
     return [
@@ -131,7 +130,7 @@ def _requests(
 def tasks_of(env: MultistepEnv, given: Any) -> list[Mapping[str, Any]]:
     """The tasks of a list of tasks or of dataset rows.
 
-    Raises TypeError where it is no list of dicts, ValueError for a row that the environment does
+    Raises TypeError if it is not a list of dicts, ValueError for a row that the environment does
     not play.
     """
     if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
@@ -182,14 +181,14 @@ def _play(asked: Sequence[Asked], agent: Agent) -> list[Rollout]:
 
 
 def _plays_episodes(env: MultistepEnv) -> bool:
-    """Whether an environment has a `_run_complete_episode` of its own, which is then called."""
+    """Whether an environment overrides `_run_complete_episode`, which must then be called."""
     overrides = type(env)._run_complete_episode is not MultistepEnv._run_complete_episode
     return overrides or "_run_complete_episode" in vars(env)
 
 
 def _play_alone(env: MultistepEnv, request: RolloutRequest, agent: Agent) -> Rollout:
-    """One trial, episode by episode: of an agent that only has `get_action`, or of an environment
-    that plays its episodes in its own way."""
+    """One trial, episode by episode, for an agent that only has `get_action` or an environment that
+    plays its episodes in its own way."""
     session = Session(env, request, sampling_of(agent))
     try:
         return drive(play_trial(session, complete_episodes(agent)), agent, session)

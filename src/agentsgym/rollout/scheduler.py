@@ -1,9 +1,8 @@
-"""Many sessions at once over one engine, without lock-step.
+"""Plays many sessions at once with one engine, without lock-step.
 
-Up to `engine.capacity` trials are open; one that ends makes room for the next at once. Whatever
-the engine has finished goes straight back into its generator, and the generator's next request
-straight back to the engine, so no session waits for another. A trial of a blocking environment
-advances in a thread.
+Up to `engine.capacity` trials are open; when one ends, the next one starts at once. Every result of
+the engine goes directly to its generator, and the generator's next request directly back to the
+engine, so no session waits for another. A trial of a blocking environment advances in a thread.
 """
 
 import contextlib
@@ -71,7 +70,7 @@ class Scheduler:
         self._submit([self._advance(result.session_id, result) for result in results])
 
     def _advance(self, sid: str, result: GenerationResult | None) -> GenerationRequest | None:
-        """Hand a result to its session; returns the session's next request if it has one now."""
+        """Pass a result to its session; return the session's next request if it already has one."""
         if sid in self._blocking:
             self._threads = self._threads or Threads(BLOCKING_THREADS)
             self._stepping[self._threads.submit(advance, self._open[sid], result)] = sid
@@ -100,13 +99,13 @@ class Scheduler:
             self._engine.submit(asked)
 
     def _close(self) -> None:
-        """Leave nothing behind, also when an exception or Ctrl-C ends the run.
+        """Release everything, also if an exception or Ctrl-C ends the run.
 
-        A thread in which an environment hangs is left to itself: it ends with the program.
+        A thread in which an environment hangs is abandoned: it ends with the program.
         """
         self._engine.release(list(self._open))
         if self._threads is not None:
             self._threads.close(abandon=bool(self._open))
         for trial in self._open.values():
-            with contextlib.suppress(ValueError):  # it runs in a thread that hangs
+            with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()

@@ -1,7 +1,7 @@
-"""One session: everything about a rollout while it runs, besides the environment's own state.
+"""One session: all data of a running rollout except the environment's own state.
 
-Here texts of environments and agents enter the record: lone surrogates in them become U+FFFD, so
-that no tokenizer and no file meets one.
+Texts of environments and agents enter the record here: their lone surrogates become U+FFFD, because
+tokenizers and files do not accept them.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ from agentsgym.types import (
 from agentsgym.types.plain import clean_text, short_repr
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
-"""What environments and agents may raise that ends their session alone. KeyboardInterrupt is none
-of it: it ends the run. (A generator that is closed gets a GeneratorExit too: its session is over.)
+"""Exceptions of environments and agents that end only their own session. KeyboardInterrupt is not
+one of them: it ends the run. (A closed generator gets a GeneratorExit: its session is over too.)
 """
 
 
@@ -36,15 +36,15 @@ class SessionError(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A running rollout: `request` is played in `env` by an agent that samples as `sampling` says.
+    """A running rollout: `request` is played in `env` by an agent with the settings `sampling`.
 
     `episodes` are finished; `episode` is the number of the running one, to which `steps` and
-    `messages` belong, and `trial` says where it stands in its trial (without the environment's
-    state). `carried` is what earlier episodes leave for its first prompt. `asked_for` is the kind
-    of the last request. `sampled` tokens of the sampling noise are used up. `error` is set once
-    the rollout has failed. `given_rewards` are per-token rewards that `_run_complete_episode`
-    returned, by (episode, row), and `given_rows` the rows of its own that it returned instead of
-    those of `transcript`.
+    `messages` belong, and `trial` is its position in its trial (without the environment's state).
+    `carried` is the text of earlier episodes for its first prompt. `asked_for` is the kind of the
+    last request. `sampled` is the number of tokens of sampling noise used so far. `error` is set
+    when the rollout has failed. `given_rewards` are per-token rewards that
+    `_run_complete_episode` returned, by (episode, row), and `given_rows` its own rows, which
+    replace those of `transcript`.
     """
 
     env: MultistepEnv
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def task_data(self) -> Mapping[str, Any]:
-        """The task that is played."""
+        """The session's task."""
         return self.request.task_data
 
     @property
@@ -86,7 +86,7 @@ class Session:
 
     def begin_episode(self, episode: int, *, carried: str = "", go_on: bool = False) -> None:
         """Start an episode: with an empty conversation and a new row, or, with `go_on`, in the
-        conversation and row of the one before. `carried` comes before its first prompt."""
+        conversation and row of the previous one. `carried` comes before its first prompt."""
         self.episode = episode
         self.carried = carried
         self.steps = []
@@ -99,8 +99,8 @@ class Session:
         self.messages.append({"role": "system", "content": clean_text(text)})
 
     def observe(self, text: str) -> bool:
-        """Add what the environment says, where the budget leaves room for an answer; else nothing
-        is added and the result is False."""
+        """Add the environment's text if the budget leaves room for an answer; otherwise nothing is
+        added and the result is False."""
         self.messages.append({"role": "user", "content": clean_text(text)})
         self.transcript.observe(self.messages)
         left = self.tokens_left()
@@ -110,24 +110,24 @@ class Session:
         return False
 
     def withdraw(self) -> None:
-        """Take back the observation that the agent was not or could not be asked about."""
+        """Remove an observation for which no action was requested."""
         self.messages.pop()
         self.transcript.withdraw()
 
     def fits(self, action: GenerationResult) -> bool:
-        """Whether the budget has room for an action. An engine's always fits, for it is cut."""
+        """Whether the budget has room for an action. An engine's always fits, because it is cut."""
         left = self.tokens_left()
         return left is None or len(self.transcript.ids_of(action)) <= left
 
     def tokens_left(self) -> int | None:
-        """How many tokens the row may still grow by; None without a bound."""
+        """How many more tokens the row may have; None without a limit."""
         if self.request.max_rollout_tokens is None:
             return None
         return self.request.max_rollout_tokens - len(self.transcript.context)
 
     def ask(self, kind: ActionKind = "action", max_tokens: int | None = None) -> GenerationRequest:
-        """Ask the agent for the next action, of at most `max_tokens` (None: as its own sampling
-        says) and what the budget leaves. The request sees the conversation as it grows."""
+        """Request the next action, of at most `max_tokens` (None: the sampling settings' limit) and
+        the rest of the budget. The request sees the conversation as it grows."""
         self.asked_for = kind
         request = self.request
         return GenerationRequest(
@@ -147,7 +147,7 @@ class Session:
         return self.sampling if same else replace(self.sampling, max_tokens=cap)
 
     def act(self, action: GenerationResult) -> int:
-        """Record what the agent said; returns its number of agent tokens."""
+        """Record the agent's action; return its number of agent tokens."""
         span = self.transcript.act(action, self.episode, len(self.steps))
         self.messages.append({"role": "assistant", "content": action.text})
         self.sampled += len(action.token_ids or ())
@@ -155,7 +155,7 @@ class Session:
         return span.length if span else 0
 
     def where(self) -> str:
-        """The point of the run, for error messages."""
+        """The position in the run, for error messages."""
         return (
             f"{self.env.name}, session {self.session_id}, episode {self.episode}, "
             f"step {len(self.steps)}, task {short_repr(self.task_data)}"
@@ -163,14 +163,14 @@ class Session:
 
 
 def clean_action(action: GenerationResult) -> GenerationResult:
-    """The action without lone surrogates in its text; sampled ids stay as they are."""
+    """The action without lone surrogates in its text; sampled ids do not change."""
     text = clean_text(action.text)
     return action if text is action.text else replace(action, text=text)
 
 
 def copy_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of plain data by value: what one session changes in its task, no other sees. Objects
-    that are no plain data are shared."""
+    """A copy of plain data by value, so that a session's changes to its task affect no other.
+    Objects that are not plain data are shared."""
     return {key: _copy(value) for key, value in task.items()}
 
 

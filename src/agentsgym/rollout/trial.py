@@ -1,4 +1,4 @@
-"""The trial loop: the episodes of one rollout, played in any way."""
+"""The trial loop: the episodes of one rollout, whatever plays them."""
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -18,17 +18,17 @@ from agentsgym.types import (
 )
 
 Trial = Generator[GenerationRequest, GenerationResult, Rollout]
-"""A running trial: it asks for actions, and returns its rollout."""
+"""A running trial: it requests actions, and returns its rollout."""
 
 EpisodePlayer = Callable[[Session], EpisodeGenerator]
-"""What plays an episode whose first state stands in `session.env.active_states`."""
+"""Plays an episode whose first state is in `session.env.active_states`."""
 
 
 def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
-    """Play every episode of a trial with `play`, and what reflections follow them.
+    """Play every episode of a trial with `play`, and the reflections after them.
 
-    An exception ends the trial and marks the rollout. The environment forgets the session at the
-    end, whatever happens.
+    An exception ends the trial and marks the rollout as failed. The environment always drops the
+    session at the end.
     """
     episodes = session.env.config["episodes_per_trial"]
     try:
@@ -45,8 +45,8 @@ def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
 
 
 def _begin(session: Session, number: int) -> None:
-    """Initialise the environment's state for an episode; what it sees of the earlier ones is the
-    config's `carry`."""
+    """Initialize the environment's state for an episode; the config's `carry` decides how much of
+    the earlier episodes the agent sees."""
     env = session.env
     carry = env.config["carry"] if number else "none"
     carried = ""
@@ -64,14 +64,14 @@ def _begin(session: Session, number: int) -> None:
 
 
 def _trial_info(session: Session) -> TrialInfo:
-    """What the next episode is told about the trial."""
+    """The trial information for the next episode."""
     outcomes = [EpisodeOutcome(e.reward, e.win, e.stop_reason) for e in session.episodes]
     last = session.env.active_states.get(session.session_id) if outcomes else None
     return session.env.trial_info(outcomes, last)
 
 
 def _keep_reflection(session: Session, step: Step | None) -> None:
-    """Add the reflection, if there is one, to the episode that it looks back on."""
+    """Add the reflection, if there is one, to its episode."""
     if step is not None:
         last = session.episodes[-1]
         session.episodes[-1] = replace(
@@ -80,7 +80,7 @@ def _keep_reflection(session: Session, step: Step | None) -> None:
 
 
 def _fail(session: Session, error: BaseException) -> None:
-    """Mark the rollout as failed, keeping what was played of the running episode."""
+    """Mark the rollout as failed, and keep the steps of the running episode."""
     session.error = f"{session.where()}\n{describe(error)}"
     if len(session.episodes) == session.episode and session.messages:
         session.episodes.append(finish(session, "error"))

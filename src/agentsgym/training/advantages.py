@@ -19,13 +19,13 @@ from agentsgym.training.loss.batch import TrainRollout, make_rollouts
 from agentsgym.types import Rollout, Row
 from agentsgym.types.arrays import Flags, Floats
 
-# Advantages this small come of rounding, not of different rewards.
+# Advantages this small are rounding errors, not different rewards.
 _NOTHING = 1e-12
 
 
 class GenerationAdvantages:
-    """Advantages of the rollouts of one generation. Groups may straddle ranks, so ranks exchange
-    step tables."""
+    """Advantages of the rollouts of one generation. A group may be spread over several ranks, so
+    ranks exchange step tables."""
 
     def __init__(self, rollouts: Sequence[Rollout], args: GRPOEnvConfig, ranks: Ranks) -> None:
         self._rollouts = rollouts
@@ -40,9 +40,9 @@ class GenerationAdvantages:
         self._steps = self._credit_of_steps()
         signal = self._groups_with_signal(ranks)
         self.signal: Flags = signal[self._here]
-        """Whether the group of each local rollout teaches anything, shape (B,)."""
+        """Whether the group of each local rollout has a learning signal, shape (B,)."""
         self.share_with_signal = float(signal.mean())
-        """Share of all ranks' rollouts whose group does."""
+        """Share of all ranks' rollouts whose group has a learning signal."""
 
     def _credit_of_steps(self) -> StepAdvantages | None:
         """One advantage per step of the table; None for an estimator of tokens."""
@@ -51,7 +51,7 @@ class GenerationAdvantages:
         return credit_steps(self._table, self._estimator, **self._args.estimator_options)
 
     def _groups_with_signal(self, ranks: Ranks) -> Flags:
-        """Whether the group of each rollout of all ranks has an advantage that is not zero."""
+        """Whether the group of each rollout of all ranks has a nonzero advantage."""
         table = self._table
         has = np.zeros(len(table.group), dtype=np.bool_)
         if self._steps is None:
@@ -73,8 +73,8 @@ class GenerationAdvantages:
         return self._estimator(row, **self._args.estimator_options)
 
     def train_rollouts(self) -> list[TrainRollout]:
-        """Rollouts with their advantages. Failed ones are not in the loss, nor are groups without
-        signal that are to be dropped (or for which resampling found nothing better)."""
+        """Rollouts with their advantages. Failed rollouts are not in the loss, nor are groups
+        without signal that should be dropped (or for which resampling found no better task)."""
         drop = self._args.zero_signal_groups != "keep"
         in_loss = [
             not rollout.failed and (bool(has) or not drop)
@@ -88,7 +88,7 @@ class GenerationAdvantages:
 
 
 def _untruncated(row: Row, rollout: Rollout) -> Floats:
-    """1.0 on each token, but 0.0 on actions that the token cap cut off, shape (T,)."""
+    """1.0 on each token, but 0.0 on actions that reached the token cap, shape (T,)."""
     kept = np.ones(len(row.token_ids))
     for span in row.spans:
         if rollout.episodes[span.episode].steps[span.step].truncated:

@@ -33,15 +33,15 @@ from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
-"""Receives the rollouts of each generation and evaluation of its rank, with `{"phase": "train" |
-"eval", "step": global step, "advantages": per row of the rollouts, or None}`, and of one of
-several evaluation sets `"dataset"`, its name."""
+"""Receives this rank's rollouts of each generation and evaluation, with `{"phase": "train" |
+"eval", "step": global step, "advantages": per row of the rollouts, or None}`, and `"dataset"`, the
+name of the evaluation set, if there are several."""
 
 
 class PlayingTrainer(CheckpointingTrainer):
     """TRL's trainer with environments: it plays training rollouts and evaluations.
 
-    Weights go one way: `push_weights` gives them to the engine, then rollouts are asked for.
+    Weights flow one way: `push_weights` passes them to the engine, then rollouts are requested.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PlayingTrainer(CheckpointingTrainer):
         if args.generate_ahead and not engine.can_generate_ahead:
             raise ValueError(
                 f"generate_ahead needs an engine with a copy of the weights, which "
-                f"{type(engine).__name__} has not: name vLLM servers in engine_urls"
+                f"{type(engine).__name__} does not have: name vLLM servers in engine_urls"
             )
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
@@ -123,18 +123,18 @@ class PlayingTrainer(CheckpointingTrainer):
     # -- training rollouts ----------------------------------------------------------------------
 
     def push_weights(self, version: int) -> None:
-        """Let the engine sample from the weights as they are now, once nothing is being played;
-        `version`, an optimizer step, is what rollouts will record. All ranks must call."""
+        """Let the engine sample from the current weights, after all running play has ended;
+        rollouts will record `version`, an optimizer step. All ranks must call it."""
         self.prefetcher.wait()
         self.sync.push(self.accelerator.unwrap_model(self.model), version)
 
     def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Training rollouts of these requests: those that were prefetched, or played now. Rollouts
-        that are too old come back as failed. All ranks must call."""
+        """Training rollouts of these requests, prefetched or played now. Rollouts that are too old
+        are returned as failed. All ranks must call it."""
         return self.ranks.together(lambda: self._collect(requests, self.state.global_step))
 
     def _collect(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
-        # Taken first: what is prefetched is played with the weights of the last push.
+        # Taken first, because prefetched rollouts use the weights of the last push.
         prefetched = self.prefetcher.take(requests)
         self.push_weights(step)
         rollouts = self.collector.train(requests) if prefetched is None else prefetched
@@ -142,8 +142,8 @@ class PlayingTrainer(CheckpointingTrainer):
         return drop_stale(rollouts, step, args.updates_per_generation, args.max_staleness)
 
     def prefetch(self, size: int) -> None:
-        """Begin to play this rank's `size` rollouts of the next generation, if there is one, with
-        the weights that were pushed last."""
+        """Start playing this rank's `size` rollouts of the next generation, if there is one, with
+        the last pushed weights."""
         args = self.args
         number = self.state.global_step // args.updates_per_generation + 1
         step = number * args.updates_per_generation
@@ -163,9 +163,9 @@ class PlayingTrainer(CheckpointingTrainer):
     ) -> dict[str, float]:
         """Play the evaluation tasks with the evaluation's own sampling; no loss is computed.
 
-        `eval_dataset` is None for the trainer's own, the name of one of several, or other rows.
-        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; of a dict
-        of sets each under the prefix and its name.
+        `eval_dataset` is None for the trainer's own set, the name of one of several, or other rows.
+        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; for a dict
+        of sets each under the prefix and the set's name.
         """
         data = chosen_sets(eval_dataset, self.eval_dataset, self.collector.envs)
         if not isinstance(data, Mapping):
@@ -198,16 +198,16 @@ class PlayingTrainer(CheckpointingTrainer):
         return self.collector.evaluate(requests)
 
     def predict(self, *_: Any, **__: Any) -> Any:
-        """Not offered: there are no labels and no single prediction per row."""
+        """Not supported: there are no labels and no single prediction per row."""
         raise NotImplementedError(
             "an environment has no predictions to return; trainer.evaluate(tasks) plays tasks, and "
-            "rollout_sink receives what was played"
+            "rollout_sink receives the rollouts"
         )
 
-    # -- what was played ------------------------------------------------------------------------
+    # -- figures and the sink -------------------------------------------------------------------
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Figures of all ranks' rollouts; each environment's own, too, where rows name several."""
+        """Figures of all ranks' rollouts, also per environment if rows name several."""
         records = self.ranks.gather([record(rollout) for rollout in rollouts])
         return summarise(records, per_environment=len(self.collector.envs.names) > 1)
 
@@ -218,7 +218,7 @@ class PlayingTrainer(CheckpointingTrainer):
         advantages: Sequence[Floats] | None,
         name: str = "",
     ) -> None:
-        """Hand rollouts to the sink, if there is one."""
+        """Pass rollouts to the sink, if there is one."""
         if self.rollout_sink is not None:
             info = {"phase": phase, "step": self.state.global_step, "advantages": advantages}
             if name:
@@ -228,10 +228,10 @@ class PlayingTrainer(CheckpointingTrainer):
 
 
 def _problem_of(row: Any, envs: EnvPool) -> str | None:
-    """What is wrong with a row that was drawn from a stream, or None."""
+    """The problem with a row drawn from a stream, or None."""
     found = check_rows([row], envs)
     return found[0].partition(": ")[2] if found else None
 
 
 def _rewards_come_from_environments(**_: Any) -> list[float]:
-    raise RuntimeError("rewards come from the environments; TRL must not ask for them")
+    raise RuntimeError("rewards come from the environments; TRL must not request them")

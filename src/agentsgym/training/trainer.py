@@ -1,9 +1,9 @@
-"""GRPOEnvTrainer: TRL's GRPOTrainer, trained on what agents do in environments.
+"""GRPOEnvTrainer: TRL's GRPOTrainer, for training on the actions of agents in environments.
 
 TRL keeps data loading, models, PEFT, the reference model, optimizer, logging and checkpoints. We
-replace generation, the loss and evaluation, and call none of their base methods. One training step
-reads here from top to bottom: rollouts, their advantages, loss weights, the loss. The unit that
-TRL shuffles and splits is a rollout.
+replace generation, the loss and evaluation, and call none of their base methods. This module reads
+as one training step, top to bottom: rollouts, their advantages, loss weights, the loss. TRL
+shuffles and splits whole rollouts.
 """
 
 import math
@@ -45,21 +45,21 @@ class GRPOEnvTrainer(PlayingTrainer):
         args: a `GRPOEnvConfig`.
         train_dataset: rows `{"env_class_path", "env_config", "task_data"}`; environments may be
             mixed.
-            An iterable (`datasets.IterableDataset`) is read as it is needed; `max_steps` then
-            says how long training lasts.
+            An iterable (`datasets.IterableDataset`) is read as needed; `max_steps` then sets the
+            length of training.
         eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
             iterable is read once, at the beginning.
         processing_class: the tokenizer (taken from the model's directory if None).
-        engine: a `TrainableEngine` that samples the actions; None makes the one that `args` ask
-            for (docs/engines.md has the table).
-        rollout_sink: receives every rollout that is played.
-        envs: environment objects that play the rows of their class and config; what a
-            configuration does not tell (an answerer of its own) only they have.
+        engine: a `TrainableEngine` that samples the actions; None makes the one that `args`
+            select (docs/engines.md has the table).
+        rollout_sink: receives every rollout.
+        envs: environment objects that play the rows of their class and config; necessary for
+            objects that a configuration does not fully describe (an answerer of its own).
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
-    Raises ValueError for a dataset that is too small for one generation, and ConfigError, one,
-    naming the rows that are not in the row schema or whose environment cannot be made; TypeError
-    naming what an engine lacks.
+    Raises ValueError for a dataset that is too small for one generation, ConfigError (a ValueError)
+    with the rows that do not follow the row schema or whose environment cannot be made, and
+    TypeError with the members that an engine lacks.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class GRPOEnvTrainer(PlayingTrainer):
 
     @contextmanager
     def _reference(self) -> Iterator[nn.Module]:
-        """The model that KL is measured against: a copy, or the policy without its adapter."""
+        """The reference model of KL: a copy, or the policy without its adapter."""
         if self.ref_model is not None:
             yield self.ref_model
             return
@@ -168,9 +168,9 @@ class GRPOEnvTrainer(PlayingTrainer):
     # -- the loss -------------------------------------------------------------------------------
 
     def train_on(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """One micro-batch: a backward pass per chunk, so that memory is bounded by the largest.
+        """Train on one micro-batch: a backward pass per chunk, so the largest chunk limits memory.
 
-        Loss weights are final, so data-parallel averaging over ranks is undone.
+        Loss weights are final, so the averaging of gradients over ranks is undone.
         """
         started = time.perf_counter()
         chunks = self.loss.chunks(model, rollouts)
@@ -190,19 +190,19 @@ class GRPOEnvTrainer(PlayingTrainer):
         return loss * self.ranks.number
 
     def loss_of(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """The loss of a micro-batch, Σ weight·ℓ over its chunks, on one graph."""
+        """The loss of a micro-batch, Σ weight·ℓ over its chunks, in one graph."""
         parts = [self.loss.of_chunk(model, rows) for rows in self.loss.chunks(model, rollouts)]
         self._record_means([part.metrics for part in parts])
         return torch.stack([part.loss for part in parts]).sum()
 
     def tokens_read(self) -> int:
-        """Tokens of the last micro-batch, those of other ranks included."""
+        """Tokens of the last micro-batch, including those of other ranks."""
         return sum(self.ranks.gather([self._tokens_here]))
 
     # -- logs -----------------------------------------------------------------------------------
 
     def _record_means(self, parts: Sequence[Sums]) -> None:
-        """Log the means of a micro-batch over all its tokens, those of other ranks included."""
+        """Log the means of a micro-batch over all its tokens, including those of other ranks."""
         for name, value in mean_of_sums(self.ranks.gather(list(parts))).items():
             self.record_metric(name, value)
 
@@ -233,9 +233,9 @@ class GRPOEnvTrainer(PlayingTrainer):
             self.record_completion(line.prompt, line.completion, line.reward, line.advantage)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log as TRL does, and warn where the cap on the sampler's ratio is often reached."""
+        """Log as TRL does, and warn if the cap on the sampler's ratio is reached often."""
         capped = self.recorded_metric("sampler/capped_rows")
         warn_of_capped_rows(capped, self.args.sampler_cap, self.model)
-        # TRL writes its tables with every entry; those of evaluations would show training's again.
+        # TRL writes its tables with every entry; an evaluation would write training's table again.
         self.log_completions = self.args.log_completions and self.model.training
         super().log(logs, start_time)

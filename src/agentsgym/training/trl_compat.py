@@ -1,8 +1,8 @@
 """The one module that depends on private names of TRL and of transformers' Trainer.
 
-`TRLTrainer` gives what we override and read there names of our own, and the trainer is written in
-those. tests/training/test_trl_compat.py holds what TRL must look like (1.16), and that no other
-module of this room touches a private name of its trainer.
+`TRLTrainer` gives our own names to the members that we override and read, and the trainer uses
+only these names. tests/training/test_trl_compat.py checks TRL's private interface (1.16), and that
+no other module of this room uses a private name of its trainer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,28 +19,28 @@ from trl import GRPOTrainer
 from agentsgym.training.loss.batch import TrainRollout
 
 REFERENCE_ADAPTER = "ref"
-"""Name under which TRL keeps the copy of an adapter that was trained before."""
+"""TRL's name for the copy of an adapter that was trained before."""
 
 _ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
-# Above the rounding of the quotient, far below one step's share of an epoch.
+# Above the rounding error of the quotient, far below one step's share of an epoch.
 _ROUNDING = 1e-6
 
 
 class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, whose generation, loss and checkpoints are those of a subclass.
+    """TRL's trainer with the generation, loss and checkpoints of a subclass.
 
-    TRL shuffles and splits the rollouts of a generation into micro-batches and hands these to
-    `train_on`, one for each call of `training_step`.
+    TRL shuffles and splits the rollouts of a generation into micro-batches and passes them to
+    `train_on`, one per call of `training_step`.
     """
 
-    # -- what a subclass provides ---------------------------------------------------------------
+    # -- methods of the subclass ----------------------------------------------------------------
 
     def generate_rollouts(self, inputs: Sequence[Mapping[str, Any]]) -> list[TrainRollout]:
         """One rollout for each of this rank's input rows."""
         raise NotImplementedError
 
     def weigh_rollouts(self, micro_batches: Sequence[Sequence[TrainRollout]]) -> None:
-        """A generation has been shuffled and split into these micro-batches."""
+        """Called when a generation has been shuffled and split into these micro-batches."""
         raise NotImplementedError
 
     def train_on(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
@@ -60,25 +60,25 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         raise NotImplementedError
 
     def before_save_and_evaluate(self) -> None:
-        """TRL looks next at what its `control` asks for: logs, an evaluation, a checkpoint."""
+        """Called before TRL acts on its `control`: logs, an evaluation, a checkpoint."""
 
     def may_save(self) -> bool:
         """Whether a checkpoint may be made now."""
         return True
 
     def best_model_found(self) -> None:
-        """The model that was just evaluated is the best so far."""
+        """Called when the model just evaluated is the best so far."""
 
     def checkpoint_saved(self, folder: Path) -> None:
-        """A checkpoint was written to `folder`."""
+        """Called when a checkpoint was written to `folder`."""
 
     def checkpoint_loaded(self, folder: Path) -> None:
-        """Weights were read from the checkpoint in `folder`."""
+        """Called when weights were read from the checkpoint in `folder`."""
 
     def best_model_loaded(self) -> None:
-        """The best model's weights have replaced the last ones."""
+        """Called when the best model's weights have replaced the last ones."""
 
-    # -- what a subclass reads ------------------------------------------------------------------
+    # -- members for the subclass ---------------------------------------------------------------
 
     @property
     def tokenizer(self) -> Any:
@@ -87,33 +87,33 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @property
     def epoch(self) -> int:
-        """The epoch that begins or runs, counted from 0. `state.epoch` is a quotient of step
-        counts: after two epochs it may be 1.9999999."""
+        """The current epoch, counted from 0. `state.epoch` is a quotient of step counts: after two
+        epochs it may be 1.9999999."""
         return int((self.state.epoch or 0.0) + _ROUNDING)
 
     def record_metric(self, name: str, value: float) -> None:
-        """A value of training, averaged over the steps until TRL logs next."""
+        """Record a value of training; it is averaged over the steps until TRL's next log."""
         self._metrics["train"][name].append(value)
 
     def recorded_metric(self, name: str) -> list[float]:
-        """The values of training since TRL logged last."""
+        """The values of training since TRL's last log."""
         return list(self._metrics["train"].get(name, []))
 
     def record_completion(
         self, prompt: Any, completion: Any, reward: float, advantage: float
     ) -> None:
-        """A line of the table of completions that TRL prints, saves and hands to trackers."""
+        """Add a line to the table of completions that TRL prints, saves and sends to trackers."""
         self._logs["prompt"].append(prompt)
         self._logs["completion"].append(completion)
         self._logs["rewards"]["reward"].append(reward)
         self._logs["advantages"].append(advantage)
 
     def begin_at(self, step: int) -> None:
-        """Training begins or goes on after optimizer step `step`, with a new generation."""
+        """Start or continue training after optimizer step `step`, with a new generation."""
         self._step = step * self.args.gradient_accumulation_steps
         self._buffered_inputs: Any = None
 
-    # -- what TRL and transformers call ---------------------------------------------------------
+    # -- methods that TRL and transformers call -------------------------------------------------
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = list(_ROW_COLUMNS)
@@ -124,9 +124,9 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """The next micro-batch.
 
-        When the last generation is used up, TRL makes another one, shuffles it, splits it, and
-        keeps the parts in a new list, from which each call takes one. A list that was not there
-        before the call is therefore a new generation.
+        When the last generation is used up, TRL makes a new one, shuffles it, splits it, and keeps
+        the parts in a new list, from which each call takes one. So a list that did not exist before
+        the call means a new generation.
         """
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
@@ -164,7 +164,7 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
             self.state.num_input_tokens_seen += self.tokens_read()
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
-        """An epoch's steps; none where a run goes on that had made all of its steps."""
+        """The steps of an epoch; none if a resumed run has already made all of them."""
         if self.state.global_step < self.state.max_steps:
             super()._run_epoch(*args, **options)
         else:

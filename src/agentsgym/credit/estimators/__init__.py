@@ -1,4 +1,4 @@
-"""The advantage estimators: one entry each, and one file per family of functions."""
+"""The advantage estimators: one entry for each, and one file per family of functions."""
 
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.estimators.episodic import grpo, rloo

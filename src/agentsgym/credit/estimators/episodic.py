@@ -6,12 +6,12 @@ from agentsgym.credit.baselines import comparable, leave_one_out
 from agentsgym.credit.table import StepTable
 from agentsgym.types.arrays import Floats
 
-# Keeps a group whose rewards are (almost) equal from being divided by nothing; TRL's value.
+# Keeps a group whose rewards are (almost) equal from a division by zero; TRL's value.
 EPSILON = 1e-4
 
 
 def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
-    """Group-normalised final reward on every step of a rollout, shape (N,).
+    """Group-normalized final reward on every step of a rollout, shape (N,).
 
     A = (R − mean of the group) / (std + 1e-4), with the standard deviation (ddof 1) of the group
     for `scale_rewards="group"`, of all rollouts of the same environment for "batch", and without

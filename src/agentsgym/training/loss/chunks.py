@@ -16,9 +16,9 @@ class Chunk:
     `input_ids`, `attention_mask` int64 and `labels` int64 (-100 off agent tokens) have shape
     (B, T). Aligned with `labels[:, 1:]`, so of shape (B, T-1): `mask` (1.0 on agent tokens),
     `advantages`, `weight`, `entropy_weight`, `span` int64 (number of the step within the chunk,
-    -1 off agent tokens), `sampler_logps` with `sampled` (1.0 where an engine gave them), and,
-    where the loss uses them, `old_logps` and `ref_logps`. `rollout_log_ratio` has shape (B, 2).
-    `aux_weight` is the share of the window's tokens that are in the chunk.
+    -1 off agent tokens), `sampler_logps` with `sampled` (1.0 if an engine gave them), and, if the
+    loss uses them, `old_logps` and `ref_logps`. `rollout_log_ratio` has shape (B, 2).
+    `aux_weight` is the chunk's share of the window's tokens.
     """
 
     rows: tuple[TrainRow, ...]
@@ -39,9 +39,9 @@ class Chunk:
 
 
 def pack(rows: Sequence[TrainRow], max_tokens: int) -> list[list[TrainRow]]:
-    """Divide rows into chunks of at most `max_tokens` padded tokens, rows of similar length
-    together. A row that is longer than that gets a chunk of its own. Rows without agent tokens
-    carry no loss and are left out."""
+    """Divide rows into chunks of at most `max_tokens` padded tokens, with rows of similar length
+    together. A row longer than that gets its own chunk. Rows without agent tokens carry no loss
+    and are dropped."""
     chunks: list[list[TrainRow]] = []
     for row in sorted((r for r in rows if r.agent_tokens), key=lambda r: r.length):
         if not chunks or (len(chunks[-1]) + 1) * row.length > max_tokens:
@@ -57,8 +57,8 @@ def collate(
     dtype: torch.dtype = torch.float32,
     multiple: int | None = None,
 ) -> Chunk:
-    """Pad rows into the tensors of a Chunk, to a length that is a multiple of `multiple`; `dtype`
-    is that of its floating-point tensors."""
+    """Pad rows to the tensors of a Chunk, to a length that is a multiple of `multiple`; `dtype` is
+    the type of its floating-point tensors."""
     length = padded_length(rows, multiple)
 
     def ints(values: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
@@ -111,7 +111,7 @@ def _padded(
 
 
 def _span_numbers(rows: Sequence[TrainRow]) -> list[list[int]]:
-    """For each token the number of its step, counted through the chunk; -1 off agent tokens."""
+    """For each token the number of its step, counted over the chunk; -1 off agent tokens."""
     numbers = []
     number = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Forward passes of the trainer: rows in chunks of bounded size, log-probabilities out."""
+"""Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A forward pass: log-probabilities and entropies (nats) of shape (B, T-1), at the sampling
-    temperature, 0 off agent tokens; and the auxiliary loss of a mixture of experts, a scalar,
-    where it was asked for."""
+    """The result of a forward pass: log-probabilities and entropies (nats) of shape (B, T-1), at
+    the sampling temperature, 0 off agent tokens; and the auxiliary loss of a mixture of experts, a
+    scalar, if requested."""
 
     chunk: Chunk
     logps: torch.Tensor
@@ -26,11 +26,11 @@ class Scores:
 
 
 class Scorer:
-    """Scores rows with models that TRL has given its fused head.
+    """Computes log-probabilities with models that have TRL's fused head.
 
-    `max_tokens` bounds the padded tokens of a forward pass, whose rows are padded to a multiple of
-    `multiple` tokens. All ranks must score at the same time,
-    with as many passes: FSDP and DeepSpeed exchange something in each.
+    `max_tokens` limits the padded tokens of a forward pass, whose rows are padded to a multiple of
+    `multiple` tokens. All ranks must call it at the same time and with the same number of passes:
+    FSDP and DeepSpeed communicate in each pass.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Scorer:
         self._multiple = multiple
 
     def chunks(self, rows: Sequence[TrainRow], fillers: Sequence[TrainRow]) -> list[list[TrainRow]]:
-        """Rows with agent tokens in chunks: at least one, and as many as the rank with most, since
-        a rank that runs fewer passes would leave the others waiting. Fillers weigh nothing."""
+        """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,
+        because other ranks would wait for a rank with fewer passes. Fillers have weight 0."""
         chunks = pack(rows, self._max_tokens)
         wanted = max([1, *self._ranks.gather([len(chunks)])])
         if len(chunks) == wanted:
@@ -69,7 +69,7 @@ class Scorer:
     def forward(
         self, model: nn.Module, rows: Sequence[TrainRow], *, aux_loss: bool = False
     ) -> Scores:
-        """Score the rows in one pass."""
+        """Compute the log-probabilities of the rows in one pass."""
         double = self._accelerator.unwrap_model(model).dtype == torch.float64
         dtype = torch.float64 if double else torch.float32
         device = self._accelerator.device

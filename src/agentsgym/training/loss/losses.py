@@ -1,4 +1,4 @@
-"""The loss types: one entry each with its formula, its weights and all else that it needs."""
+"""The loss types: one entry for each, with its formula, its weights and all its requirements."""
 
 import inspect
 import math
@@ -18,16 +18,16 @@ Formula = Callable[..., torch.Tensor]
 All tensors have shape (B, T-1)."""
 
 Clipped = Callable[[torch.Tensor, Chunk, float, float], torch.Tensor]
-"""(ratio, chunk, epsilon, epsilon_high) → bool of shape (B, T-1): the tokens whose ratio lies
-beyond the bounds, for the metric `clipped`."""
+"""(ratio, chunk, epsilon, epsilon_high) → bool of shape (B, T-1): the tokens whose ratio is outside
+the bounds, for the metric `clipped`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossType:
-    """A loss type, all of it.
+    """A complete loss type.
 
-    The keyword-only arguments of `formula` are the settings of `GRPOEnvConfig` that it reads.
-    `needs_rollout_ratio` says that it reads the ratio of the whole rollout, whatever the scope.
+    The keyword-only arguments of `formula` are the settings of `GRPOEnvConfig` that it uses.
+    `needs_rollout_ratio`: it uses the ratio of the whole rollout, whatever the scope.
     """
 
     name: str
@@ -40,7 +40,7 @@ class LossType:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings that the formula reads."""
+        """The settings that the formula uses."""
         parameters = inspect.signature(self.formula).parameters.values()
         return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
@@ -54,7 +54,7 @@ def clipped_surrogate(
     epsilon_high: float,
     delta: float | None,
 ) -> torch.Tensor:
-    """PPO's −min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), with ρ at most δ where it is given."""
+    """PPO's −min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), with ρ at most δ if δ is given."""
     clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)
     if delta is not None:
         ratio = ratio.clamp(max=delta)
@@ -102,13 +102,13 @@ def vespo(
 
 
 def beyond_both(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> torch.Tensor:
-    """Where PPO's clip stops the gradient."""
+    """The tokens for which PPO's clip stops the gradient."""
     falling = (ratio < 1 - low) & (chunk.advantages < 0)
     return falling | ((ratio > 1 + high) & (chunk.advantages > 0))
 
 
 def beyond_cap(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> torch.Tensor:
-    """Where the ratio is above the bound itself."""
+    """The tokens whose ratio is above the bound itself."""
     return ratio > high
 
 
@@ -177,4 +177,4 @@ LOSSES = table(
 REFUSED_LOSSES = {
     "bnpo": "it is normalized per micro-batch, so accumulation would change the gradient"
 }
-"""TRL's loss types that are not offered, and why."""
+"""TRL's loss types that are not supported, with the reason."""

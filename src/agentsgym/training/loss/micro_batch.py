@@ -11,14 +11,14 @@ from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.objective import ChunkLoss, ObjectiveSettings, chunk_loss
 
 ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
-"""Within its context, the model that KL is measured against."""
+"""A context inside which the reference model of KL is available."""
 
 
 class MicroBatchLoss:
     """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
 
-    `reused` says whether a generation feeds several updates, so that the policy moves away from
-    the one that `fill_logprobs` saw; `aux_loss`, whether the model's experts are to be balanced.
+    `reused`: a generation is used for several updates, so that the policy moves away from the one
+    in `fill_logprobs`; `aux_loss`: the load of the model's experts is balanced.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class MicroBatchLoss:
     def fill_logprobs(
         self, rollouts: Sequence[TrainRollout], model: nn.Module, reference: ReferenceModel | None
     ) -> None:
-        """Log-probabilities before any update, where this generation feeds several, and those of
-        the reference model, where there is one."""
+        """Log-probabilities before any update if this generation is used for several, and those of
+        the reference model if there is one."""
         rows = [row for rollout in rollouts for row in rollout.rows]
         if self._reused:
             for row, logps in self.scorer.logps_of(rows, model):
@@ -44,7 +44,7 @@ class MicroBatchLoss:
                     row.ref_logps = logps
 
     def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
-        """Rows of the rollouts in forward chunks, as many on every rank."""
+        """Rows of the rollouts in forward chunks, the same number on every rank."""
         rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
         if self.objective.needs_rollout_ratio and self._reused:
             self._fill_rollout_ratios(model, rollouts)
@@ -59,7 +59,7 @@ class MicroBatchLoss:
         )
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
-        """The log-ratio of whole rollouts, whose rows may lie in several chunks."""
+        """The log-ratio of whole rollouts, whose rows may be in several chunks."""
         rows = [row for rollout in rollouts for row in rollout.rows]
         now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
         for rollout in rollouts:

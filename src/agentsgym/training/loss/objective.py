@@ -13,12 +13,12 @@ from agentsgym.training.loss.ratios import RATIO_SCOPES, RatioScope, sampler_cor
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveSettings:
-    """What the objective is made of.
+    """The parts of the objective.
 
-    `loss_settings` are those that the loss type reads, by name. `beta` weights the KL term, which
-    is weighted by the ratio too with `correct_kl` (`use_bias_correction_kl`). `sampler_cap`
-    truncates the correction for the sampler's probabilities; None leaves it out. `aux_coef`
-    weights the auxiliary loss of a mixture of experts.
+    `loss_settings` are the settings that the loss type uses, by name. `beta` weights the KL term;
+    with `correct_kl` (`use_bias_correction_kl`) it is also weighted by the ratio. `sampler_cap`
+    truncates the correction for the sampler's probabilities; None disables it. `aux_coef` weights
+    the auxiliary loss of a mixture of experts.
     """
 
     loss: LossType
@@ -41,7 +41,7 @@ class ObjectiveSettings:
 def settings_of(
     args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float, aux_coef: float = 0.0
 ) -> ObjectiveSettings:
-    """The part of a trainer's configuration that the loss needs, and what TRL made of the rest."""
+    """The part of a trainer's configuration that the loss needs, and TRL's derived values."""
     loss = LOSSES[args.loss_type]
     bounds = {"epsilon": epsilon_low, "epsilon_high": epsilon_high}
     return ObjectiveSettings(
@@ -66,8 +66,8 @@ Sums = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class ChunkLoss:
-    """The chunk's loss Σ weight·ℓ (a scalar with a graph), and metrics without one, each as a sum
-    and the number of tokens (or rows) that it is over."""
+    """The chunk's loss Σ weight·ℓ (a scalar with a graph), and metrics without a graph, each as a
+    sum and the number of its tokens (or rows)."""
 
     loss: torch.Tensor
     metrics: Sums
@@ -82,7 +82,7 @@ def chunk_loss(
 ) -> ChunkLoss:
     """Loss and metrics from log-probabilities (and entropies, nats) of shape (B, T-1).
 
-    `aux_loss`, the load balance of the chunk's experts, is no sum over tokens: it is weighted with
+    `aux_loss`, the load balance of the chunk's experts, is not a sum over tokens: its weight is
     the chunk's share of the window's tokens.
     """
     old = logps.detach() if chunk.old_logps is None else chunk.old_logps
@@ -98,7 +98,7 @@ def chunk_loss(
         kl = kl * ratio if settings.correct_kl else kl
         loss = loss + settings.beta * kl
         metrics["kl"] = masked_sum(kl, chunk.mask)
-    # Where the weight is zero the loss must be too, whatever padding computed there.
+    # If the weight is zero the loss must be zero too, whatever values padding has there.
     total = torch.where(chunk.mask > 0, loss, 0.0).mul(chunk.weight).sum()
     if entropy is not None:
         metrics["entropy"] = masked_sum(entropy, chunk.mask)

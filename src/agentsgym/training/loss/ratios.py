@@ -1,4 +1,4 @@
-"""Importance ratios of the policy against the one that sampled, in three scopes."""
+"""Importance ratios of the policy to the sampling policy, in three scopes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from agentsgym.types.tables import table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioScope:
-    """What the importance ratio of a token is taken over.
+    """The tokens over which the importance ratio of a token is computed.
 
-    `ratio` takes log-probabilities and old ones, both of shape (B, T-1), and their chunk, and gives
-    the ratio of each agent token, of that shape. A scope that `needs_rollout_ratio` reads the sum
-    of the whole rollout, whose rows may lie in several chunks.
+    `ratio` takes log-probabilities and old ones, both of shape (B, T-1), and their chunk, and
+    returns the ratio of each agent token, in the same shape. A scope that `needs_rollout_ratio`
+    uses the sum over the whole rollout, whose rows may be in several chunks.
     """
 
     name: str
@@ -33,16 +33,16 @@ def token_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> t
 def step_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
     """s · exp(logp − sg(logp)), s = sg(exp(mean of logp − old over the step's agent tokens)).
 
-    sg is stop-gradient: the value is the scope's ratio while the gradient stays the token's own, so
-    that on-policy all scopes give the same gradient and token-level advantages survive.
+    sg is stop-gradient: the value is the scope's ratio, but the gradient is the token's own. So
+    on-policy all scopes give the same gradient, and token-level advantages are preserved.
     Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071, with a step in place of the sequence.
     """
     return torch.exp(step_mean(logps - old_logps, chunk).detach() + logps - logps.detach())
 
 
 def rollout_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """As `step_ratio`, with the mean over all agent tokens of the rollout, which comes with the
-    chunk. Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071."""
+    """Like `step_ratio`, with the mean over all agent tokens of the rollout, which the chunk
+    contains. Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071."""
     return torch.exp(rollout_mean(chunk).detach() + logps - logps.detach())
 
 
@@ -73,7 +73,7 @@ def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> tor
     """Truncated ratio min(exp(old logp − sampler's logp), cap) of each token, without gradient.
 
     Corrects for an engine whose probabilities differ from the trainer's (another numeric type,
-    other weights). 1 where the sampler gave no log-probabilities. Shape (B, T-1).
+    other weights). 1 if the sampler gave no log-probabilities. Shape (B, T-1).
     Source: truncated importance sampling, Ionides 2008; per token as in TRL's token_truncate.
     """
     ratio = torch.exp((old_logps - chunk.sampler_logps) * chunk.sampled)

@@ -1,7 +1,7 @@
 """Loss weights are data: the loss is Σ weight·ℓ over agent tokens.
 
-Every weight is fixed here, before anything is split, so that rows, chunks, accumulation and
-processes cannot change the loss. A window is the micro-batches of one optimizer step.
+Every weight is fixed here, before any split, so that rows, chunks, accumulation and processes
+cannot change the loss. A window is all micro-batches of one optimizer step.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from agentsgym.types.renamed import renamed
 
 @dataclass(frozen=True, slots=True)
 class WindowCounts:
-    """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count what
-    is in the loss, `tokens` all tokens of its rows that hold any agent token."""
+    """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count the
+    rollouts in the loss; `tokens` counts all tokens of their rows that have any agent token."""
 
     rollouts: int
     agent_tokens: int
@@ -23,10 +23,10 @@ class WindowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightRule:
-    """What the loss of a token is divided by.
+    """The divisor of a token's loss.
 
     `divisor` takes a rollout's agent tokens, the counts of the window and `norm_tokens`.
-    `formula` and `effect` (what the rule does to an unbiased gradient) are Markdown for the docs.
+    `formula` and `effect` (on an unbiased gradient) are Markdown for the docs.
     """
 
     name: str
@@ -88,10 +88,10 @@ def assign_weights(
     rule: WeightRule,
     norm_tokens: int | None = None,
 ) -> None:
-    """Fix the weight of every agent token as the rule says; that of the entropy bonus is
-    1/(agent tokens in the window) for all, that of a row in the auxiliary loss its share of the
-    window's tokens. Rollouts that are not in the loss weigh 0. Raises ValueError where the rule
-    needs `norm_tokens` and there are none."""
+    """Set the weight of every agent token according to the rule. The weight of the entropy bonus is
+    1/(agent tokens in the window) for all; the weight of a row in the auxiliary loss is its share
+    of the window's tokens. Rollouts that are not in the loss have weight 0. Raises ValueError if
+    the rule needs `norm_tokens` and there are none."""
     if rule.needs_norm_tokens and norm_tokens is None:
         raise ValueError(f"loss weights {rule.formula!r} need norm_tokens")
     for rollout in rollouts:
