@@ -11,6 +11,7 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
+from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,6 +63,18 @@ def ratio_scopes() -> str:
     return _table(("`ratio_scope`", "importance ratio of a token"), rows)
 
 
+def reward_placements() -> str:
+    """The values of `reward_placement`."""
+    rows = ((f'`"{value.name}"`', value.help) for value in REWARD_PLACEMENTS.values())
+    return _table(("`reward_placement`", "where a step's reward r is put"), rows)
+
+
+def final_rewards() -> str:
+    """The values of `final_reward`."""
+    rows = ((f'`"{value.name}"`', value.help) for value in FINAL_REWARDS.values())
+    return _table(("`final_reward`", "which reward is put there"), rows)
+
+
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
     "docs/credit.md": {
@@ -69,6 +82,8 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "formulas": formulas,
         "losses": losses,
         "ratio scopes": ratio_scopes,
+        "reward placements": reward_placements,
+        "final rewards": final_rewards,
     },
 }
 """Page → name of the table in its comments → what makes it."""

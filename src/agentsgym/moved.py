@@ -132,6 +132,7 @@ MOVED = {
 
 MOVED_NAMES = {
     "agentsgym": {"OptimalAgent": "envs.twenty_questions"},
+    "agentsgym.rollout.trial": {"session_seed": "types.rollout_request"},
     "agentsgym.report": {
         "Figures": "runs.files",
         "MetricsFile": "runs.files",

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import Any
 
+from agentsgym.moved import moved_name
 from agentsgym.rollout.answers import text
 from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, reflect
 from agentsgym.rollout.failures import describe
@@ -84,3 +86,7 @@ def _fail(session: Session, error: BaseException) -> None:
     session.error = f"{session.where()}\n{describe(error)}"
     if len(session.episodes) == session.episode and session.messages:
         session.episodes.append(finish(session, "error"))
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name)

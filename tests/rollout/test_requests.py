@@ -1,0 +1,114 @@
+"""Requests for rollouts, what sessions exchange with engines, and names that these had in 0.1."""
+
+import pytest
+
+from agentsgym import DirectOutputAgent, EnvPool, ScriptedAgent, register
+from agentsgym.evaluation import rollout_requests
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout import RolloutRequest, play, run
+from agentsgym.types import GenerationRequest, GenerationResult, session_seed
+from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS, place_rewards
+from helpers import CountdownEnv
+
+ROW = {"env_class_path": "Countdown", "env_config": {}, "task_data": {"rewards": [0.0, 1.0]}}
+
+
+@pytest.fixture(autouse=True)
+def names():
+    register("Countdown", CountdownEnv)
+
+
+def test_a_request_names_its_session_by_group_number_and_seed():
+    request = RolloutRequest.of(ROW, 3, 1, 255, max_rollout_tokens=9)
+    assert request.session_id == "00003-001-00000000000000ff"
+    assert (request.task_data, request.max_rollout_tokens) == (ROW["task_data"], 9)
+    assert session_seed(0, 3, 1) == session_seed(0, 3, 1) != session_seed(0, 1, 3)
+
+
+def test_play_gives_the_rollouts_of_its_requests_in_order(plain_tokenizer):
+    requests = [RolloutRequest.of(ROW, group, 0, session_seed(7, group, 0)) for group in (1, 0)]
+    rollouts = play(requests, ScriptedAgent(["a"]), EnvPool(plain_tokenizer))
+    assert [r.session_id for r in rollouts] == [r.session_id for r in requests]
+    batch = run([ROW] * 2, ScriptedAgent(["a"]), seed=7, envs=EnvPool(plain_tokenizer))
+    assert rollouts == list(batch.rollouts)[::-1]
+
+
+def test_a_bad_row_is_told_by_its_number_before_anything_is_played():
+    with pytest.raises(ValueError, match="row 1: 'task_data' is missing"):
+        run([ROW, {"env_class_path": "Countdown", "env_config": {}}], ScriptedAgent(["a"]), 3)
+
+
+def test_names_of_0_1_still_work(plain_tokenizer):
+    import agentsgym.evaluation
+    import agentsgym.rollout
+    import agentsgym.types
+
+    with pytest.warns(DeprecationWarning, match=r"rollout\.Place is now RolloutRequest\.of"):
+        place = agentsgym.rollout.Place(ROW, 0, 0, 5)
+    assert place == RolloutRequest.of(ROW, 0, 0, 5)
+    with pytest.warns(DeprecationWarning, match="field of RolloutRequest"):
+        (cut,) = play([place], ScriptedAgent(["a"]), EnvPool(plain_tokenizer), max_rollout_tokens=9)
+    assert cut.episodes[-1].stop_reason == "max_rollout_tokens"
+    with pytest.warns(DeprecationWarning, match="Action is now GenerationResult"):
+        action = agentsgym.types.Action("a", (1,), (-1.0,), "length", 2)
+    assert action == GenerationResult("", (1,), (-1.0,), "a", "length", policy_version=2)
+    with pytest.warns(DeprecationWarning, match="ActionRequest is now GenerationRequest"):
+        assert agentsgym.types.ActionRequest is GenerationRequest
+    with pytest.warns(DeprecationWarning, match="places is now rollout_requests"):
+        assert agentsgym.evaluation.places is rollout_requests
+
+
+@pytest.mark.parametrize("logprobs", [None, (), (-1.0,)])
+def test_sampled_tokens_need_as_many_logprobs(logprobs):
+    with pytest.raises(ValueError, match="2 sampled tokens need as many logprobs"):
+        GenerationResult("s", (1, 2), logprobs)
+    assert GenerationResult.of_text("two words").token_ids is None
+
+
+def test_an_interrupt_over_an_engine_leaves_no_state(tiny_llama, chat_tokenizer):
+    class Interrupted(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            raise KeyboardInterrupt
+
+    env = Interrupted(chat_tokenizer)
+    agent = DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4))
+    with pytest.raises(KeyboardInterrupt):
+        env.run_trial([ROW["task_data"]] * 3, agent)
+    assert env.active_states == {}
+
+
+def test_an_agent_that_raises_in_its_reflection_ends_its_session(plain_tokenizer):
+    class Speechless:
+        def get_action(self, messages, agent_state):
+            if "Write down" in messages[-1]["content"]:
+                raise RuntimeError("no words")
+            return "a", None
+
+    config = {"episodes_per_trial": 2, "carry": "summary"}
+    env = CountdownEnv(plain_tokenizer, config)
+    batch = env.run_trial([ROW["task_data"]] * 2, Speechless())
+    assert [rollout.failed for rollout in batch.rollouts] == [True, True]
+    assert "no words" in batch.rollouts[0].error and env.active_states == {}
+
+
+def test_values_of_the_reward_keys_are_those_of_the_tables():
+    keys = CountdownEnv.all_config_keys()
+    for name, entries in (
+        ("reward_placement", REWARD_PLACEMENTS),
+        ("final_reward", FINAL_REWARDS),
+    ):
+        assert keys[name].choices == tuple(entries)
+        assert all(entry.help in keys[name].doc for entry in entries.values())
+
+
+@pytest.mark.parametrize("final_reward", FINAL_REWARDS)
+@pytest.mark.parametrize("placement", REWARD_PLACEMENTS)
+def test_an_action_without_tokens_has_no_rewards(placement, final_reward):
+    from agentsgym.types import Step, StepSpan
+
+    step = Step(0, "", "", 1.0, done=True)
+    spans = [StepSpan(0, 0, 2, 2)]
+    rewards = place_rewards(
+        3, spans, [step], placement=placement, final_reward=final_reward, episode_reward=1.0
+    )
+    assert rewards == [0.0] * 3
