@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agentsgym.envs.bandit.beliefs import UNIFORM, Counts, Policy, Prior
-
-_Floats = NDArray[np.float64]
+from agentsgym.types.arrays import Floats
 
 
 def sample_arm(counts: Counts, prior: Prior, rng: random.Random, *, explore: bool = False) -> int:
@@ -58,13 +56,13 @@ def _odds(counts: Counts, prior: tuple[int, int]) -> tuple[float, ...]:
 
 
 @functools.cache
-def _nodes(count: int) -> tuple[_Floats, _Floats]:
+def _nodes(count: int) -> tuple[Floats, Floats]:
     """Gauss–Legendre nodes and weights on [0, 1]; exact to degree 2·count − 1."""
     x, weights = np.polynomial.legendre.leggauss(count)
     return (x + 1) / 2, weights / 2
 
 
-def _cumulative(a: int, b: int, x: _Floats) -> _Floats:
+def _cumulative(a: int, b: int, x: Floats) -> Floats:
     """Distribution function of Beta(a, b), whole a and b: at least a of a + b − 1 below x."""
     n = a + b - 1
     terms = [comb(n, j) * x**j * (1 - x) ** (n - j) for j in range(a, n + 1)]

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentsgym.types.arrays import Floats
+
 Transition = tuple[float, int, float, bool]
 Model = Mapping[int, Mapping[int, Sequence[Transition]]]
 """Gymnasium's `P`: state to action to (probability, next state, reward, terminated)."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class BestPlay:

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-Ints = npt.NDArray[np.int64]
+from agentsgym.types.arrays import Ints
 
 ATTENTION_NAME = "agentsgym_slots"
 

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from agentsgym.generation.embedded.sampling import as_seed
 from agentsgym.types import SamplingParams
-
-Ints = npt.NDArray[np.int64]
+from agentsgym.types.arrays import Ints
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     "cached": (np.int64, 0),  # tokens whose keys and values the memory holds

@@ -9,13 +9,14 @@ recently used caches are dropped and read again later.
 import numpy as np
 import torch
 
-from agentsgym.generation.embedded.batch import Ints, RowTable
+from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import keys_read
 from agentsgym.generation.embedded.kv_cache import SlotMemory
 from agentsgym.generation.embedded.offload import OffloadedCache, OffloadedCaches
 from agentsgym.generation.embedded.prefix_sharing import SharedPrompts
 from agentsgym.generation.embedded.stats import Counters
 from agentsgym.types import GenerationRequest
+from agentsgym.types.arrays import Ints
 
 _ROUND_LENGTH = 32
 _MOVING = 1.5  # moving a key costs about as much as reading one and a half

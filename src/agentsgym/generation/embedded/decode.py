@@ -4,8 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agentsgym.generation.embedded.batch import Ints, RowTable
+from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.sampling import sample, uniforms
+from agentsgym.types.arrays import Ints
 
 
 def append_tokens(

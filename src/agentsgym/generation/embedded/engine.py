@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from agentsgym.generation.embedded.attention import slot_attention_on
-from agentsgym.generation.embedded.batch import Ints
 from agentsgym.generation.embedded.cache_manager import CacheManager
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.decode import append_tokens
@@ -29,6 +28,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
+from agentsgym.types.arrays import Ints
 
 MAX_PREFILL_TOKENS = 2048
 

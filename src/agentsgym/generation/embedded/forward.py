@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from agentsgym.generation.embedded.attention import AttentionGroup
-from agentsgym.generation.embedded.batch import Ints, RowTable
+from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
+from agentsgym.types.arrays import Ints
 
 # Minimum saving of one more attention call, in keys read by a row: 2,048 keys and values of 128
 # float32 numbers are 2 MB, and reading them takes about as long as starting a few calls.

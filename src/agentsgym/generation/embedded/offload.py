@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from agentsgym.generation.embedded.batch import Ints
+from agentsgym.types.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from agentsgym.generation.embedded.batch import Ints, RowTable, shared_prefix
+from agentsgym.generation.embedded.batch import RowTable, shared_prefix
 from agentsgym.types import GenerationRequest
+from agentsgym.types.arrays import Ints
 
 Key = int | str
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.generation.embedded.batch import Ints
 from agentsgym.types import GenerationRequest, GenerationResult
+from agentsgym.types.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

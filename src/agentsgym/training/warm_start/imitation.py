@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 
 from agentsgym.types import Rollout, Row
+from agentsgym.types.arrays import Ints
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
+Float32s = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Example:
     """One row to imitate: `ids` (T,) and the loss weight of each as a target, `weights` (T,)."""
 
     ids: Ints
-    weights: Floats
+    weights: Float32s
 
 
 def examples_of(
