@@ -88,7 +88,7 @@ class CancellingEngine(EmbeddedEngine):
 
     def poll(self):
         self._polls += 1
-        names = sorted(self._requests)
+        names = sorted(self._open.requests)
         if names and self._polls % self._every == 0:
             self.killed.append(self._rng.choice(names))
             self.cancel(self.killed[-1:])
