@@ -153,7 +153,7 @@ def tiny() -> tuple[Any, Any]:
 
 
 def random_llama(billions: float, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A randomly initialised Llama of about 0.5 B or 1.5 B parameters with the tiny tokenizer."""
+    """A randomly initialized Llama of about 0.5 B or 1.5 B parameters with the tiny tokenizer."""
     _, tokenizer = tiny()
     width, layers, heads, inner = {
         0.5: (1024, 24, 16, 4096),
@@ -199,7 +199,7 @@ def _unpack_smollm2(folder: Path) -> None:
     options = {"gguf_file": weights.name}
     tokenizer = transformers.AutoTokenizer.from_pretrained(weights.parent, **options)
     model = transformers.AutoModelForCausalLM.from_pretrained(weights.parent, **options)
-    # The weights are dequantised, yet the model still calls itself quantised and cannot be saved.
+    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
     model.hf_quantizer = None
     for name in ("is_quantized", "quantization_method"):
         model.__dict__.pop(name, None)

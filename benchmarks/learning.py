@@ -42,7 +42,7 @@ from agentsgym.envs import EnvPool
 from agentsgym.envs.mastermind.agents import read_told
 from agentsgym.envs.mastermind.wording import say_code
 from agentsgym.evaluation import assess, rollout_requests
-from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
@@ -259,7 +259,7 @@ class Budget(TrainerCallback):  # type: ignore[misc]
 
     def __call__(self, rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
         steps = sum(len(e.steps) for r in rollouts for e in r.episodes)
-        self.played.append((steps, summarise([record(r) for r in rollouts])["reward"]))
+        self.played.append((steps, summarize([record(r) for r in rollouts])["reward"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop = self.used >= self.env_steps
@@ -326,7 +326,7 @@ def measure(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> dict[str, An
             _references[key] = env.reference_score(request.task_data)
         references.append(_references[key])
     found = assess(rollouts, references, cluster=_task)
-    by_episode = summarise([record(rollout) for rollout in rollouts])
+    by_episode = summarize([record(rollout) for rollout in rollouts])
     kept = ("episode_1/reward", "episode_2/reward", "exploration_gain", "malformed")
     return {
         "score": round(found.reward, 4),

@@ -62,3 +62,20 @@ def test_a_name_that_never_was_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match=r"'agentsgym\.report' has no attribute 'nothing'"):
         agentsgym.report.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("agentsgym.evaluation.metrics", "summarise", "summarize"),
+        ("agentsgym.envs.twenty_questions.normalize", "normalise", "normalize"),
+        ("agentsgym.envs.twenty_questions.llm_answerer", "normalise", "normalize"),
+    ],
+)
+def test_british_names_still_work_and_say_so(module, old, new):
+    import importlib
+
+    home = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{module}.{old} is now {new}; the old"):
+        found = getattr(home, old)
+    assert found is getattr(home, new)

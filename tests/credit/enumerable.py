@@ -158,7 +158,7 @@ Weights = Callable[[StepTable], Floats]
 
 
 def constant(table: StepTable) -> Floats:
-    """The weight of each step's loss under a constant normaliser: 1 / G."""
+    """The weight of each step's loss under a constant normalizer: 1 / G."""
     return np.full(len(table.reward), 1.0 / GROUP)
 
 

@@ -8,7 +8,7 @@ import pytest
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.envs import register
 from agentsgym.evaluation import assess, evaluate
-from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.runs.files.summary import Figures
 from agentsgym.types import Episode, Rollout, Step
 
@@ -34,7 +34,7 @@ MIXED = [
 
 
 def test_each_figure_is_over_the_environments_that_have_it():
-    found = summarise([record(one) for one in MIXED])
+    found = summarize([record(one) for one in MIXED])
     assert found["best_arm"] == (2 * 1.0 + 2 * 0.5) / 4
     assert found["moves"] == 6 * 3.0 / 6
     assert found["win_rate"] == 1 / 2
@@ -45,7 +45,7 @@ def test_each_figure_is_over_the_environments_that_have_it():
 
 
 def test_each_environment_has_its_own_figures():
-    found = summarise([record(one) for one in MIXED])
+    found = summarize([record(one) for one in MIXED])
     assert (found["env/A/reward"], found["env/A/win_rate"]) == (0.5, 0.5)
     assert (found["env/A/best_arm"], found["env/A/failed"]) == (0.75, 0.0)
     assert (found["env/B/reward"], found["env/B/steps"], found["env/B/failed"]) == (3, 6, 0.5)
@@ -53,15 +53,15 @@ def test_each_environment_has_its_own_figures():
 
 
 def test_one_environment_alone_keeps_the_plain_names():
-    found = summarise([record(one) for one in MIXED[:2]])
+    found = summarize([record(one) for one in MIXED[:2]])
     assert not any(name.startswith("env/") for name in found)
     assert (found["win_rate"], found["best_arm"], found["reward_std"]) == (0.5, 0.75, 0.5)
-    asked = summarise([record(one) for one in MIXED[:2]], per_environment=True)
+    asked = summarize([record(one) for one in MIXED[:2]], per_environment=True)
     assert asked["env/A/reward"] == found["reward"]
 
 
 def test_training_and_evaluation_agree():
-    found, logged = assess(MIXED), summarise([record(one) for one in MIXED])
+    found, logged = assess(MIXED), summarize([record(one) for one in MIXED])
     assert found.win_rate == logged["win_rate"] == 0.5
     assert found.reward == logged["reward"] and found.mean_steps == logged["steps"]
     assert found.metrics == {n: logged[n] for n in ("best_arm", "moves", "malformed", "truncated")}
@@ -82,7 +82,7 @@ def test_regret_is_over_the_environments_whose_references_are_known():
 
 def test_figures_of_episodes_are_those_of_trials_that_have_several():
     trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
-    found = summarise([record(trial), record(MIXED[2])])
+    found = summarize([record(trial), record(MIXED[2])])
     assert (found["episode_1/reward"], found["episode_2/reward"]) == (1.0, 3.0)
     assert (found["episode_1/win_rate"], found["episode_2/win_rate"]) == (0.0, 1.0)
     assert found["exploration_gain"] == found["env/A/exploration_gain"] == 2.0
@@ -93,7 +93,7 @@ def test_a_reflection_is_no_step_of_the_game():
     step = Step(0, "", "", 1.0, True, {"metrics": {"moves": 2.0}})
     note = Step(1, "", "", 0.0, False, kind="reflection", truncated=True)
     played = rollout("A", Episode(0, (step, note), (), 1.0, 1.0, "done"))
-    found = summarise([record(played)])
+    found = summarize([record(played)])
     assert (found["moves"], found["steps"], found["truncated"]) == (2.0, 1, 0.5)
 
 
@@ -101,9 +101,9 @@ def test_metrics_that_are_no_numbers_are_left_out():
     odd = {"text": "1.0", "list": [1], "nan": math.nan, "fine": True, "reward": 7.0}
     for metrics in (odd, "text", ["a"], None):
         step = Step(0, "", "", 1.0, True, {"metrics": metrics})
-        found = summarise([record(rollout("A", Episode(0, (step,), (), 1.0, 1.0, "done")))])
+        found = summarize([record(rollout("A", Episode(0, (step,), (), 1.0, 1.0, "done")))])
         assert found["reward"] == 1.0 and not {"text", "list", "nan"} & set(found)
-    assert summarise([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
+    assert summarize([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
 
 
 class OddEnv(MultistepEnv):
@@ -184,4 +184,4 @@ def test_an_evaluation_is_played_by_the_objects_handed_over():
 @pytest.mark.parametrize("name", ["A", "TextArena/2048"])
 def test_names_with_slashes_stay_whole(name):
     both = [record(rollout(name, episode([1.0]))), record(rollout("Z", episode([0.0])))]
-    assert summarise(both)[f"env/{name}/reward"] == 1.0
+    assert summarize(both)[f"env/{name}/reward"] == 1.0

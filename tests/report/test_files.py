@@ -129,7 +129,7 @@ def test_points_skip_what_has_no_value():
 
 
 def test_smoothing_is_centred():
-    # Five values, windows of three: the ends stay, the middle averages its neighbours.
+    # Five values, windows of three: the ends stay, the middle averages its neighbors.
     assert smooth([0.0, 3.0, 0.0, 3.0, 6.0]) == [0.0, 1.0, 2.0, 3.0, 6.0]
     assert smooth([]) == []
 

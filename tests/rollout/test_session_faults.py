@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
 from agentsgym.evaluation import evaluate
-from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.rollout.complete_episode import _CALLED
@@ -144,7 +144,7 @@ def assert_recorded(rollouts, folder: Path):
     RolloutWriter(folder)(rollouts, {"phase": "train", "step": 0})
     back = list(read_rollouts(folder))
     assert [(r.session_id, r.failed) for r in back] == [(r.session_id, r.failed) for r in rollouts]
-    figures = summarise([record(rollout) for rollout in rollouts])
+    figures = summarize([record(rollout) for rollout in rollouts])
     assert math.isfinite(figures.get("regret", 0.0))
     assert math.isfinite(figures["reward"]) and math.isfinite(figures["reward_std"])
 

@@ -51,7 +51,7 @@ NOT_LOCAL = [
 
 
 @pytest.mark.parametrize("template", LOCAL)
-def test_local_templates_are_recognised(template):
+def test_local_templates_are_recognized(template):
     assert is_local(template)
 
 

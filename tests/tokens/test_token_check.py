@@ -68,14 +68,14 @@ def test_what_a_template_puts_into_prompts_is_logged_once(caplog):
 
 
 def test_a_template_that_rewrites_history_is_told_once_and_counted(caplog):
-    from agentsgym.evaluation.metrics import record, summarise
+    from agentsgym.evaluation.metrics import record, summarize
 
     tokenizer = build_tokenizer(DROPS_THOUGHT + "{# told #}")
     env = CountdownEnv(tokenizer)
     agent = ScriptedAgent(["<think>a</think>No.", "<think>b</think>Yes.", "c"])
     batch = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}] * 2, agent)
     assert caplog.text.count("rewrites earlier turns") == 1
-    figures = summarise([record(rollout) for rollout in batch.rollouts])
+    figures = summarize([record(rollout) for rollout in batch.rollouts])
     assert (figures["rows_per_rollout"], figures["template_breaks"]) == (3.0, 2.0)
 
 

@@ -96,7 +96,7 @@ def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, **options):
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradient of each optimiser step."""
+    """Keeps the gradient of each optimizer step."""
 
     def __init__(self):
         self.seen = []
@@ -125,7 +125,7 @@ def played(trainer, phase):
 
 
 def train(tokenizer, out, processes, **options):
-    """Two optimiser steps of two micro-batches each, and an evaluation."""
+    """Two optimizer steps of two micro-batches each, and an evaluation."""
     per_process = ROLLOUTS // processes
     accumulation = options.pop("accumulation", 2)
     trainer = make_trainer(

@@ -55,7 +55,7 @@ def log_probabilities(model, ids, temperature=1.0):
 
 
 def loss_of(model, rollouts, settings):
-    """The loss of one optimiser step on `rollouts`, each a list of `Row`s."""
+    """The loss of one optimizer step on `rollouts`, each a list of `Row`s."""
     counts = [sum(sum(row.mask) for row in rows) for rows in rollouts]
     live = len(rollouts)
     total = torch.zeros((), dtype=torch.float64)

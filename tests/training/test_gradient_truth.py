@@ -45,7 +45,7 @@ def make_exact(make_trainer, tiny_llama):
 
 
 def window(trainer):
-    """Loss and gradient of the micro-batches of one optimiser step."""
+    """Loss and gradient of the micro-batches of one optimizer step."""
     trainer.model.zero_grad()
     size = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
     rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()][:size]

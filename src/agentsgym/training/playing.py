@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import EnvPool, MultistepEnv, check_rows
-from agentsgym.evaluation.metrics import record, summarise
+from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.best_model import check_metric, with_metric
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import CheckpointingTrainer
@@ -164,7 +164,7 @@ class PlayingTrainer(CheckpointingTrainer):
         """Play the evaluation tasks with the evaluation's own sampling; no loss is computed.
 
         `eval_dataset` is None for the trainer's own set, the name of one of several, or other rows.
-        Returns and logs the metrics of `evaluation.metrics.summarise` under the prefix; for a dict
+        Returns and logs the metrics of `evaluation.metrics.summarize` under the prefix; for a dict
         of sets each under the prefix and the set's name.
         """
         data = chosen_sets(eval_dataset, self.eval_dataset, self.collector.envs)
@@ -209,7 +209,7 @@ class PlayingTrainer(CheckpointingTrainer):
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Figures of all ranks' rollouts, also per environment if rows name several."""
         records = self.ranks.gather([record(rollout) for rollout in rollouts])
-        return summarise(records, per_environment=len(self.collector.envs.names) > 1)
+        return summarize(records, per_environment=len(self.collector.envs.names) > 1)
 
     def report(
         self,

@@ -1,4 +1,4 @@
-"""Names for the numpy arrays that hints speak of."""
+"""Type names of numpy arrays."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Names of 0.1 in a module that has others now."""
+"""Old names of 0.1 in a module that has new ones."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 def renamed(
     module: str, names: Mapping[str, tuple[str, Callable[[], Any]]]
 ) -> Callable[[str], Any]:
-    """A module's `__getattr__` for old names, each with its new name and what makes its value."""
+    """A module's `__getattr__` for old names: each has its new name and makes its value."""
 
     def getattribute(name: str) -> Any:
         if name not in names:

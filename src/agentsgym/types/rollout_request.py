@@ -1,4 +1,4 @@
-"""What is asked for before anything is played: one rollout of one task."""
+"""The request for one rollout of one task."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Any, Self
 class RolloutRequest:
     """One rollout to play: a dataset row's task, its group and its number in the group.
 
-    `seed` drives the sampling noise and `session_id` names the session. No row of tokens gets
-    longer than `max_rollout_tokens` (None: no bound).
+    `seed` is the seed of the sampling noise and `session_id` the name of the session. No row of
+    tokens becomes longer than `max_rollout_tokens` (None: no limit).
     """
 
     env_class_path: str
@@ -33,7 +33,7 @@ class RolloutRequest:
         *,
         max_rollout_tokens: int | None = None,
     ) -> Self:
-        """The request for rollout number `index` of `group` on a row of the dataset schema."""
+        """The request for rollout number `index` of `group`, on a row of the dataset schema."""
         return cls(
             row["env_class_path"],
             row["env_config"],
@@ -47,6 +47,6 @@ class RolloutRequest:
 
 
 def session_seed(*parts: object) -> int:
-    """A 63-bit seed that depends on every part and on nothing else (blake2b of their reprs)."""
+    """A 63-bit seed that depends only on these parts (blake2b of their reprs)."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

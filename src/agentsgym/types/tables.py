@@ -1,4 +1,4 @@
-"""Tables of what can be chosen by name, whose entries are whole."""
+"""Tables of entries that are selected by name; every entry is complete."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ class Entry(Protocol):
 
     @property
     def name(self) -> str:
-        """What the entry is chosen by."""
+        """The name that selects the entry."""
 
 
 E = TypeVar("E", bound=Entry)
@@ -23,8 +23,8 @@ def table(*entries: E) -> Mapping[str, E]:
     """The entries by name, in their order, read-only.
 
     Raises TypeError for an entry in which a field without a default is None or an empty text, and
-    ValueError for a name that stands twice. A table is built when its module is imported, so an
-    entry that lacks a part is an error then.
+    ValueError for a name that occurs twice. A table is built when its module is imported, so an
+    incomplete entry is an error at import.
     """
     found: dict[str, E] = {}
     for entry in entries:

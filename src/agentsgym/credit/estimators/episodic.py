@@ -43,7 +43,7 @@ def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
 def rloo(table: StepTable) -> Floats:
     """Final reward minus the mean of the group's other rollouts, on every step, shape (N,).
 
-    A = R − mean_{j≠i} R_j. Bias: none, under a constant normaliser of the loss. A loss divided by
+    A = R − mean_{j≠i} R_j. Bias: none, under a constant normalizer of the loss. A loss divided by
     the rollout's own tokens (loss types "grpo", "sapo") turns the gradient by 0.32 (error after
     the best rescaling), one divided by all tokens of three rollouts ("dapo", "cispo", "vespo") by
     0.10, and less the more rollouts share the divisor; "dr_grpo" and "luspo" leave it as it is.

@@ -1,4 +1,4 @@
-"""GiGPO: groups within the group, made of steps taken in the same state."""
+"""GiGPO: groups within the group, of steps taken in the same state."""
 
 import numpy as np
 
@@ -18,18 +18,18 @@ def gigpo(
 ) -> Floats:
     """Episode advantage plus step advantage within groups of equal anchor states, shape (N,).
 
-    A step's anchor is the environment's key for the state it was taken in, else the normalised
-    observation. With `baseline="loo"` (default) A = (E + ω·S) / (1 + ω): E is the leave-one-out
-    episode advantage, S = G_t minus the mean G of the *other* rollouts in the same state, and
-    S = E where no other rollout was there. With "published" A = E + ω·S with means that include
-    the step itself, and S = 0 for a state seen once, as in the paper; `scale_rewards="group"`
-    then divides both by their standard deviations.
+    A step's anchor is the environment's key for the state before the step; without one, the
+    normalized observation. With `baseline="loo"` (default) A = (E + ω·S) / (1 + ω): E is the
+    leave-one-out episode advantage, S = G_t minus the mean G of the *other* rollouts in the same
+    state, and S = E if no other rollout was in it. With "published" A = E + ω·S with means that
+    include the step itself, and S = 0 for a state seen once, as in the paper;
+    `scale_rewards="group"` then divides both by their standard deviations.
 
     Bias: none for "loo" with gamma = 1 and one episode. In a trial G_t ends with the episode, so
-    a free shot gets only the share that E has in A (half, for ω = 1, where all states are
-    matched): take "trial" there. gamma = 0.9 errs by 0.02. "published" turns the gradient by 0.10
-    (error after the best rescaling; 0.30 before), scaled by 0.23 (medians over the enumerable
-    processes of tests/credit/test_bias.py).
+    a free shot only gets E's share of A (half, for ω = 1, if all states are matched): use "trial"
+    for trials. gamma = 0.9 has error 0.02. "published" turns the gradient by 0.10 (error after the
+    best rescaling; 0.30 before), scaled by 0.23 (medians over the enumerable processes of
+    tests/credit/test_bias.py).
     Source: Feng et al. 2025 (GiGPO), arXiv 2505.10978.
     """
     if baseline not in ("loo", "published"):
@@ -62,7 +62,7 @@ def _keys(table: StepTable) -> list[tuple[int, bool, str, bool]]:
 def _loo_steps(table: StepTable, gamma: float, episode: Floats) -> Floats:
     returns = returns_to_go(table, gamma)
     live = comparable(table)[table.rollout]
-    # Where nobody else was in this state, the baseline makes the step advantage the episode's.
+    # If no other rollout was in this state, this baseline makes the step advantage equal E.
     baseline = leave_one_out(returns, table.rollout, _keys(table), returns - episode)
     return np.where(live, returns - baseline, 0.0)
 

@@ -9,8 +9,8 @@ from agentsgym.types.arrays import Floats
 def placed_rewards(row: Row) -> Floats:
     """The row's placed per-token rewards themselves, shape (T,), 0 off agent tokens.
 
-    Myopic (a step is paid only for what it earns at once) and without a baseline, so its gradient
-    is not that of the episode's reward. Raises ValueError for a reward that is not finite.
+    Myopic (a step is rewarded only for its immediate reward) and without a baseline, so its
+    gradient is not that of the episode's reward. Raises ValueError for a reward that is not finite.
     """
     mask = np.array(row.agent_token_mask, dtype=np.bool_)
     rewards = np.where(mask, np.array(row.per_token_rewards, dtype=np.float64), 0.0)

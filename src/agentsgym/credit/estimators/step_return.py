@@ -11,12 +11,12 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
     """Return-to-go minus its leave-one-out mean at the same step index, shape (N,).
 
     A_t = G_t − mean_{j≠i} G_t^j over the group's other rollouts that reached step t of the same
-    episode, and A_t = G_t where none did (the baseline is then 0). A reflection earns nothing here.
+    episode, and A_t = G_t if none did (the baseline is then 0). A reflection gets 0 here.
 
-    Bias: none for gamma = 1, also when the policy decides when to stop, because the baseline never
-    looks at the rollout's own action. Means that include the rollout itself, z-scores, and
-    dropping steps that nobody else reached are biased. gamma < 1 without the factor gamma^t
-    optimises neither the return nor the discounted return (relative error 0.05 and 0.06 at 0.9 on
+    Bias: none for gamma = 1, also if the policy decides when to stop, because the baseline does not
+    depend on the rollout's own action. Means that include the rollout itself, z-scores, and
+    dropping steps that no other rollout reached are biased. gamma < 1 without the factor gamma^t
+    optimizes neither the return nor the discounted return (relative error 0.05 and 0.06 at 0.9 on
     three steps, medians over the enumerable processes of tests/credit/test_bias.py).
     Source: return-to-go with a leave-one-out baseline, as in Kool et al. 2019, per step index.
     """

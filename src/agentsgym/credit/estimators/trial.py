@@ -1,4 +1,4 @@
-"""Credit across the episodes of a trial: exploration is paid by what it makes possible."""
+"""Credit across the episodes of a trial: exploration is rewarded by what it makes possible."""
 
 import numpy as np
 
@@ -11,17 +11,17 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     """Return-to-go over the rest of the trial minus its leave-one-out mean, shape (N,).
 
     Q_t = G_t + Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'}: the step's discounted
-    return-to-go in its episode e (times the episode's score weight w) plus what the later
-    episodes earn. A_t = Q_t − mean_{j≠i} Q^j at the start of the same episode e. A step in a free
-    shot (w = 0) is so paid by what later episodes gain, and by nothing else.
+    return-to-go in its episode e (times the episode's score weight w) plus the rewards of the later
+    episodes. A_t = Q_t − mean_{j≠i} Q^j at the start of the same episode e. So a step in a free
+    shot (w = 0) is rewarded only by the gains of later episodes.
 
-    Bias: none for gamma = trial_gamma = 1 with respect to the summed score of the trial, since
-    the baseline looks at other rollouts only. Rewards of earlier episodes do not enter, so its
+    Bias: none for gamma = trial_gamma = 1 with respect to the summed score of the trial, because
+    the baseline only uses other rollouts. Rewards of earlier episodes are not included, so its
     variance is mostly below that of "rloo" on the whole trial's return: 0.77 to 1.21 times it on
-    enumerable trials of two scored episodes, median 0.88. (Above where steps late in an episode
-    dominate: the baseline holds rewards of the episode's start, which such a step's Q does not.)
-    gamma = 0.9 errs by 0.04, trial_gamma = 0.9 by 0.06; trial_gamma = 0 is credit per episode,
-    gives a free shot nothing and errs by 0.59 (medians, tests/credit/test_bias.py).
+    enumerable trials of two scored episodes, median 0.88. (It is above if steps late in an episode
+    dominate: the baseline contains rewards of the episode's start, which such a step's Q does not.)
+    gamma = 0.9 has error 0.04, trial_gamma = 0.9 error 0.06; trial_gamma = 0 is credit per episode,
+    gives a free shot nothing and has error 0.59 (medians, tests/credit/test_bias.py).
     Source: meta-RL's trial return (Duan et al. 2016, RL², arXiv 1611.02779) with a cross-episode
     discount as in LaMer, arXiv 2512.16848, and a leave-one-out baseline.
     """

@@ -1,4 +1,4 @@
-"""What the loss is computed on: rollouts with their advantages, in chunks of rows."""
+"""The loss's inputs: rollouts with their advantages, in rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class TrainRow:
     `token_ids`, `agent_token_mask`, `logprobs` (the sampler's), `spans` and `sampled` are those of
     the `Row`. `weight` is the loss weight of each agent token, `entropy_weight` that of the entropy
     bonus, `aux_weight` that of the whole row in a mixture of experts' auxiliary loss. `old_logps`
-    and `ref_logps` (float, shape (T,)) are filled in where the loss needs them, and so is
+    and `ref_logps` (float, shape (T,)) are set if the loss needs them, and so is
     `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the whole
     rollout.
     """
@@ -37,7 +37,7 @@ class TrainRow:
 
     @classmethod
     def of(cls, row: Row, advantages: Floats) -> "TrainRow":
-        """A row that was played, with its advantages."""
+        """A played row with its advantages."""
         return cls(
             row.token_ids, row.agent_token_mask, row.logprobs, row.spans, row.sampled, advantages
         )
@@ -55,8 +55,8 @@ class TrainRow:
 
 @dataclass(slots=True)
 class TrainRollout:
-    """A rollout in the trainer: the unit that TRL shuffles and splits. `played` is what was
-    played; `in_loss` says whether it counts in the loss's denominators."""
+    """A rollout in the trainer: the unit that TRL shuffles and splits. `played` is the rollout
+    itself; `in_loss` says whether it counts in the loss's denominators."""
 
     played: Rollout
     rows: list[TrainRow]
@@ -76,7 +76,7 @@ def make_rollouts(
 ) -> list[TrainRollout]:
     """Pair rollouts with the advantages of their rows (in the order of `RolloutBatch.rows`).
 
-    `train_on="steps"` makes a row of each step: its whole context, and loss on its tokens alone.
+    `train_on="steps"` makes one row per step: its whole context, with loss only on its own tokens.
     """
     remaining = iter(advantages)
     result = []
@@ -89,7 +89,7 @@ def make_rollouts(
 
 
 def _by_step(row: TrainRow) -> Iterator[TrainRow]:
-    """One row per step: the tokens up to the step's end, loss on the step's own."""
+    """One row per step: the tokens up to the step's end, with loss on the step's own tokens."""
     for span in row.spans:
         stop = span.stop
         own = np.zeros(stop, dtype=np.int64)

@@ -19,10 +19,10 @@ from agentsgym.types import (
 
 
 class RolloutCollector:
-    """Plays training and evaluation rollouts on this rank, with the weights that the engine has.
+    """Plays training and evaluation rollouts on this rank, with the engine's current weights.
 
     The noise of a rollout is a function of (run seed, global step, task, rollout), so a resumed
-    run plays what it would have played.
+    run plays the same rollouts as an uninterrupted one.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RolloutCollector:
         self, inputs: Sequence[Mapping[str, Any]], step: int
     ) -> list[RolloutRequest]:
         """A request for each local row. TRL repeats a task `num_generations` times over the slices
-        of all ranks, so a group may straddle ranks; group numbers are global."""
+        of all ranks, so a group may be spread over ranks; group numbers are global."""
         first = self._ranks.slice(len(inputs)).start
         requests = []
         for offset, row in enumerate(inputs):
@@ -53,15 +53,15 @@ class RolloutCollector:
     def other_task(
         self, request: RolloutRequest, dataset: Any, step: int, round_: int
     ) -> RolloutRequest:
-        """The same rollout on another task; every rank draws the same one for a group."""
+        """The same rollout with another task; every rank draws the same task for a group."""
         parts = (self._args.seed, "again", step, round_, request.group)
         row = dataset[session_seed(*parts) % len(dataset)]
         seed = session_seed(*parts, request.index)
         return self._request(row, request.group, request.index, seed)
 
     def eval_requests(self, dataset: Any, name: str = "") -> list[RolloutRequest]:
-        """This rank's share of the evaluation tasks, `eval_rollouts` requests each; `name` is that
-        of the set, where there are several."""
+        """This rank's share of the evaluation tasks, `eval_rollouts` requests each; `name` is the
+        set's name if there are several."""
         parts = (self._args.seed, "eval", *([name] if name else []))
         return [
             self._request(dataset[task], task, index, session_seed(*parts, task, index))
@@ -74,7 +74,7 @@ class RolloutCollector:
         return RolloutRequest.of(check_row(row, index), group, index, seed, max_rollout_tokens=most)
 
     def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Play with the training's sampling."""
+        """Play with the training's sampling settings."""
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens,
@@ -86,7 +86,7 @@ class RolloutCollector:
         return self._play(requests, sampling)
 
     def evaluate(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Play with the evaluation's own sampling."""
+        """Play with the evaluation's own sampling settings."""
         args = self._args
         sampling = SamplingParams(
             args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)

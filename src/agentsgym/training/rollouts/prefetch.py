@@ -1,4 +1,4 @@
-"""Playing the next generation while the optimizer works on this one."""
+"""Plays the next generation during the optimizer's work on the current one."""
 
 import logging
 import threading
@@ -12,8 +12,8 @@ Play = Callable[[Sequence[RolloutRequest]], list[Rollout]]
 
 
 class Prefetcher:
-    """Plays at most one generation in a thread of its own. The thread is a daemon: a run that is
-    broken off does not wait for it."""
+    """Plays at most one generation in its own thread. The thread is a daemon, so an aborted run
+    does not wait for it."""
 
     def __init__(self, play: Play) -> None:
         self._play = play
@@ -23,21 +23,22 @@ class Prefetcher:
         self._error: BaseException | None = None
 
     def start(self, requests: Sequence[RolloutRequest]) -> None:
-        """Begin to play `requests`; what was played before and not taken is forgotten."""
+        """Start playing `requests`; earlier rollouts that were not taken are dropped."""
         self.wait()
         self._requests, self._rollouts, self._error = requests, None, None
         self._thread = threading.Thread(target=self._work, name="agentsgym-prefetch", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being played."""
+        """Return when no play is running."""
         if self._thread is not None:
             self._thread.join()
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout] | None:
-        """The rollouts of `requests`, when they are done; None where others, or none, were played.
+        """The rollouts of `requests`, when they are done; None if other requests, or none, were
+        played.
 
-        Raises what playing them raised.
+        Raises the errors of playing them.
         """
         if self._thread is None:
             return None
@@ -46,7 +47,9 @@ class Prefetcher:
         if self._error is not None:
             raise self._error
         if list(requests) != list(self._requests):
-            logger.warning("the tasks are not those expected; what was played ahead is lost")
+            logger.warning(
+                "the tasks are not the expected ones; the prefetched rollouts are dropped"
+            )
             return None
         return self._rollouts
 
