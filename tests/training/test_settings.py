@@ -18,6 +18,7 @@ from trl import GRPOConfig, TrlParser
 
 import agentsgym.training
 from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.setting_parsers import limits
 from agentsgym.training.setting_ranges import RANGES
 from agentsgym.training.trl_settings import SETTINGS
@@ -129,7 +130,7 @@ def test_what_a_sentence_names_exists():
     others = {
         "max_steps_per_episode", "env_config", "use_kernels", "token_truncate", "max_new_tokens",
         "max_tokens", "stop_strings", "non_padding", "split_batches", "dispatch_batches",
-        "num_steps",
+        "num_steps", *LOSSES,
     }  # fmt: skip
     for setting in SETTINGS.values():
         named = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", setting.why))
@@ -191,6 +192,8 @@ def test_each_used_setting_of_trl_is_read_by_code_that_runs():
     names |= names_read(trl_trainer.__file__, replaced)
     names |= names_read(home / "integrations" / "deepspeed.py")
     names |= names_read(Path(trl_trainer.__file__).with_name("callbacks.py"))
+    # Read by name: what a loss type's formula takes.
+    names |= {name for loss in LOSSES.values() for name in loss.settings}
     used = {name for name, setting in SETTINGS.items() if setting.verdict == "used"}
     assert not used & set(OF_TRL) - names
 
