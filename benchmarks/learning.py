@@ -45,7 +45,7 @@ from agentsgym.evaluation import assess, rollout_requests
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
+from agentsgym.training.warm_start import WarmStartConfig, warm_start
 from agentsgym.training.warm_start.tiny import TinyConfig
 from agentsgym.types import Rollout, SamplingParams
 

@@ -26,7 +26,7 @@ from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.runs.policy import warm_start_settings
-from agentsgym.training.warm_start.loop import WarmStartResult, warm_start
+from agentsgym.training.warm_start import WarmStartResult, warm_start
 from agentsgym.types import RolloutBatch, SamplingParams
 
 PRESETS = Path(__file__).resolve().parent.parent / "src/agentsgym/presets"

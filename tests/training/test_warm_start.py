@@ -12,6 +12,7 @@ from agentsgym.agents import ScriptedAgent
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass, guess_probabilities
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
+from agentsgym.training.warm_start import WarmStartConfig, warm_start
 from agentsgym.training.warm_start.imitation import (
     Example,
     batches,
@@ -20,7 +21,6 @@ from agentsgym.training.warm_start.imitation import (
     normalize,
     pad,
 )
-from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
 from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
 from helpers import CountdownEnv
 

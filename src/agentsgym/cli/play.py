@@ -20,6 +20,7 @@ from agentsgym.cli.engine_options import (
     ServedModelOption,
     engine_settings,
 )
+from agentsgym.cli.one_task import make_env, task_of
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, module_of
 from agentsgym.envs.user_code import import_from_here
 
@@ -104,13 +105,6 @@ def _refuse_options(*options: Any) -> None:
         raise fail("an engine's options need --agent MODEL, which says who plays", BAD_USAGE)
 
 
-def make_env(name: str, settings: dict[str, Any], tokenizer: Any = None) -> "MultistepEnv":
-    """The environment that the user names."""
-    from agentsgym.envs import make
-
-    return make(name, tokenizer, settings, allow_imports=module_of(name))
-
-
 def _show_keys(name: str) -> None:
     from agentsgym.envs import find
 
@@ -121,17 +115,6 @@ def _show_keys(name: str) -> None:
         choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
         table.add_row(key, shown(repr(spec.default)), shown(spec.doc + choices))
     out.print(table)
-
-
-def task_of(env: "MultistepEnv", number: int) -> dict[str, Any]:
-    """The data of an evaluation task by its number, from 0."""
-    try:
-        tasks = env.get_eval_dataset()
-    except NotImplementedError as error:
-        raise fail(str(error), BAD_USAGE) from None
-    if number >= len(tasks):
-        raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
-    return dict(tasks[number]["task_data"])
 
 
 def _play(env: "MultistepEnv", task: dict[str, Any]) -> "Rollout":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.cli.console import out, quiet_libraries, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED, purpose
-from agentsgym.cli.play import make_env, task_of
+from agentsgym.cli.one_task import make_env, task_of
 
 if TYPE_CHECKING:
     from agentsgym.generation.settings import EngineSettings

@@ -16,7 +16,7 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 
 if TYPE_CHECKING:
-    from agentsgym.training.warm_start.loop import WarmStartConfig
+    from agentsgym.training.warm_start.config import WarmStartConfig
 
 _FIGURES = "figures.json"
 
@@ -86,7 +86,7 @@ def _warm_start(config: RunConfig, progress: Progress) -> Policy:
 def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
     """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` has those of
     `TinyConfig`), and `seed`. Raises ConfigError with an unknown key or a bad value."""
-    from agentsgym.training.warm_start.loop import WarmStartConfig
+    from agentsgym.training.warm_start.config import WarmStartConfig
     from agentsgym.training.warm_start.tiny import TinyConfig
 
     check_keys(given, {"seed", *_names(WarmStartConfig)}, "warm_start.")

@@ -2,20 +2,39 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from agentsgym.envs.twenty_questions.env import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.best_play import BestPlay
+from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
-from agentsgym.types import Rollout, Row
+from agentsgym.types import Agent, Rollout, RolloutBatch, Row, Tokenizer
 
 _ANSWERS = {"Yes": True, "No": False}
 
 
-def guess_figures(model: Any, tokenizer: Any, env: TwentyQuestionsEnv) -> dict[str, float]:
+class GuessingGame(Protocol):
+    """The part of the environment that is measured with."""
+
+    table: KnowledgeTable
+    config: Mapping[str, Any]
+
+    @property
+    def best_play(self) -> BestPlay: ...
+
+    def hints(self, solution: str, seed: int) -> list[tuple[str, bool]]: ...
+
+    def with_tokenizer(self, tokenizer: Tokenizer | None) -> Self: ...
+
+    def get_eval_dataset(self) -> Any: ...
+
+    def run_trial(self, task_data_list: list[Mapping[str, Any]], agent: Agent) -> RolloutBatch: ...
+
+
+def guess_figures(model: Any, tokenizer: Any, env: GuessingGame) -> dict[str, float]:
     """The model's `consistent_mass`, and what blind guessing has as `chance_mass`.
 
     Empty where a guess has several tokens: it then takes a pass over the game for each secret in
@@ -27,7 +46,7 @@ def guess_figures(model: Any, tokenizer: Any, env: TwentyQuestionsEnv) -> dict[s
     return {"consistent_mass": found["mean"], "chance_mass": found["chance"]}
 
 
-def _guesses(tokenizer: Any, env: TwentyQuestionsEnv) -> list[list[int]]:
+def _guesses(tokenizer: Any, env: GuessingGame) -> list[list[int]]:
     """The tokens of each secret as a guess."""
     return [tokenizer.encode(f"[{s}]", add_special_tokens=False) for s in env.table.secrets]
 
@@ -36,7 +55,7 @@ def _guesses(tokenizer: Any, env: TwentyQuestionsEnv) -> list[list[int]]:
 def consistent_mass(
     model: Any,
     tokenizer: Any,
-    env: TwentyQuestionsEnv,
+    env: GuessingGame,
     *,
     games: int = 128,
     seed: int = 0,
@@ -51,7 +70,7 @@ def consistent_mass(
     "mean" averages it over all states, "after_k" over states with k answers beyond the hints.
     "chance" is the mean fraction of consistent secrets: the result of a blind guess.
     """
-    player = TwentyQuestionsEnv(tokenizer, env.env_config, answerer=env.answerer)
+    player = env.with_tokenizer(tokenizer)
     tasks = list(env.get_eval_dataset()["task_data"]) if tasks is None else list(tasks)
     chosen = np.random.default_rng(seed).integers(len(tasks), size=games).tolist()
     teacher = RandomTeacher(player, seed, skill=(0.0, 0.0), guesses=False)
@@ -110,7 +129,7 @@ def _continuation(
     return total
 
 
-def _agreement(env: TwentyQuestionsEnv, rollout: Rollout) -> npt.NDArray[np.bool_]:
+def _agreement(env: GuessingGame, rollout: Rollout) -> npt.NDArray[np.bool_]:
     """Which secrets agree with the hints and the answers before each step, (steps, secrets)."""
     task = rollout.task_data
     known: list[tuple[str, bool | None]] = [*env.hints(task["solution"], task.get("seed", 0))]

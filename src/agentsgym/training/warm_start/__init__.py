@@ -4,7 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentsgym.training.warm_start.loop import WarmStartConfig, WarmStartResult, warm_start
+    from agentsgym.training.warm_start.config import WarmStartConfig
+    from agentsgym.training.warm_start.loop import WarmStartResult, warm_start
 
 __all__ = ["WarmStartConfig", "WarmStartResult", "warm_start"]
 

@@ -1,17 +1,15 @@
 """The scripted games of a warm start: played when they are needed, each used once."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.training.warm_start.config import WarmStartConfig
 from agentsgym.training.warm_start.imitation import batches, examples_of, normalize, pad
 from agentsgym.types import Agent, RolloutBatch
-
-if TYPE_CHECKING:
-    from agentsgym.training.warm_start.loop import WarmStartConfig
 
 
 class ScriptedGames:
@@ -38,7 +36,7 @@ class ScriptedGames:
         return self.env.run_trial([self._tasks[i] for i in chosen], self._agent)
 
     def endless(
-        self, tokenizer: Any, config: "WarmStartConfig"
+        self, tokenizer: Any, config: WarmStartConfig
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Endless batches of new games."""
         step = 0

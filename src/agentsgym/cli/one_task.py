@@ -1,0 +1,27 @@
+"""The environment and the task that `agentsgym play` is about."""
+
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.cli.console import BAD_USAGE, fail
+from agentsgym.cli.options import module_of
+
+if TYPE_CHECKING:
+    from agentsgym.envs import MultistepEnv
+
+
+def make_env(name: str, settings: dict[str, Any], tokenizer: Any = None) -> "MultistepEnv":
+    """The environment that the user names."""
+    from agentsgym.envs import make
+
+    return make(name, tokenizer, settings, allow_imports=module_of(name))
+
+
+def task_of(env: "MultistepEnv", number: int) -> dict[str, Any]:
+    """The data of an evaluation task by its number, from 0."""
+    try:
+        tasks = env.get_eval_dataset()
+    except NotImplementedError as error:
+        raise fail(str(error), BAD_USAGE) from None
+    if number >= len(tasks):
+        raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
+    return dict(tasks[number]["task_data"])

@@ -1,0 +1,213 @@
+"""The rooms of the package import in one direction, without circles; docs/architecture.md has the
+table that this test reads."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "agentsgym"
+PAGE = ROOT / "docs" / "architecture.md"
+
+# `run_trial` and `_run_complete_episode` play what their environment is about.
+UPWARD = {("agentsgym.envs.base", "agentsgym.rollout")}
+# An environment knows its registered name, and the registry knows the class that it registers.
+# The old name NORMALISERS, which goes with 0.3, is made from the loss types.
+CIRCLES = {
+    ("agentsgym.envs.base", "agentsgym.envs.registry"),
+    ("agentsgym.training.loss.weights", "agentsgym.training.loss.losses"),
+}
+# torch, TRL and transformers at the top of a file: only where a model runs, and in two files that
+# are imported when one does.
+HEAVY = {"torch", "trl", "transformers", "accelerate", "peft"}
+HEAVY_ROOMS = (
+    "agentsgym.generation.embedded.",
+    "agentsgym.generation.vllm.trl",
+    "agentsgym.training.",
+    "agentsgym.runs.callbacks",
+    "agentsgym.envs.twenty_questions.guess_consistency",
+)
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` imports `target` at `line`; `lazily` inside a function."""
+
+    module: str
+    target: str
+    line: int
+    lazily: bool
+
+
+def sources() -> dict[str, str]:
+    """The text of each module of the package, by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def imports_of(module: str, source: str) -> Iterator[Import]:
+    """Every import statement, those for the type checker included."""
+    tree = ast.parse(source)
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        lazily = id(node) in lazy
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno, lazily)
+        elif isinstance(node, ast.ImportFrom):
+            source_package = absolute(module, node)
+            for alias in node.names:
+                yield Import(module, f"{source_package}.{alias.name}", node.lineno, lazily)
+
+
+def absolute(module: str, node: ast.ImportFrom) -> str:
+    """The dotted name that `from … import` names; `module` is no package where it is relative."""
+    if node.level == 0:
+        return node.module or ""
+    return ".".join([*module.split(".")[: -node.level], *filter(None, [node.module])])
+
+
+def all_imports(texts: dict[str, str]) -> list[Import]:
+    return [found for module, text in texts.items() for found in imports_of(module, text)]
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "agentsgym" and len(parts) > 1 else None
+
+
+def rooms() -> list[str]:
+    """The rooms in the order of the page's table."""
+    table = PAGE.read_text(encoding="utf-8").partition("## Rooms")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `(\w+)/?`", table, flags=re.MULTILINE)
+
+
+def upward(texts: dict[str, str]) -> list[str]:
+    """Imports of a room that stands later in the table."""
+    order = rooms()
+    wrong = []
+    for one in all_imports(texts):
+        here, there = room_of(one.module), room_of(one.target)
+        if here not in order or there not in order or order.index(there) <= order.index(here):
+            continue
+        allowed = any(
+            one.lazily and one.module == module and one.target.startswith(target)
+            for module, target in UPWARD
+        )
+        if not allowed:
+            wrong.append(f"{one.module}:{one.line} imports {one.target}")
+    return wrong
+
+
+def exporter(target: str, texts: dict[str, str]) -> str | None:
+    """The module that an imported name comes from: through `__init__` files to where it stands."""
+    if target in texts:
+        return target
+    package, _, name = target.rpartition(".")
+    if package not in texts:
+        return None
+    for one in imports_of(package, texts[package]):
+        if one.target.rpartition(".")[2] == name:
+            return exporter(one.target, texts)
+    return package
+
+
+def circles(texts: dict[str, str]) -> list[list[str]]:
+    """Circles of modules that import each other, also inside functions."""
+    graph: dict[str, set[str]] = {module: set() for module in texts}
+    allowed = UPWARD | CIRCLES
+    for one in all_imports(texts):
+        target = exporter(one.target, texts)
+        free = any(one.module == m and one.target.startswith(t) for m, t in allowed)
+        if target is not None and target != one.module and not free:
+            graph[one.module].add(target)
+    return [sorted(part) for part in strongly_connected(graph) if len(part) > 1]
+
+
+def strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Tarjan's algorithm (1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for after in graph[node]:
+            if after not in index:
+                visit(after)
+                low[node] = min(low[node], low[after])
+            elif after in stack:
+                low[node] = min(low[node], index[after])
+        if low[node] == index[node]:
+            cut = stack.index(node)
+            found.append(set(stack[cut:]))
+            del stack[cut:]
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_the_page_names_every_room():
+    there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(rooms()) == there
+
+
+def test_no_room_imports_one_that_stands_later():
+    assert upward(sources()) == []
+
+
+def test_no_modules_import_each_other():
+    assert circles(sources()) == []
+
+
+def test_torch_is_imported_at_the_top_only_where_a_model_runs():
+    wrong = [
+        f"{one.module}:{one.line} imports {one.target}"
+        for one in all_imports(sources())
+        if one.target.split(".")[0] in HEAVY
+        and not one.lazily
+        and not one.module.startswith(HEAVY_ROOMS)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("agentsgym.tokens.memo", "from agentsgym.rollout import run"),
+        ("agentsgym.credit.table", "import agentsgym.training.config"),
+        (
+            "agentsgym.envs.bandit.env",
+            "def f():\n    from agentsgym.rollout.session import Session",
+        ),
+        ("agentsgym.envs.base", "from agentsgym.rollout import run_env"),
+        ("agentsgym.types.batch", "from agentsgym.cli.app import main"),
+    ],
+)
+def test_an_upward_import_is_found(module, line):
+    texts = sources()
+    texts[module] += f"\n{line}\n"
+    assert [found.split(":")[0] for found in upward(texts)] == [module]
+
+
+def test_a_circle_is_found():
+    texts = sources()
+    texts["agentsgym.tokens.memo"] += "\nfrom agentsgym.tokens import Codec\n"
+    assert any("agentsgym.tokens.memo" in circle for circle in circles(texts))
