@@ -85,7 +85,7 @@ class _QuestionReader(PhraseReader):
         return self._negatable(body, self.do)
 
     def _subject(self, words: list[str]) -> int:
-        """Number of words that name the secret: "it", "this person", "the secret word"; 0 if none."""
+        """Number of words that name the secret ("it", "this person", "the secret word"), or 0."""
         if words[0] in ("the", "this", "that", "these") and len(words) > 1:
             size = 1
             while size < len(words) and size < 3 and words[size] in NOUN_SUBJECT:
