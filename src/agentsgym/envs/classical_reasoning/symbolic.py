@@ -1,8 +1,8 @@
-"""Antiderivatives: a text is read by our own grammar, never by sympy's parser, which evaluates.
+"""Antiderivatives: our own grammar reads a text, not sympy's parser, which would evaluate it.
 
-Numbers, the variable, the constant C, e and pi, the four operations, powers, brackets and the
-named functions are read. How long numbers get is bounded; how long sympy takes is not, so this is
-called where a process can be ended.
+The grammar has numbers, the variable, the constant C, e and pi, the four operations, powers,
+brackets and the named functions. The length of numbers is limited; the time that sympy needs is
+not, so this must run in a process that can be ended.
 """
 
 import re
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
+
+from agentsgym.envs.classical_reasoning.expression_reader import ExpressionReader
 
 MAX_DEPTH = 30
 MAX_EXPONENT = 60
@@ -29,11 +31,11 @@ _TOKEN = re.compile(
 
 
 class NotRead(ValueError):
-    """A text is no expression of this grammar, or is out of its bounds."""
+    """A text is not an expression of this grammar, or exceeds its limits."""
 
 
 def is_antiderivative(given: str, integrand: str, variable: str) -> bool:
-    """Whether the derivative of `given` is the integrand; False for what can't be read."""
+    """Whether the derivative of `given` is the integrand; False if it cannot be read."""
     try:
         difference = sympy.diff(read(given, variable), sympy.Symbol(variable))
     except NotRead:
@@ -42,7 +44,7 @@ def is_antiderivative(given: str, integrand: str, variable: str) -> bool:
 
 
 def read(text: str, variable: str) -> Any:
-    """The expression that a text says. Raises NotRead."""
+    """The expression in a text. Raises NotRead."""
     reader = _Reader(text, variable)
     value = reader.total(0)
     if reader.token is not None:
@@ -55,43 +57,25 @@ def _tokens(text: str) -> Iterator[str]:
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            raise NotRead(f"{text[position : position + 20]!r} can't be read")
+            raise NotRead(f"{text[position : position + 20]!r} cannot be read")
         position = match.end()
         yield match[1] or match[2] or match[3].replace("^", "**")
 
 
-class _Reader:
-    """Reads tokens from left to right; `token` is the next one."""
+class _Reader(ExpressionReader):
+    """Reads numbers, names, functions and powers."""
+
+    error = NotRead
+    max_depth = MAX_DEPTH
 
     def __init__(self, text: str, variable: str) -> None:
-        self._tokens = _tokens(text)
+        super().__init__(_tokens(text))
         self._names = {**_CONSTANTS, variable: sympy.Symbol(variable)}
-        self.token = next(self._tokens, None)
 
-    def total(self, depth: int) -> Any:
-        """A sum or difference."""
-        value = self._product(depth)
-        while self.token in ("+", "-"):
-            plus = self._take() == "+"
-            other = self._product(depth)
-            value = value + other if plus else value - other
-        return value
+    def _combined(self, value: Any, other: Any, *, times: bool) -> Any:
+        return _bounded(value * other if times else value / other)
 
-    def _product(self, depth: int) -> Any:
-        value = self._signed(depth)
-        while self.token in ("*", "/"):
-            times = self._take() == "*"
-            other = self._signed(depth)
-            value = _bounded(value * other if times else value / other)
-        return value
-
-    def _signed(self, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise NotRead("too many brackets")
-        if self.token in ("+", "-"):
-            plus = self._take() == "+"
-            value = self._signed(depth + 1)
-            return value if plus else -value
+    def _factor(self, depth: int) -> Any:
         base = self._operand(depth)
         if self.token != "**":
             return base
@@ -109,18 +93,8 @@ class _Reader:
         if token in self._names:
             return self._names[token]
         if token not in _FUNCTIONS or self._take() != "(":
-            raise NotRead(f"{token!r} is no function, variable or constant")
+            raise NotRead(f"{token!r} is not a function, variable or constant")
         return _FUNCTIONS[token](self._closed(depth))
-
-    def _closed(self, depth: int) -> Any:
-        value = self.total(depth + 1)
-        if self._take() != ")":
-            raise NotRead("a bracket is not closed")
-        return value
-
-    def _take(self) -> str | None:
-        token, self.token = self.token, next(self._tokens, None)
-        return token
 
 
 def _power(base: Any, exponent: Any) -> Any:
