@@ -148,7 +148,7 @@ REFUSED = {
     "play, without an agent": (["play", "Bandit", "--base-url", URL], "need --agent"),
     "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs --base-url"),
     "training at a chat endpoint": (
-        ["train", "run.yaml", "train.engine=chat"], "nothing can be trained on what it says",
+        ["train", "run.yaml", "train.engine=chat"], "so it cannot be trained",
     ),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
     "training a script": (["train", "run.yaml", "model=agent:random"], "no weights here to train"),
@@ -195,7 +195,7 @@ def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):
     settings = {"env": "digit.DigitEnv", "model": "model", "train": train}
     (directory / "config.yaml").write_text(yaml.safe_dump(settings))
     result = invoke("eval", "theirs", *DIGIT)
-    assert figures(result)["failures"] == 0 and "are not asked" in result.stderr
+    assert figures(result)["failures"] == 0 and "are not used" in result.stderr
     result = invoke("train", "--resume", "theirs", "--allow-imports", "digit")
     assert result.exit_code == 2
     assert f'train.engine_urls=["{vllm.url}"]' in result.stderr and "give it again" in result.stderr

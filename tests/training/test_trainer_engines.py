@@ -83,7 +83,7 @@ def test_one_missing_method_is_named_alone(inner):
 
 
 def test_two_engines_are_refused(make_trainer, inner):
-    with pytest.raises(ValueError, match="handed a ToyEngine, but engine_urls asks for another"):
+    with pytest.raises(ValueError, match="got a ToyEngine, but engine_urls selects another"):
         make_trainer(engine=ToyEngine(inner), engine_urls=["http://127.0.0.1:9"])
 
 

@@ -1,4 +1,4 @@
-"""The options that say which engine samples the actions of an evaluated model."""
+"""The options that select the engine for an evaluated model."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,8 +55,8 @@ def engine_settings(
     served_model: str | None,
     key_env: str | None,
 ) -> "EngineSettings":
-    """What the options ask for, and `run`, whose `model` is MODEL. Endpoints come from the options
-    alone: a run directory may be a stranger's."""
+    """The engine settings from the options and from `run`, whose `model` is MODEL. Endpoints only
+    come from the options, because a run directory is not trusted."""
     from agentsgym.generation.settings import EngineSettings
 
     urls = tuple(base_urls or ())
@@ -74,7 +74,7 @@ def engine_settings(
 
 
 def purpose() -> "Purpose":
-    """An evaluation; settings are called as the options are."""
+    """The purpose "evaluation"; its settings have the names of the options."""
     from agentsgym.generation.factory import Purpose
 
     return Purpose(training=False, written=lambda key: _WRITTEN.get(key, key))

@@ -137,12 +137,12 @@ def _model_in(directory: Any) -> Path:
 
 
 def _tell_of_own_servers(run: "RunConfig", chosen: "EngineSettings") -> None:
-    """A run directory may be a stranger's: servers that it names are asked only where the user
-    names them, too."""
+    """Note that the run's own servers are not used: a run directory is not trusted, so the user
+    must name them too."""
     if run.train.get("engine_urls") and not chosen.engine_urls:
         err.print(
-            "The servers that the run names in train.engine_urls are not asked; --base-url URL "
-            "asks one. Its model is sampled in this process."
+            "The servers in the run's train.engine_urls are not used; name one with --base-url "
+            "URL. Its model is sampled in this process."
         )
 
 

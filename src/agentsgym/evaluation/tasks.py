@@ -72,7 +72,7 @@ def rollout_requests(
     if isinstance(rows, Mapping | str) or not hasattr(rows, "__getitem__"):
         raise ValueError(
             f"rows must be a list or dataset of rows, got {short_repr(rows, 200)}"
-            + ("; hand over one of its values" if isinstance(rows, Mapping) else "")
+            + ("; pass one of its values" if isinstance(rows, Mapping) else "")
         )
     if not len(rows):
         raise ValueError("there are no tasks to evaluate on")

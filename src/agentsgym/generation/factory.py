@@ -116,7 +116,7 @@ def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
     fitting = [e.name for e in ENGINES.values() if _serves(e, purpose)]
     if not _serves(entry, purpose):
         why = (
-            "it gives no token ids, so nothing can be trained on what it says"
+            "it returns no token ids, so it cannot be trained"
             if purpose.training
             else "only a trainer can make it"
         )

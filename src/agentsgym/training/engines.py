@@ -18,7 +18,7 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
     if args.engine is not None or args.engine_urls:
         asked = "engine" if args.engine is not None else "engine_urls"
         raise ValueError(
-            f"the trainer was handed a {type(engine).__name__}, but {asked} asks for another "
+            f"the trainer got a {type(engine).__name__}, but {asked} selects another "
             "engine; leave one of them out"
         )
 

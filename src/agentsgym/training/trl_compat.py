@@ -197,13 +197,12 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 
 @contextmanager
 def fused_head_on_agent_tokens() -> Iterator[None]:
-    """Within, forward passes with `fused_lm_head=True` compute labeled positions only, on the CPU
-    too.
+    """Inside the block, forward passes with `fused_lm_head=True` only compute labeled positions,
+    also on the CPU.
 
-    TRL's fused head leaves out the positions without a label where it runs its Triton kernels.
-    Elsewhere it computes every position, since a number of positions that changes would make
-    compiled kernels compile anew. Torch on the CPU compiles nothing here, and the head is a large
-    part of a small model.
+    With its Triton kernels TRL's fused head skips positions without a label. Otherwise it computes
+    every position, because a changing number of positions would recompile compiled kernels. Torch
+    on the CPU compiles nothing here, and the head is a large part of a small model.
     """
     from trl.trainer import utils
 

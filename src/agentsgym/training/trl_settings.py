@@ -17,9 +17,9 @@ Verdict = Literal["used", "refused", "without meaning"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of TRL. `why` is a sentence: what it does here, what to set instead, or why it
-    means nothing (empty: it does what TRL says). `also` are values other than the default that
-    ask for nothing else than what happens anyway."""
+    """One setting of TRL. `why` is a sentence: its effect here, the setting to use instead, or why
+    it has no effect (empty: it works as in TRL). `also` are values other than the default that
+    change nothing and are therefore allowed."""
 
     name: str
     verdict: Verdict

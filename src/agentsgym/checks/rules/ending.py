@@ -66,7 +66,7 @@ def _early(rollouts: Sequence[Rollout]) -> str | None:
         for episode in rollout.episodes:
             played = [step for step in episode.steps if step.kind == "action"]
             if any(step.done for step in played[:-1]):
-                return f"an episode of {len(played)} steps goes on after done"
+                return f"an episode of {len(played)} steps continues after done"
     return None
 
 

@@ -104,7 +104,7 @@ class EmbeddedEngine:
         if parts.sharded:
             raise ValueError(
                 "the embedded engine needs the whole model in each process, but FSDP or DeepSpeed "
-                "ZeRO-3 spread it; set use_vllm or hand over an engine (docs/distributed.md)"
+                "ZeRO-3 spread it; set use_vllm or pass an engine (docs/distributed.md)"
             )
         stops = parts.stop_token_ids
         return cls(parts.model(), parts.tokenizer(), stop_token_ids=stops, **settings.capacity)
