@@ -1,17 +1,18 @@
 """Credit assignment: a number for each step, and so for each agent token."""
 
 from agentsgym.credit.advantages import (
+    StepAdvantages,
     advantages,
     check_estimator,
     credit_steps,
     find_estimator,
+    to_tokens,
 )
 from agentsgym.credit.advantages import spread as _spread
 from agentsgym.credit.advantages import step_advantages as _step_advantages
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.estimators.reward import placed_rewards
-from agentsgym.credit.steps import StepAdvantages, to_tokens
 from agentsgym.credit.table import StepTable, concatenate, table_of
 from agentsgym.types.renamed import renamed
 

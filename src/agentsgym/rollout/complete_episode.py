@@ -8,9 +8,8 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.answers import number
 from agentsgym.rollout.drive import drive, sampling_of
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
-from agentsgym.rollout.outcome import placed_by_config
 from agentsgym.rollout.session import Session, SessionError
-from agentsgym.rollout.trial import EpisodePlayer
+from agentsgym.rollout.trial import EpisodePlayer, placed_by_config
 from agentsgym.types import (
     Agent,
     Episode,

@@ -22,11 +22,10 @@ from agentsgym.training.datasets import (
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.engines import check_engine, own_engine
 from agentsgym.training.reference_model import check_reference
-from agentsgym.training.rollouts.collector import RolloutCollector
+from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
 from agentsgym.training.rollouts.failures import FailureReport
 from agentsgym.training.rollouts.prefetch import Prefetcher
 from agentsgym.training.rollouts.sampler import TaskSampler
-from agentsgym.training.rollouts.staleness import drop_stale
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine

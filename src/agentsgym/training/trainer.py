@@ -28,7 +28,7 @@ from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics_log import mean_of_sums, warn_of_capped_rows
 from agentsgym.training.playing import PlayingTrainer, RolloutSink
 from agentsgym.training.reference_model import reference_adapter
-from agentsgym.training.rollouts.staleness import age
+from agentsgym.training.rollouts.collector import age
 from agentsgym.training.rollouts.task_stream import TaskStream
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine

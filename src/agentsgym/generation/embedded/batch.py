@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from agentsgym.generation.embedded.sampling import as_seed
+from agentsgym.generation.embedded.sampling import as_seed, sample, uniforms
 from agentsgym.types import SamplingParams
 from agentsgym.types.arrays import Ints
 
@@ -125,3 +126,36 @@ def shared_prefix(left: Ints, right: Ints) -> int:
     count = min(len(left), len(right))
     differing = np.flatnonzero(left[:count] != right[:count])
     return int(differing[0]) if len(differing) else count
+
+
+def append_tokens(
+    table: RowTable, rows: Ints, logits: torch.Tensor
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Sample a token for each of `rows` [n] from `logits` [n, vocab] and write it to the table.
+
+    Returns the ids [n] and whether each row failed [n], because its logits are not finite.
+    """
+    index = table.sampled_before[rows] + table.known[rows] - table.context[rows]
+    noise = torch.from_numpy(uniforms(table.seed[rows], index)).to(logits.device)
+    ids, logprobs = sample(logits, noise, *_parameters(table, rows, logits.device))
+    token_ids, values = ids.cpu().numpy(), logprobs.cpu().numpy()
+    ends = table.known[rows]
+    table.tokens[rows, ends] = token_ids
+    table.logprobs[rows, ends] = values
+    table.known[rows] = ends + 1
+    return token_ids, ~np.isfinite(values)
+
+
+def _parameters(
+    table: RowTable, rows: Ints, device: torch.device
+) -> tuple[torch.Tensor | None, ...]:
+    """Temperature, top-k and top-p of `rows`, each None where no row uses it."""
+    columns = (
+        (table.temperature[rows], 1.0),
+        (table.top_k[rows], 0),
+        (table.top_p[rows], 1.0),
+    )
+    return tuple(
+        torch.from_numpy(values).to(device) if (values != off).any() else None
+        for values, off in columns
+    )

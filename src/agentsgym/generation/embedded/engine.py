@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from agentsgym.generation.embedded.attention import slot_attention_on
+from agentsgym.generation.embedded.batch import append_tokens
 from agentsgym.generation.embedded.cache_manager import CacheManager
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
-from agentsgym.generation.embedded.decode import append_tokens
 from agentsgym.generation.embedded.forward import evaluating, plan_pass, run_pass
 from agentsgym.generation.embedded.requests import Limits, OpenRequests
 from agentsgym.generation.embedded.stats import Counters
