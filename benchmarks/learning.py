@@ -109,7 +109,7 @@ class CarelessGuesser(_Player):
         told = read_told(self.env, messages)
         possible = self.env.possible(told) if self.rng.random() < 0.5 else space.everything
         codes = [code for number, code in enumerate(space.codes) if possible >> number & 1]
-        return say_code(codes[self.rng.integers(len(codes))], self.env.colour_names), None
+        return say_code(codes[self.rng.integers(len(codes))], self.env.color_names), None
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -132,7 +132,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "Mastermind": Recipe(
         {
-            "colours": 4,
+            "colors": 4,
             "hints": 2,
             "max_steps_per_episode": 2,
             "train_tasks_per_code": 84,
@@ -626,11 +626,11 @@ def draw(results: Sequence[dict[str, Any]], env: str, file: Path) -> None:
         2, len(settings), figsize=(5.2 * len(settings), 7), squeeze=False, layout="constrained"
     )
     names = sorted({name for _, name in groups if name != "start"})
-    colours = {name: f"C{number}" for number, name in enumerate(names)} | {"start": "0.4"}
+    colors = {name: f"C{number}" for number, name in enumerate(names)} | {"start": "0.4"}
     for column, setting in enumerate(settings):
         here = {name: members for (where, name), members in groups.items() if where == setting}
-        _draw_scores(axes[0][column], here, colours)
-        _draw_curves(axes[1][column], here, colours)
+        _draw_scores(axes[0][column], here, colors)
+        _draw_curves(axes[1][column], here, colors)
         axes[0][column].set_title(setting)
     for row in axes:
         limits = [bound for axis in row for bound in axis.get_ylim()]
@@ -641,28 +641,28 @@ def draw(results: Sequence[dict[str, Any]], env: str, file: Path) -> None:
     plt.close(figure)
 
 
-def _draw_scores(axis: Any, groups: Mapping[str, Sequence[Any]], colours: Any) -> None:
+def _draw_scores(axis: Any, groups: Mapping[str, Sequence[Any]], colors: Any) -> None:
     for place, (name, members) in enumerate(groups.items()):
         (low, high), score = mean(members, "ci95"), mean(members, "score")
         axis.errorbar(
-            place, score, [[score - low], [high - score]], fmt="o", capsize=4, color=colours[name]
+            place, score, [[score - low], [high - score]], fmt="o", capsize=4, color=colors[name]
         )
         seeds = [m["score"] for m in members]
-        axis.plot([place + 0.15] * len(seeds), seeds, "_", color=colours[name])
+        axis.plot([place + 0.15] * len(seeds), seeds, "_", color=colors[name])
         if name == "start":
             axis.axhspan(low, high, color="0.9", zorder=0)
     axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
     axis.set_ylabel("held-out score, 95 %")
 
 
-def _draw_curves(axis: Any, groups: Mapping[str, Sequence[Any]], colours: Any) -> None:
+def _draw_curves(axis: Any, groups: Mapping[str, Sequence[Any]], colors: Any) -> None:
     for name, members in groups.items():
         if name == "start":
             continue
         curves = [np.array(m["curve"]) for m in members]
         grid_steps = np.linspace(0, min(curve[:, 0].sum() for curve in curves), 25)[1:]
         smooth = [_smoothed(curve, grid_steps) for curve in curves]
-        axis.plot(grid_steps, np.mean(smooth, axis=0), color=colours[name], label=name)
+        axis.plot(grid_steps, np.mean(smooth, axis=0), color=colors[name], label=name)
     axis.set_xlabel("environment steps")
     axis.set_ylabel("score in training")
     axis.legend(fontsize=7)

@@ -32,7 +32,7 @@ def play(env, task, agent):
 
 def all_tasks(env):
     return [
-        {"solution": " ".join(env.colour_names[peg] for peg in code), "seed": 0}
+        {"solution": " ".join(env.color_names[peg] for peg in code), "seed": 0}
         for code in env.space.codes
     ]
 
@@ -90,7 +90,7 @@ def test_anchors_name_the_information_state():
 @pytest.mark.parametrize("carry", ["none", "full", "summary"])
 def test_agents_earn_what_their_numbers_say(carry, kind):
     """Played on every code, the mean is the expectation; task by task it is the reference play."""
-    env = make(colours=3, max_steps_per_episode=2, carry=carry, step_cost=0.1, **TRIAL, **BARE)
+    env = make(colors=3, max_steps_per_episode=2, carry=carry, step_cost=0.1, **TRIAL, **BARE)
     agent, tasks = MastermindAgent(env, kind), all_tasks(env)
     rollouts = [play(env, task, agent) for task in tasks]
     for task, rollout in zip(tasks, rollouts, strict=True):
@@ -137,7 +137,7 @@ def test_the_player_reads_no_number_of_an_episode_in_the_prompt(carry, monkeypat
 
 def test_players_by_size():
     assert isinstance(make().player(), ExactPlayer)
-    large = make(colours=5, length=3)
+    large = make(colors=5, length=3)
     assert isinstance(large.player(), GreedyPlayer)
     assert large.reference_score({"solution": "red red blue", "seed": 0}) in (0.0, 1.0)
 
@@ -170,10 +170,10 @@ def test_codes_split_shares_no_code():
 @pytest.mark.parametrize(
     ("key", "config"),
     [
-        ("colours", {"colours": 1}),
-        ("colour_names", {"colours": 9}),
-        ("colour_names", {"colour_names": ["a", "b"]}),
-        ("colour_names", {"colour_names": ["a", "b", "c", "A"]}),
+        ("colors", {"colors": 1}),
+        ("color_names", {"colors": 9}),
+        ("color_names", {"color_names": ["a", "b"]}),
+        ("color_names", {"color_names": ["a", "b", "c", "A"]}),
         ("length", {"length": 6}),
         ("split", {"hints": 0}),
         ("step_cost", {"step_cost": 0.5}),
@@ -192,3 +192,15 @@ def test_bad_settings_name_the_key(key, config):
 def test_bad_tasks(task):
     with pytest.raises(ValueError, match="task_data"):
         make()._initialize_episode("s", task)
+
+
+def test_the_british_names_still_work_and_say_so():
+    with pytest.warns(DeprecationWarning, match="'colours'.* is now 'colors'"):
+        env = agentsgym.make("Mastermind", None, {"colours": 3, "length": 3})
+    assert env.row_config == {"colors": 3, "length": 3}
+    with pytest.warns(DeprecationWarning, match="colour_names is now color_names"):
+        assert env.colour_names == env.color_names == ("red", "green", "blue")
+    with pytest.warns(DeprecationWarning, match="colours is now colors"):
+        assert env.space.colours == 3
+    with pytest.warns(DeprecationWarning, match="colour is now color"):
+        assert env.space.win.colour == 0

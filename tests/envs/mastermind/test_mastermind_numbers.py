@@ -25,7 +25,7 @@ codes = st.integers(1, 4).flatmap(
 
 
 @pytest.mark.parametrize(
-    ("guess", "code", "place", "colour"),
+    ("guess", "code", "place", "color"),
     [
         ((0, 1), (0, 1), 2, 0),
         ((0, 1), (1, 0), 0, 2),
@@ -35,8 +35,8 @@ codes = st.integers(1, 4).flatmap(
         ((0, 0, 1, 2), (3, 0, 0, 0), 1, 1),
     ],
 )
-def test_feedback_by_hand(guess, code, place, colour):
-    assert feedback(guess, code) == Feedback(place, colour)
+def test_feedback_by_hand(guess, code, place, color):
+    assert feedback(guess, code) == Feedback(place, color)
 
 
 @given(codes)
@@ -44,38 +44,38 @@ def test_feedback_is_symmetric_and_bounded(pair):
     guess, code = pair
     answer = feedback(guess, code)
     assert answer == feedback(code, guess)
-    assert 0 <= answer.place + answer.colour <= len(code)
+    assert 0 <= answer.place + answer.color <= len(code)
     assert (answer.place == len(code)) == (guess == code)
     assert answer != Feedback(len(code) - 1, 1)
 
 
 @given(codes, st.permutations(range(5)), st.randoms())
-def test_feedback_knows_neither_colours_nor_places(pair, names, rng):
-    """Renaming the colours or changing the places, in both codes alike, changes nothing."""
+def test_feedback_knows_neither_colors_nor_places(pair, names, rng):
+    """Renaming the colors or changing the places, in both codes alike, changes nothing."""
     order = list(range(len(pair[0])))
     rng.shuffle(order)
     renamed = [tuple(names[code[i]] for i in order) for code in pair]
     assert feedback(*renamed) == feedback(*pair)
 
 
-@pytest.mark.parametrize(("colours", "length"), [(2, 2), (3, 2), (4, 2), (2, 4), (3, 3)])
-def test_parts_are_what_feedback_says(colours, length):
-    space = CodeSpace(colours, length)
+@pytest.mark.parametrize(("colors", "length"), [(2, 2), (3, 2), (4, 2), (2, 4), (3, 3)])
+def test_parts_are_what_feedback_says(colors, length):
+    space = CodeSpace(colors, length)
     for guess, parts in ((g, space.parts(g)) for g in range(len(space))):
         assert sum(parts.values()) == space.everything
         for i, code in enumerate(space.codes):
             assert parts[feedback(space.codes[guess], code)] >> i & 1
 
 
-def values(colours, length, *plan):
-    space = CodeSpace(colours, length)
+def values(colors, length, *plan):
+    space = CodeSpace(colors, length)
     trial = TrialPlan(*plan)
     return [
         worth(space, make_player(kind, space, trial), trial, space.everything) for kind in KINDS
     ]
 
 
-def test_two_colours_two_pegs_by_hand():
+def test_two_colors_two_pegs_by_hand():
     # Guess 00: 00 is right, 11 is told apart, 01 and 10 are not.
     for one in values(2, 2, 1):
         assert one.wins == (1 / 4,)
@@ -85,7 +85,7 @@ def test_two_colours_two_pegs_by_hand():
         assert one.score == 1.0 and one.guesses == ((1 + 2 + 2 + 3) / 4,)
 
 
-def test_two_colours_two_pegs_after_a_hint_by_hand():
+def test_two_colors_two_pegs_after_a_hint_by_hand():
     # The hint 00 leaves 01 and 10 (2/3 of its codes) or 11 (1/3); the hint 01 leaves 10 (1/3) or
     # 00 and 11 (2/3).
     space = CodeSpace(2, 2)
@@ -109,7 +109,7 @@ def test_a_free_shot_by_hand():
 
 
 def test_fewest_guesses_on_average():
-    """Fewest guesses on average: 45/16 for 4 colours on 2 pegs, 206/64 for 4 on 3."""
+    """Fewest guesses on average: 45/16 for 4 colors on 2 pegs, 206/64 for 4 on 3."""
     assert values(4, 2, 6, 1, 0, 0.1)[0].guesses == (45 / 16,)
     assert values(4, 3, 6, 1, 0, 0.1)[0].guesses == (206 / 64,)
 
@@ -160,8 +160,8 @@ def test_exact_play_against_plain_search(size, plan):
 
 @pytest.mark.parametrize("plan", [(3,), (2, 2), (2, 2, 1), (4, 1, 0, 0.1), (2, 3, 1, 0.2)])
 def test_no_greedy_player_beats_the_exact_one(plan):
-    for colours, length in itertools.product((3, 4), (2,)):
-        exact, *others = values(colours, length, *plan)
+    for colors, length in itertools.product((3, 4), (2,)):
+        exact, *others = values(colors, length, *plan)
         assert all(other.score <= exact.score + 1e-12 for other in others)
 
 
@@ -180,7 +180,7 @@ def test_a_known_code_is_named_at_once():
 def test_what_cannot_be():
     with pytest.raises(ValueError, match="free_shots"):
         TrialPlan(3, 1, 1)
-    with pytest.raises(ValueError, match="64 codes at most"):
+    with pytest.raises(ValueError, match="at most 64 codes"):
         ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
     with pytest.raises(ValueError, match="no player"):
         make_player("oracle", CodeSpace(2, 2), TrialPlan(3))

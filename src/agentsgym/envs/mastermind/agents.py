@@ -26,7 +26,7 @@ from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 class Board(Protocol):
     """The members of the environment that its players need."""
 
-    colour_names: tuple[str, ...]
+    color_names: tuple[str, ...]
     space: CodeSpace
     config: Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class _MastermindPlayer:
             return write_notes(env, told), None
         episode = session.trial.episode if session.trial.carries else 0
         left = env.config["max_steps_per_episode"] - len(session.actions)
-        return say_code(self._agent.choose(told, episode, left), env.colour_names), None
+        return say_code(self._agent.choose(told, episode, left), env.color_names), None
 
 
 class MastermindAgent(_MastermindAgent):
@@ -97,7 +97,7 @@ class MastermindTeacher(_MastermindAgent):
 
 def read_told(env: Board, messages: Sequence[Message]) -> Told:
     """The codes with their feedback in the conversation, in order and without duplicates."""
-    names, length = env.colour_names, env.config["length"]
+    names, length = env.color_names, env.config["length"]
     told: dict[Code, Feedback] = {}
     guess = None
     for message in messages:
@@ -115,5 +115,5 @@ def read_told(env: Board, messages: Sequence[Message]) -> Told:
 def write_notes(env: Board, told: Told) -> str:
     """The guesses with their feedback, one per line."""
     return "\n".join(
-        f"{say_code(code, env.colour_names)}: {say_feedback(answer)}" for code, answer in told
+        f"{say_code(code, env.color_names)}: {say_feedback(answer)}" for code, answer in told
     )

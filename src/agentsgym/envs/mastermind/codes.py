@@ -1,6 +1,7 @@
 """Codes, feedback, and sets of codes as bit masks (bit i: `CodeSpace.codes[i]`)."""
 
 import itertools
+import warnings
 from collections import Counter
 from typing import NamedTuple
 
@@ -10,10 +11,16 @@ Code = tuple[int, ...]
 
 
 class Feedback(NamedTuple):
-    """`place` pegs have the right color in the right place, `colour` more are only misplaced."""
+    """`place` pegs have the right color in the right place, `color` more are only misplaced."""
 
     place: int
-    colour: int
+    color: int
+
+    @property
+    def colour(self) -> int:
+        """The name of `color` in 0.1."""
+        _warn("Feedback.colour", "color")
+        return self.color
 
 
 Told = tuple[tuple[Code, Feedback], ...]
@@ -23,7 +30,7 @@ Told = tuple[tuple[Code, Feedback], ...]
 def feedback(guess: Code, code: Code) -> Feedback:
     """The answer to a guess; symmetric in its arguments.
 
-    place = Σ_i [guess_i = code_i]; place + colour = Σ_c min(times c in guess, times c in code).
+    place = Σ_i [guess_i = code_i]; place + color = Σ_c min(times c in guess, times c in code).
     """
     place = sum(g == c for g, c in zip(guess, code, strict=True))
     common = Counter(guess) & Counter(code)
@@ -31,20 +38,26 @@ def feedback(guess: Code, code: Code) -> Feedback:
 
 
 class CodeSpace:
-    """All codes of `length` pegs in `colours` colors, repeats allowed, in lexicographic order."""
+    """All codes of `length` pegs in `colors` colors, repeats allowed, in lexicographic order."""
 
-    def __init__(self, colours: int, length: int) -> None:
-        self.colours = colours
+    def __init__(self, colors: int, length: int) -> None:
+        self.colors = colors
         self.length = length
-        self.codes: tuple[Code, ...] = tuple(itertools.product(range(colours), repeat=length))
+        self.codes: tuple[Code, ...] = tuple(itertools.product(range(colors), repeat=length))
         self.index = {code: i for i, code in enumerate(self.codes)}
         self.everything = (1 << len(self.codes)) - 1
         self._pegs = np.array(self.codes, dtype=np.int64)
-        self._counts = np.stack([(self._pegs == c).sum(axis=1) for c in range(colours)], axis=1)
+        self._counts = np.stack([(self._pegs == c).sum(axis=1) for c in range(colors)], axis=1)
         self._parts: dict[int, dict[Feedback, int]] = {}
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def colours(self) -> int:
+        """The name of `colors` in 0.1."""
+        _warn("CodeSpace.colours", "colors")
+        return self.colors
 
     @property
     def win(self) -> Feedback:
@@ -80,3 +93,11 @@ def lowest(candidates: int) -> int:
 
 def _mask(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(
+        f"{old} is now {new}; the old name will go with agentsgym 0.3",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -1,6 +1,7 @@
 """Mastermind in words."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
@@ -12,11 +13,12 @@ from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
 from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
-from agentsgym.envs.mastermind.wording import COLOURS, read_code, say_code, say_feedback
+from agentsgym.envs.mastermind.wording import COLORS, read_code, say_code, say_feedback
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 
 MAX_CODES = 1296
 MOST_PEGS = 10
+_OLD_KEYS = {"colours": "colors", "colour_names": "color_names"}
 NO_GUESS = "That is no code."
 REFLECT = "Note what you know about the code."
 
@@ -51,6 +53,21 @@ def _too_long(length: int) -> str | None:
     return None if length <= MOST_PEGS else f"must be at most {MOST_PEGS}, got {length}"
 
 
+def _with_new_keys(env_config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The configuration with the keys of 0.1 renamed, which is deprecated."""
+    old = [key for key in _OLD_KEYS if isinstance(env_config, Mapping) and key in env_config]
+    if env_config is None or not old:
+        return env_config
+    for key in old:
+        warnings.warn(
+            f"Mastermind's env_config[{key!r}] is now {_OLD_KEYS[key]!r}; the old key will go with "
+            "agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return {_OLD_KEYS.get(key, key): value for key, value in env_config.items()}
+
+
 class MastermindEnv(MultistepEnv):
     """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
@@ -61,8 +78,8 @@ class MastermindEnv(MultistepEnv):
 
     config_keys: ClassVar[Mapping[str, Key]] = {
         "max_steps_per_episode": Key(int, 3, "guesses per episode", minimum=1),
-        "colours": Key(int, 4, "number of colors", minimum=2),
-        "colour_names": Key(list, None, "a word for each color", check=_words),
+        "colors": Key(int, 4, "number of colors", minimum=2),
+        "color_names": Key(list, None, "a word for each color", check=_words),
         "length": Key(int, 2, "pegs of a code", minimum=1, check=_too_long),
         "step_cost": Key(float, 0.0, "cost of each action", minimum=0.0),
         "hints": Key(int, 1, "opening hints in the first prompt", minimum=0),
@@ -80,21 +97,32 @@ class MastermindEnv(MultistepEnv):
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(tokenizer, env_config)
+        super().__init__(tokenizer, _with_new_keys(env_config))
         self._check_sizes()
-        names = self.config["colour_names"] or COLOURS[: self.config["colours"]]
-        self.colour_names: tuple[str, ...] = tuple(name.lower() for name in names)
-        self.space = CodeSpace(self.config["colours"], self.config["length"])
+        names = self.config["color_names"] or COLORS[: self.config["colors"]]
+        self.color_names: tuple[str, ...] = tuple(name.lower() for name in names)
+        self.space = CodeSpace(self.config["colors"], self.config["length"])
         self.carries: bool = self.config["carry"] != "none"
         self._players: dict[str, Player] = {}
 
+    @property
+    def colour_names(self) -> tuple[str, ...]:
+        """The name of `color_names` in 0.1."""
+        warnings.warn(
+            "MastermindEnv.colour_names is now color_names; the old name will go with "
+            "agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.color_names
+
     def _check_sizes(self) -> None:
-        colours, length, names = (self.config[k] for k in ("colours", "length", "colour_names"))
+        colors, length, names = (self.config[k] for k in ("colors", "length", "color_names"))
         cost, steps = self.config["step_cost"], self.config["max_steps_per_episode"]
         problems = {
-            "length": colours**length > MAX_CODES and f"gives more than {MAX_CODES} codes",
-            "colour_names": (len(names) if names else len(COLOURS)) < colours
-            and f"must have {colours} names, as many as 'colours'",
+            "length": colors**length > MAX_CODES and f"gives more than {MAX_CODES} codes",
+            "color_names": (len(names) if names else len(COLORS)) < colors
+            and f"must have {colors} names, as many as 'colors'",
             "split": self.config["split"] == "hints"
             and not self.config["hints"]
             and "must be 'codes' if 'hints' is 0",
@@ -132,7 +160,7 @@ class MastermindEnv(MultistepEnv):
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
             return state["said"]
-        names = self.colour_names
+        names = self.color_names
         example = say_code((0, *[1] * (self.config["length"] - 1)), names)
         rules = (
             f"Find the code: {self.config['length']} of {', '.join(names)}, repeats allowed. "
@@ -153,7 +181,7 @@ class MastermindEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        guess = read_code(action, self.colour_names, self.config["length"])
+        guess = read_code(action, self.color_names, self.config["length"])
         after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
         out = after["steps"] >= self.config["max_steps_per_episode"]
         reward = -float(self.config["step_cost"])
@@ -206,11 +234,11 @@ class MastermindEnv(MultistepEnv):
     def _read_solution(self, task_data: Mapping[str, Any]) -> tuple[Code, int]:
         text, seed = task_data.get("solution"), task_data.get("seed", 0)
         length = self.config["length"]
-        code = read_code(text, self.colour_names, length) if isinstance(text, str) else None
+        code = read_code(text, self.color_names, length) if isinstance(text, str) else None
         if code is None or not isinstance(seed, int) or isinstance(seed, bool):
             raise ValueError(
                 f"task_data needs a 'solution' of {length} words out of "
-                f"{', '.join(self.colour_names)} and may have a 'seed' (an int), got {task_data!r}"
+                f"{', '.join(self.color_names)} and may have a 'seed' (an int), got {task_data!r}"
             )
         return code, seed
 
@@ -238,7 +266,7 @@ class MastermindEnv(MultistepEnv):
             sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
         train, held_out = (
             [
-                Task(solution=say_code(self.space.codes[code], self.colour_names), seed=seed)
+                Task(solution=say_code(self.space.codes[code], self.color_names), seed=seed)
                 for code, seed in side
             ]
             for side in sides
@@ -264,7 +292,7 @@ class MastermindEnv(MultistepEnv):
 
     def admissible_actions(self, state: State) -> list[str]:
         """All codes."""
-        return [say_code(code, self.colour_names) for code in self.space.codes]
+        return [say_code(code, self.color_names) for code in self.space.codes]
 
     def optimal_agent(self) -> Agent:
         """The best player: exact up to 64 codes, else greedy by entropy."""

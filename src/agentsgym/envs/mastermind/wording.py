@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from agentsgym.envs.mastermind.codes import Code, Feedback
 
-COLOURS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
+COLORS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 _FEEDBACK = re.compile(r"(\d+) right place, (\d+) right colour")
 
 
 def say_code(code: Code, names: Sequence[str]) -> str:
     """A code as words: "red blue"."""
-    return " ".join(names[colour] for colour in code)
+    return " ".join(names[color] for color in code)
 
 
 def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
@@ -24,7 +24,7 @@ def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
 
 def say_feedback(answer: Feedback) -> str:
     """Feedback as words: "1 right place, 0 right colour."."""
-    return f"{answer.place} right place, {answer.colour} right colour."
+    return f"{answer.place} right place, {answer.color} right colour."
 
 
 def read_feedback(text: str) -> Feedback | None:
