@@ -122,9 +122,9 @@ def test_an_engine_that_keeps_its_old_weights_ends_the_training(make_trainer, in
 
 
 def test_generating_ahead_needs_a_copy_of_the_weights(make_trainer, inner):
-    with pytest.raises(ValueError, match=r"generate_ahead needs .* ToyEngine has not"):
+    with pytest.raises(ValueError, match=r"generate_ahead needs .* ToyEngine does not have"):
         make_trainer(engine=ToyEngine(inner), generate_ahead=True)
-    with pytest.raises(ValueError, match=r"generate_ahead needs .* EmbeddedEngine has not"):
+    with pytest.raises(ValueError, match=r"generate_ahead needs .* EmbeddedEngine does not have"):
         make_trainer(generate_ahead=True)
 
 
