@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,15 @@ def test_each_new_name_is_a_module(old):
     import importlib.util
 
     assert importlib.util.find_spec(f"agentsgym.{MOVED[old]}") is not None
+
+
+def test_every_module_of_0_1_is_found():
+    import importlib.util
+
+    names = Path(__file__).with_name("modules_of_0_1.txt").read_text(encoding="utf-8").split()
+    assert len(names) > 280
+    gone = [name for name in names if importlib.util.find_spec(name) is None]
+    assert gone == ["agentsgym.envs.rounds"]  # TrialInfo says what its functions said
 
 
 def test_an_old_module_is_the_new_one_and_says_so():

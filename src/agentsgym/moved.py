@@ -99,6 +99,7 @@ MOVED = {
     "testing.replay": "checks.replay",
     "testing.report": "checks.report",
     "testing.tokenizers": "checks.tokenizers",
+    "tokens.template_trial": "tokens.template_sandbox",
     "training.ahead": "training.rollouts.prefetch",
     "training.assigner": "training.advantages",
     "training.best": "training.best_model",
@@ -134,6 +135,27 @@ MOVED = {
 MOVED_NAMES = {
     "agentsgym": {"OptimalAgent": "envs.twenty_questions"},
     "agentsgym.rollout.trial": {"session_seed": "types.rollout_request"},
+    "agentsgym.rollout.workers": {
+        "MOST_PROCESSES": "rollout.workers.pool",
+        "START_SECONDS": "rollout.workers.pool",
+        "STOP_SECONDS": "rollout.workers.pool",
+        "Worker": "rollout.workers.pool",
+        "WorkerLost": "rollout.workers.pool",
+        "least_busy": "rollout.workers.pool",
+        "started_workers": "rollout.workers.pool",
+        "stop_workers": "rollout.workers.pool",
+        "workers": "rollout.workers.pool",
+    },
+    "agentsgym.training.warm_start": {
+        "Progress": "training.warm_start.loop",
+        "describe": "training.warm_start.loop",
+        "imitate": "training.warm_start.loop",
+    },
+    "agentsgym.types.protocols": {
+        "Engine": "types.engine",
+        "EngineAgent": "types.engine",
+        "wait_for": "types.engine",
+    },
     "agentsgym.report": {
         "Figures": "runs.files",
         "MetricsFile": "runs.files",

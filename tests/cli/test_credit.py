@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from agentsgym import ScriptedAgent
 from agentsgym.cli.app import app
-from agentsgym.runs.files import RolloutWriter
+from agentsgym.runs.files import RolloutWriter, read_rollouts
 from helpers import CountdownEnv
 
 
@@ -45,6 +45,15 @@ def test_credit_of_every_estimator(run_dir):
     assert [x["credit"]["step_return"] for x in lines] == [-2.0, -2.0, 2.0, 2.0]
     assert [x["credit"]["reward"] for x in lines] == pytest.approx([0.0, 1.0, 0.0, 3.0])
     assert set(lines[0]["credit"]) == {"grpo", "rloo", "step_return", "gigpo", "trial", "reward"}
+
+
+def test_a_group_may_lie_in_the_shards_of_two_processes(run_dir):
+    whole = call(run_dir, "--json", "-e", "grpo").stdout
+    rollouts = list(read_rollouts(run_dir))
+    for rank, mine in enumerate((rollouts[:1], rollouts[1:])):
+        info = {"phase": "train", "step": 3, "advantages": None, "rank": rank}
+        RolloutWriter(run_dir)(mine, info)
+    assert call(run_dir, "--json", "-e", "grpo").stdout == whole
 
 
 def test_a_table_for_people(run_dir):

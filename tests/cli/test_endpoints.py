@@ -120,6 +120,15 @@ def test_play_shows_a_scripted_agent_and_a_model(invoke, workplace):
     assert "The agent" in result.stdout
 
 
+def test_the_seed_of_play_draws_what_the_model_says(invoke, workplace):
+    said = {}
+    for seed in ("0", "1", "0"):
+        result = invoke("play", "digit.DigitEnv", "--agent", "model", "--seed", seed)
+        assert result.exit_code == 0, result.output
+        assert said.setdefault(seed, result.stdout) == result.stdout
+    assert said["0"] != said["1"]
+
+
 URL = "http://127.0.0.1:9"
 REFUSED = {
     "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs --base-url"),

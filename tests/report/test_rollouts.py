@@ -129,3 +129,15 @@ def test_evaluation_sets_of_one_step_have_shards_of_their_own(tmp_path, sampled)
     assert sorted(found, key=str) == [("easy", 3), *[("very/hard.", 3)] * 2, *[(None, 3)] * 3]
     drop_rollouts_from(tmp_path, 2)
     assert not list(read_lines(tmp_path))
+
+
+def test_each_process_has_shards_of_its_own(tmp_path, sampled):
+    """Two processes write the same generation; a later resume plays both parts again."""
+    write(tmp_path, sampled[2:], "train", 3, rank=1)
+    write(tmp_path, sampled[:2], "train", 3, rank=0)
+    write(tmp_path, sampled[:1], "eval", 3, rank=1, dataset="easy")
+    write(tmp_path, sampled[1:2], "eval", 3, rank=10, dataset="r1.easy")
+    assert tuple(read_rollouts(tmp_path, "train")) == sampled
+    assert [line.dataset for line in read_lines(tmp_path, "eval")] == ["easy", "r1.easy"]
+    drop_rollouts_from(tmp_path, 2)
+    assert not list(read_lines(tmp_path))

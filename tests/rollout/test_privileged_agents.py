@@ -5,6 +5,8 @@ from unittest.mock import Mock
 import pytest
 from told import ToldEnv
 
+from agentsgym import DirectOutputAgent, SamplingParams
+from agentsgym.generation import EmbeddedEngine
 from agentsgym.types import PrivilegedAgent
 from helpers import CountdownEnv
 
@@ -55,6 +57,24 @@ def test_a_session_is_told_as_it_stands(workers):
         (Listed, TASK, second, (), False, ["action 0"]),
         (Listed, TASK, second, ("say 4",), False, ["action 1"]),
     ]
+
+
+def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tokenizer):
+    """for_session may return an agent with an engine, whose settings are then the session's."""
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=2)
+    model = DirectOutputAgent(engine, SamplingParams(max_tokens=3, temperature=0.0))
+
+    class Delegates(PrivilegedAgent):
+        def for_session(self, session):
+            return model
+
+    env = CountdownEnv(chat_tokenizer, {**TRIAL, "reflection_tokens": 2})
+    [rollout] = env.run_trial([TASK], Delegates()).rollouts
+    assert rollout.error is None and rollout.rows[0].sampled
+    lengths = [span.length for row in rollout.rows for span in row.spans]
+    assert lengths == [3, 3, 2, 3, 3]
+    [expected] = env.run_trial([TASK], model).rollouts
+    assert [row.token_ids for row in rollout.rows] == [row.token_ids for row in expected.rows]
 
 
 def test_a_limit_ends_an_episode_for_the_agent_too():

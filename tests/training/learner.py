@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from agentsgym import register
 from agentsgym.envs import task_dataset
+from agentsgym.runs.files import RolloutWriter
 from helpers import CountdownEnv, random_llama
 from training.cells import Cell
 
@@ -144,6 +145,8 @@ def train(tokenizer, out, processes, **options):
 def everything(tokenizer, out, processes):
     """All that is compared, as a dict that torch.save takes."""
     trainer, gradients = train(tokenizer, out / "a", processes)
+    sink, writer = trainer.rollout_sink, RolloutWriter(out / "run")
+    trainer.rollout_sink = lambda *given: (sink(*given), writer(*given))
     trainer.train()
     evaluated = trainer.evaluate()
     result = {
@@ -154,6 +157,7 @@ def everything(tokenizer, out, processes):
         "played": played(trainer, "train"),
         "evaluated": played(trainer, "eval"),
         "metrics": evaluated,
+        "stored": (str(out / "run"), len(trainer.played)),
         "epsilon_high": trainer.epsilon_high,
     }
     again, gradients = train(
@@ -251,11 +255,26 @@ def faults(tokenizer, out):
         if rank == 1:
             trainer.collector.engine.poll = poll
 
+    def prefetched(trainer):
+        def take(requests):
+            raise ConnectionError("the server is down")
+
+        update = trainer.collector.engine.update_weights
+
+        def collective(given):
+            given.gather([rank])
+            update(given)
+
+        trainer.collector.engine.update_weights = collective
+        if rank == 1:
+            trainer.prefetcher.take = take
+
     return {
         "one rank": ends_with("a", broken(rank == 1), env_class=BrokenEnv),
         "all ranks": ends_with("b", broken(True), env_class=BrokenEnv),
         "sink": ends_with("c", sink),
         "engine": ends_with("d", engine),
+        "prefetched": ends_with("e", prefetched),
     }
 
 

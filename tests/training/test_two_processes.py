@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentsgym.runs.files import read_rollouts
 from training import learner, reference
 from training.cells import Cell
 
@@ -71,6 +72,12 @@ def test_the_same_rollouts_are_played(two, one):
     assert sum(failed for _, failed, _ in one["played"].values()) >= 1
     tokens = [sum(map(len, ids)) for rank in two for ids, _, _ in rank["played"].values()]
     assert len(set(tokens)) > 1
+
+
+def test_each_process_stores_its_own_rollouts(two):
+    folders, numbers = zip(*(rank["stored"] for rank in two), strict=True)
+    assert len(set(folders)) == 1 and all(numbers)
+    assert len(list(read_rollouts(folders[0]))) == sum(numbers)
 
 
 def test_gradients_and_weights_are_those_of_one_process(two, one):
@@ -142,6 +149,7 @@ def test_a_stream_is_divided_as_a_dataset_is(two, tmp_path, chat_tokenizer):
         ("one rank", [("finished", 0.5)] * 2),
         ("all ranks", [("EveryRolloutFailed", "the answerer is down")] * 2),
         ("sink", [("OSError", "No space left"), ("RuntimeError", "rank 0 failed: OSError: No")]),
+        ("prefetched", [("RuntimeError", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
         ("engine", [("RuntimeError", "rank 1 failed: Runtime"), ("RuntimeError", "engine broke")]),
     ],
 )

@@ -55,17 +55,20 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     from agentsgym.runs.files import RunDirectory
     from agentsgym.runs.files.rollouts import read_shard
 
-    shards = {at: path for phase, at, path in RunDirectory(run).shards() if phase == "train"}
+    shards: dict[int, list[Path]] = {}
+    for phase, at, path in RunDirectory(run).shards():
+        if phase == "train":
+            shards.setdefault(at, []).append(path)
     if not shards:
         raise fail(f"{run} contains no training rollouts", BAD_USAGE)
     chosen = max(shards) if step is None else step
     if chosen not in shards:
         known = ", ".join(map(str, sorted(shards)[:8]))
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
-    rollouts = [line.rollout for line in read_shard(shards[chosen])]
+    rollouts = [line.rollout for path in shards[chosen] for line in read_shard(path)]
     members = [rollout for rollout in rollouts if rollout.group == group]
     if not rollouts:
-        raise fail(f"{shards[chosen]} contains no rollouts")
+        raise fail(f"{shards[chosen][0]} contains no rollouts")
     if not members:
         last = max(rollout.group for rollout in rollouts)
         raise fail(f"the generation at step {chosen} has groups 0 to {last}", BAD_USAGE)

@@ -36,7 +36,7 @@ def watch(
     task_data = task_of(bare, task)
     with evaluated_agent(run, bare, seed, engine, purpose()) as agent:
         env = make_env(run.env, settings, tokenizer_of(agent))
-        rollout = env.run_trial([task_data], agent).rollouts[0]
+        rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
     for episode in rollout.episodes:
         for message in episode.messages:
             style = "bold" if message["role"] == "assistant" else "cyan"

@@ -99,8 +99,8 @@ def _episode_of(session: Session, record: Any) -> Episode:
 def _check(record: Any) -> None:
     """Raise SessionError if a key is missing, lists differ in length, a mask has values other than
     0 and 1, or a reward is not a number."""
-    missing = [key for key in (*_LISTS, "final_reward") if key not in record]
-    if not isinstance(record, Mapping) or missing:
+    required = (*_LISTS, "final_reward")
+    if not isinstance(record, Mapping) or any(key not in record for key in required):
         raise SessionError(
             "_run_complete_episode must return a dict with full_token_ids, full_attention_mask, "
             f"agent_token_mask, per_token_rewards and final_reward; got {short_repr(record)}"

@@ -100,6 +100,10 @@ def drive(
 
 def _ask(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:
     if is_engine_agent(agent):
+        if session.sampling != agent.sampling:
+            # Another agent plays this session than the one whose settings the request has.
+            session.sampling = agent.sampling
+            request = session.ask(session.asked_for)
         agent.engine.submit([request])
         return wait_for(agent.engine, request.session_id)
     answer = agent.get_action([copy_message(m) for m in request.messages], session.agent_state)

@@ -51,7 +51,7 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     question = env._format_reflection(session.state, earned)
     if not session.observe(text(question, "_format_reflection")):
         return None
-    action = clean_action((yield session.ask("reflection", env.config["reflection_tokens"])))
+    action = clean_action((yield session.ask("reflection")))
     if not session.fits(action):
         session.withdraw()
         return None

@@ -125,15 +125,17 @@ class Session:
             return None
         return self.request.max_rollout_tokens - len(self.transcript.context)
 
-    def ask(self, kind: ActionKind = "action", max_tokens: int | None = None) -> GenerationRequest:
-        """Request the next action, of at most `max_tokens` (None: the sampling settings' limit) and
-        the rest of the budget. The request sees the conversation as it grows."""
+    def ask(self, kind: ActionKind = "action") -> GenerationRequest:
+        """Request the next action: a reflection may have `reflection_tokens` tokens, an action as
+        many as the sampling settings say, and both the rest of the budget. The request sees the
+        conversation as it grows."""
         self.asked_for = kind
         request = self.request
+        most = self.env.config["reflection_tokens"] if kind == "reflection" else None
         return GenerationRequest(
             request.session_id,
             self.transcript.context,
-            self._sampling(max_tokens or self.sampling.max_tokens),
+            self._sampling(most or self.sampling.max_tokens),
             request.seed,
             self.sampled,
             self.messages,

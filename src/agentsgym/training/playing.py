@@ -33,8 +33,8 @@ from agentsgym.types.arrays import Floats
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 """Receives this rank's rollouts of each generation and evaluation, with `{"phase": "train" |
-"eval", "step": global step, "advantages": per row of the rollouts, or None}`, and `"dataset"`, the
-name of the evaluation set, if there are several."""
+"eval", "step": global step, "rank": of this process, "advantages": per row of the rollouts, or
+None}`, and `"dataset"`, the name of the evaluation set, if there are several."""
 
 
 class PlayingTrainer(CheckpointingTrainer):
@@ -123,21 +123,23 @@ class PlayingTrainer(CheckpointingTrainer):
 
     def push_weights(self, version: int) -> None:
         """Let the engine sample from the current weights, after all running play has ended;
-        rollouts will record `version`, an optimizer step. All ranks must call it."""
+        rollouts will record `version`, an optimizer step. All ranks must call it, and if it raises
+        on one rank, every rank raises."""
         self.prefetcher.wait()
-        self.sync.push(self.accelerator.unwrap_model(self.model), version)
+        model = self.accelerator.unwrap_model(self.model)
+        self.ranks.together(lambda: self.sync.push(model, version))
 
     def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Training rollouts of these requests, prefetched or played now. Rollouts that are too old
         are returned as failed. All ranks must call it."""
-        return self.ranks.together(lambda: self._collect(requests, self.state.global_step))
-
-    def _collect(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
+        step, args = self.state.global_step, self.args
         # Taken first, because prefetched rollouts use the weights of the last push.
-        prefetched = self.prefetcher.take(requests)
+        prefetched = self.ranks.together(lambda: self.prefetcher.take(requests))
+        # An engine may exchange objects between ranks in a push, so every rank must get there.
         self.push_weights(step)
-        rollouts = self.collector.train(requests) if prefetched is None else prefetched
-        args = self.args
+        rollouts = self.ranks.together(
+            lambda: self.collector.train(requests) if prefetched is None else prefetched
+        )
         return drop_stale(rollouts, step, args.updates_per_generation, args.max_staleness)
 
     def prefetch(self, size: int) -> None:
@@ -179,7 +181,8 @@ class PlayingTrainer(CheckpointingTrainer):
         training = self.model.training
         self.model.eval()
         step, requests = self.state.global_step, self.collector.eval_requests(tasks, name)
-        rollouts = self.ranks.together(lambda: self._play_evaluation(requests, step))
+        self.push_weights(step)
+        rollouts = self.ranks.together(lambda: self.collector.evaluate(requests))
         self.failures.tell(rollouts, "eval", step)
         values = self.figures(rollouts)
         metrics = {f"{prefix}_{key}": value for key, value in values.items()}
@@ -191,10 +194,6 @@ class PlayingTrainer(CheckpointingTrainer):
         control = getattr(self, "control", None)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
         return metrics
-
-    def _play_evaluation(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
-        self.push_weights(step)
-        return self.collector.evaluate(requests)
 
     def predict(self, *_: Any, **__: Any) -> Any:
         """Not supported: there are no labels and no single prediction per row."""
@@ -219,7 +218,12 @@ class PlayingTrainer(CheckpointingTrainer):
     ) -> None:
         """Pass rollouts to the sink, if there is one."""
         if self.rollout_sink is not None:
-            info = {"phase": phase, "step": self.state.global_step, "advantages": advantages}
+            info = {
+                "phase": phase,
+                "step": self.state.global_step,
+                "rank": self.ranks.index,
+                "advantages": advantages,
+            }
             if name:
                 info["dataset"] = name
             sink = self.rollout_sink

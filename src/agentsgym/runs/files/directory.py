@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_SHARD = re.compile(r"([a-z]+)-(\d+)(?:\.[^/]+)?\.jsonl\.gz")
+_SHARD = re.compile(r"([a-z]+)-(\d+)(?:-r(\d+))?(?:\.[^/]+)?\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,24 @@ class RunDirectory:
         """Whether a run was started here."""
         return self.config.is_file()
 
-    def shard(self, phase: str, step: int, dataset: str | None = None) -> Path:
-        """The shard of the rollouts played in `phase` at optimizer step `step`, on the evaluation
-        set `dataset` if there are several."""
+    def shard(self, phase: str, step: int, dataset: str | None = None, *, rank: int = 0) -> Path:
+        """The shard of the rollouts that the process `rank` played in `phase` at optimizer step
+        `step`, on the evaluation set `dataset` if there are several."""
+        process = f"-r{rank}" if rank else ""
         name = "" if dataset is None else f".{quote(dataset, safe='')}"
-        return self.rollouts / f"{phase}-{step:06d}{name}.jsonl.gz"
+        return self.rollouts / f"{phase}-{step:06d}{process}{name}.jsonl.gz"
 
     def shards(self) -> Iterator[tuple[str, int, Path]]:
-        """Phase, step and path of each shard, by step; "before" comes first, "after" last."""
+        """Phase, step and path of each shard, by step; "before" comes first, "after" last, and the
+        shards of several processes by rank."""
         order = {"before": 0, "train": 1, "eval": 2, "after": 3}
         found = [
-            (match[1], int(match[2]), path)
+            (int(match[2]), order.get(match[1], 2), int(match[3] or 0), match[1], path)
             for path in self.rollouts.glob("*.jsonl.gz")
             if (match := _SHARD.fullmatch(path.name))
         ]
-        yield from sorted(found, key=lambda shard: (shard[1], order.get(shard[0], 2), shard[2]))
+        for step, _, _, phase, path in sorted(found):
+            yield phase, step, path
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
         """Step and path of every checkpoint, complete or not, the newest first."""

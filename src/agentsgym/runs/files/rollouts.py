@@ -23,7 +23,8 @@ MOST_BYTES = 1 << 28
 class RolloutWriter:
     """A trainer's rollout sink: writes its rollouts to the run's shards.
 
-    A shard appears only when it is complete. `agent_tokens` counts the tokens sampled in training.
+    A shard appears only when it is complete. Each of several processes writes shards of its own.
+    `agent_tokens` counts the tokens that this process sampled in training.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -31,13 +32,14 @@ class RolloutWriter:
         self.agent_tokens = 0
 
     def __call__(self, rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
-        """Store rollouts; `info` has `phase`, `step`, `advantages` by row or None, and the
-        `dataset`'s name if there are several evaluation sets."""
+        """Store rollouts; `info` has `phase`, `step`, `advantages` by row or None, the process's
+        `rank` if there are several, and the `dataset`'s name if there are several evaluation sets.
+        """
         if info["phase"] == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
         lines = _lines(rollouts, info)
-        shard = self._directory.shard(info["phase"], info["step"], info.get("dataset"))
-        _write(shard, lines)
+        dataset, rank = info.get("dataset"), info.get("rank", 0)
+        _write(self._directory.shard(info["phase"], info["step"], dataset, rank=rank), lines)
 
 
 def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[RolloutLine]:
@@ -97,7 +99,8 @@ def read_lines(run_dir: str | Path, phase: str | None = None) -> Iterator[Rollou
 def read_rollouts(run_dir: str | Path, phase: str | None = None) -> Iterator[Rollout]:
     """The rollouts of a run as they were played; `phase` is "before", "train", "eval" or "after".
 
-    A group's rollouts are adjacent within a shard; group numbers start again in each shard.
+    A group's rollouts are adjacent within a shard; group numbers start again at each step. The
+    last group of a process's shard may continue in the next process's.
     """
     return (line.rollout for line in read_lines(run_dir, phase))
 

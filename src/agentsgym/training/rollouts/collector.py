@@ -6,7 +6,7 @@ from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
-from agentsgym.envs.dataset import check_row
+from agentsgym.envs.dataset import TaskRow, check_row
 from agentsgym.rollout import play
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
@@ -49,7 +49,7 @@ class RolloutCollector:
         for offset, row in enumerate(inputs):
             group, index = divmod(first + offset, self._args.num_generations)
             seed = session_seed(self._args.seed, "train", step, group, index)
-            requests.append(self._request(row, group, index, seed))
+            requests.append(self._request(check_row(row, first + offset), group, index, seed))
         return requests
 
     def other_task(
@@ -57,8 +57,9 @@ class RolloutCollector:
     ) -> RolloutRequest:
         """The same rollout with another task; every rank draws the same task for a group."""
         parts = (self._args.seed, "again", step, round_, request.group)
-        row = dataset[session_seed(*parts) % len(dataset)]
+        number = session_seed(*parts) % len(dataset)
         seed = session_seed(*parts, request.index)
+        row = check_row(dataset[number], number)
         return self._request(row, request.group, request.index, seed)
 
     def eval_requests(self, dataset: Any, name: str = "") -> list[RolloutRequest]:
@@ -66,14 +67,15 @@ class RolloutCollector:
         set's name if there are several."""
         parts = (self._args.seed, "eval", *([name] if name else []))
         return [
-            self._request(dataset[task], task, index, session_seed(*parts, task, index))
+            self._request(row, task, index, session_seed(*parts, task, index))
             for task in range(self._ranks.index, len(dataset), self._ranks.number)
+            for row in [check_row(dataset[task], task)]
             for index in range(self._args.eval_rollouts)
         ]
 
-    def _request(self, row: Mapping[str, Any], group: int, index: int, seed: int) -> RolloutRequest:
+    def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
         most = self._args.max_rollout_tokens
-        return RolloutRequest.of(check_row(row, index), group, index, seed, max_rollout_tokens=most)
+        return RolloutRequest.of(row, group, index, seed, max_rollout_tokens=most)
 
     def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Play with the training's sampling settings."""
