@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
+from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, with_new_names
 from agentsgym.envs.row_paths import remember_paths
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import (
@@ -39,6 +39,9 @@ class MultistepEnv:
     config_keys: ClassVar[Mapping[str, Key]] = {}
     """The environment's own keys; they may also change the default of a common key."""
 
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
+    """Old names of keys and their new ones; an old name still works and warns."""
+
     blocking: ClassVar[bool] = False
     """Whether `_step_episode` waits for something external; then it runs in threads."""
 
@@ -61,7 +64,9 @@ class MultistepEnv:
                 f"{self.name}: env_config must be a dict, got {short_repr(env_config)}"
             )
         self.tokenizer = tokenizer
-        self.env_config: dict[str, Any] = dict(env_config or {})
+        self.env_config: dict[str, Any] = with_new_names(
+            self.name, self.renamed_keys, env_config or {}
+        )
         self.config: Mapping[str, Any] = MappingProxyType(
             resolve(self.name, self.all_config_keys(), self.env_config)
         )

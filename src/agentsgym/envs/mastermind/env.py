@@ -18,7 +18,6 @@ from agentsgym.types import Agent, Tokenizer, TrialInfo
 
 MAX_CODES = 1296
 MOST_PEGS = 10
-_OLD_KEYS = {"colours": "colors", "colour_names": "color_names"}
 NO_GUESS = "That is no code."
 REFLECT = "Note what you know about the code."
 
@@ -53,21 +52,6 @@ def _too_long(length: int) -> str | None:
     return None if length <= MOST_PEGS else f"must be at most {MOST_PEGS}, got {length}"
 
 
-def _with_new_keys(env_config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The configuration with the keys of 0.1 renamed, which is deprecated."""
-    old = [key for key in _OLD_KEYS if isinstance(env_config, Mapping) and key in env_config]
-    if env_config is None or not old:
-        return env_config
-    for key in old:
-        warnings.warn(
-            f"Mastermind's env_config[{key!r}] is now {_OLD_KEYS[key]!r}; the old key will go with "
-            "agentsgym 0.3",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-    return {_OLD_KEYS.get(key, key): value for key, value in env_config.items()}
-
-
 class MastermindEnv(MultistepEnv):
     """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
@@ -92,12 +76,13 @@ class MastermindEnv(MultistepEnv):
         "train_tasks_per_code": Key(int, 12, "training tasks per code", minimum=1),
         "eval_tasks_per_code": Key(int, 3, "evaluation tasks per code", minimum=1),
     }
+    renamed_keys: ClassVar[Mapping[str, str]] = {"colours": "colors", "colour_names": "color_names"}
     reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(tokenizer, _with_new_keys(env_config))
+        super().__init__(tokenizer, env_config)
         self._check_sizes()
         names = self.config["color_names"] or COLORS[: self.config["colors"]]
         self.color_names: tuple[str, ...] = tuple(name.lower() for name in names)
