@@ -1,6 +1,7 @@
 """Which engine samples: every combination of settings works from the command line or is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -127,6 +128,21 @@ def test_the_seed_of_play_draws_what_the_model_says(invoke, workplace):
         assert result.exit_code == 0, result.output
         assert said.setdefault(seed, result.stdout) == result.stdout
     assert said["0"] != said["1"]
+
+
+def test_a_run_directory_plays_as_it_was_trained(invoke, workplace):
+    """With its cap on actions, and from its newest checkpoint if training is not finished."""
+    run = workplace / "unfinished"
+    shutil.copytree(workplace / "model", run / "checkpoints" / "checkpoint-2")
+    (run / "checkpoints" / "checkpoint-2" / "trainer_state.json").write_text("{}")
+    text = (
+        (workplace / "toy.yaml").read_text().replace("max_action_tokens: 6", "max_action_tokens: 1")
+    )
+    (run / "config.yaml").write_text(text)
+    command = ("play", "digit.DigitEnv", "--temperature", "0", "--agent")
+    long, short = invoke(*command, "model"), invoke(*command, "unfinished")
+    assert short.exit_code == long.exit_code == 0, short.output
+    assert len(short.stdout) < len(long.stdout)
 
 
 URL = "http://127.0.0.1:9"

@@ -25,7 +25,7 @@ from agentsgym.cli.engine_options import (
     engine_settings,
     purpose,
 )
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, model_in
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
 
@@ -120,20 +120,11 @@ def _run_config(
         overrides |= {"env": env} if env else {}
         stored = load_run(directory.root, overrides)
         run = distrusted(stored, allowed.and_named_in(overrides), overrides)
-        return run.model_copy(update={"model": str(_model_in(directory))})
+        return run.model_copy(update={"model": str(model_in(directory))})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     data = {"env": env, "model": model, "env_config": given, "name": "eval"}
     return permitted(parse_config(data), allowed)
-
-
-def _model_in(directory: Any) -> Path:
-    if directory.model.is_dir():
-        return Path(directory.model)
-    checkpoint = directory.last_checkpoint()
-    if checkpoint is None:
-        raise fail(f"{directory.root} contains neither a model nor a checkpoint yet", BAD_USAGE)
-    return Path(checkpoint[1])
 
 
 def _tell_of_own_servers(run: "RunConfig", chosen: "EngineSettings") -> None:

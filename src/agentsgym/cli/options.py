@@ -1,9 +1,15 @@
 """Arguments and options that several commands have."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from agentsgym.cli.console import BAD_USAGE, fail
+
+if TYPE_CHECKING:
+    from agentsgym.runs.files import RunDirectory
 
 SettingsArgument = Annotated[
     list[str] | None,
@@ -29,3 +35,13 @@ def module_of(name: str) -> list[str]:
     """The module of a dotted path that the user typed and so allows; none of a registered name."""
     module = name.rpartition(".")[0]
     return [module] if module else []
+
+
+def model_in(run: "RunDirectory") -> Path:
+    """The trained model of a run, or its newest checkpoint if training is not finished."""
+    if run.model.is_dir():
+        return run.model
+    checkpoint = run.last_checkpoint()
+    if checkpoint is None:
+        raise fail(f"{run.root} contains neither a model nor a checkpoint yet", BAD_USAGE)
+    return checkpoint[1]

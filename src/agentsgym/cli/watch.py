@@ -6,21 +6,35 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.cli.console import out, quiet_libraries, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED, purpose
 from agentsgym.cli.one_task import make_env, task_of
+from agentsgym.cli.options import model_in
 
 if TYPE_CHECKING:
     from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import RunConfig
     from agentsgym.types import Rollout
 
+_OF_ACTIONS = (
+    "max_action_tokens",
+    "stop_strings",
+    "chat_template",
+    "chat_template_kwargs",
+    "engine_capacity",
+)
+
 
 def run_of(name: str, agent: str, settings: dict[str, Any], temperature: float) -> "RunConfig":
-    """The environment, the agent and its temperature as `agentsgym eval` has them."""
-    from agentsgym.runs import parse_config
+    """The environment, the agent and its temperature as `agentsgym eval` has them. A run directory
+    provides its model and the settings of the model's actions."""
+    from agentsgym.runs import load_run, parse_config
     from agentsgym.runs.files import RunDirectory
 
-    if not agent.startswith((CHAT, SCRIPTED)) and RunDirectory(Path(agent)).is_run():
-        agent = str(RunDirectory(Path(agent)).model)
-    data = {"env": name, "model": agent, "env_config": settings, "name": "play"}
+    train: dict[str, Any] = {}
+    directory = RunDirectory(Path(agent))
+    if not agent.startswith((CHAT, SCRIPTED)) and directory.is_run():
+        stored = load_run(directory.root, {}).train
+        train = {key: stored[key] for key in _OF_ACTIONS if key in stored}
+        agent = str(model_in(directory))
+    data = {"env": name, "model": agent, "env_config": settings, "train": train, "name": "play"}
     return parse_config({**data, "eval": {"temperature": temperature}})
 
 
@@ -31,11 +45,20 @@ def watch(
     quiet_libraries()
     from agentsgym.rollout.drive import tokenizer_of
     from agentsgym.runs.model_agent import evaluated_agent
+    from agentsgym.training.chat_templates import template_options
+    from agentsgym.training.setting_parsers import mapping
 
     bare = make_env(run.env, settings)
     task_data = task_of(bare, task)
     with evaluated_agent(run, bare, seed, engine, purpose()) as agent:
         env = make_env(run.env, settings, tokenizer_of(agent))
+        env.set_template_options(
+            template_options(
+                env.tokenizer,
+                run.train.get("chat_template", "own"),
+                mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
+            )
+        )
         rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
     for episode in rollout.episodes:
         for message in episode.messages:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-REPLACEMENT = "\ufffd"
 _DEEPEST = 64
 _MOST_VALUES = 1_000_000
 _REPR_COST = 1_000  # one repr counts as this many values, because it takes about as long

@@ -27,10 +27,6 @@ class TrialPlan:
         """The share of an episode's reward in the score."""
         return 0.0 if episode < self.free_shots else 1.0 / (self.episodes - self.free_shots)
 
-    def known_from(self, episode: int) -> float:
-        """The score of `episode` and all later ones for a player who knows the code."""
-        return (1.0 - self.step_cost) * sum(map(self.weight, range(episode, self.episodes)))
-
 
 class Player(Protocol):
     """Chooses guesses; it knows the codes that are still possible and the position in the trial."""
