@@ -1,6 +1,7 @@
 """TRL's training templates in place of those that rewrite history."""
 
 import logging
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.chat_templates import template_options
+from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
@@ -44,7 +46,8 @@ def test_another_choice_is_refused(tmp_path):
 
 
 def test_an_evaluation_renders_as_training_did(monkeypatch):
-    from agentsgym.cli import evaluate
+    from agentsgym.cli.evaluate import _evaluate
+    from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import parse_config
 
     seen = []
@@ -54,11 +57,13 @@ def test_an_evaluation_renders_as_training_did(monkeypatch):
         return SimpleNamespace(evaluation=None)
 
     tokenizer = tokenizer_for(template("qwen3"))
-    agent = SimpleNamespace(engine=SimpleNamespace(tokenizer=tokenizer))
-    monkeypatch.setattr(evaluate, "_agent", lambda *_: agent)
+    engine = SimpleNamespace(tokenizer=tokenizer)
+    agent = SimpleNamespace(engine=engine, sampling=SamplingParams())
+    monkeypatch.setattr("agentsgym.runs.model_agent.evaluated_agent", lambda *_: nullcontext(agent))
     monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
     train = {"chat_template": "training"}
-    evaluate._evaluate(parse_config({"env": "TwentyQuestions", "train": train}), 0)
+    run = parse_config({"env": "TwentyQuestions", "train": train})
+    _evaluate(run, 0, EngineSettings())
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
 
 
