@@ -4,8 +4,9 @@ Importing this package stays light: torch is imported on the first access to `Em
 aiohttp when an engine over HTTP is made.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.compatibility import UnsupportedModelError
@@ -15,15 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedEngine", "EngineUnavailable", "UnsupportedModelError", "VLLMEngine"]
 
-_HOMES = {
-    "EmbeddedEngine": "embedded.engine",
-    "EngineUnavailable": "vllm.server_check",
-    "UnsupportedModelError": "embedded.compatibility",
-    "VLLMEngine": "vllm.engine",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "EmbeddedEngine": "embedded.engine",
+        "EngineUnavailable": "vllm.server_check",
+        "UnsupportedModelError": "embedded.compatibility",
+        "VLLMEngine": "vllm.engine",
+    },
+)

@@ -1,7 +1,8 @@
 """Training: warm start and GRPO on environments. Importing names from here imports torch."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.training.config import GRPOEnvConfig
@@ -9,13 +10,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GRPOEnvConfig", "GRPOEnvTrainer"]
 
-_HOMES = {
-    "GRPOEnvConfig": "agentsgym.training.config",
-    "GRPOEnvTrainer": "agentsgym.training.trainer",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'agentsgym.training' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "GRPOEnvConfig": "config",
+        "GRPOEnvTrainer": "trainer",
+    },
+)

@@ -1,7 +1,8 @@
 """Chat endpoints (OpenAI-compatible): text in, text out."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.chat.client import ChatClient, EndpointError, Reply
@@ -21,20 +22,17 @@ __all__ = [
     "chat_agent",
 ]
 
-_HOMES = {
-    "ChatAgent": "engine",
-    "ChatClient": "client",
-    "ChatEngine": "engine",
-    "EndpointError": "client",
-    "MissingKey": "client",
-    "Prices": "usage",
-    "Reply": "client",
-    "Usage": "usage",
-    "chat_agent": "engine",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ChatAgent": "engine",
+        "ChatClient": "client",
+        "ChatEngine": "engine",
+        "EndpointError": "client",
+        "MissingKey": "client",
+        "Prices": "usage",
+        "Reply": "client",
+        "Usage": "usage",
+        "chat_agent": "engine",
+    },
+)

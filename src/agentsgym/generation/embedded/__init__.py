@@ -1,7 +1,8 @@
 """The embedded engine: a Hugging Face model in this process. The first access imports torch."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.compatibility import UnsupportedModelError
@@ -9,13 +10,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedEngine", "UnsupportedModelError"]
 
-_HOMES = {
-    "EmbeddedEngine": "engine",
-    "UnsupportedModelError": "compatibility",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "EmbeddedEngine": "engine",
+        "UnsupportedModelError": "compatibility",
+    },
+)

@@ -5,6 +5,7 @@ has no weights of its own: it runs the module that a trainer trains, and after a
 weights `update_weights` (or `reset`) must be called.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,6 +157,16 @@ class EmbeddedEngine:
     def policy_version(self) -> int:
         """The version of the weights that the last `update_weights` named; 0 before any."""
         return self._open.policy_version
+
+    @policy_version.setter
+    def policy_version(self, version: int) -> None:
+        warnings.warn(
+            "EmbeddedEngine.policy_version is now set by update_weights; setting it will end with "
+            "agentsgym 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self._open.policy_version = version
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Note that the weights changed. Raises ValueError if they are not this engine's."""

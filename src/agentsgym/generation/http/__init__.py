@@ -1,7 +1,8 @@
 """Shared parts of engines over HTTP: the client, its event loop, keys, the engine base class."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.http.client import (
@@ -28,21 +29,18 @@ __all__ = [
     "request_seed",
 ]
 
-_HOMES = {
-    "HttpError": "client",
-    "JsonClient": "client",
-    "LoopThread": "event_loop",
-    "MissingKey": "keys",
-    "Refused": "client",
-    "RemoteEngine": "engine",
-    "Retries": "client",
-    "Unreachable": "client",
-    "read_key": "keys",
-    "request_seed": "engine",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "HttpError": "client",
+        "JsonClient": "client",
+        "LoopThread": "event_loop",
+        "MissingKey": "keys",
+        "Refused": "client",
+        "RemoteEngine": "engine",
+        "Retries": "client",
+        "Unreachable": "client",
+        "read_key": "keys",
+        "request_seed": "engine",
+    },
+)

@@ -1,7 +1,8 @@
 """vLLM: servers over HTTP, and TRL's own vLLM."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.vllm.engine import VLLMEngine
@@ -11,16 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EngineUnavailable", "TRLVLLMEngine", "VLLMEngine", "WeightSyncError", "Weights"]
 
-_HOMES = {
-    "EngineUnavailable": "server_check",
-    "TRLVLLMEngine": "trl",
-    "VLLMEngine": "engine",
-    "WeightSyncError": "weights",
-    "Weights": "weights",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "EngineUnavailable": "server_check",
+        "TRLVLLMEngine": "trl",
+        "VLLMEngine": "engine",
+        "WeightSyncError": "weights",
+        "Weights": "weights",
+    },
+)

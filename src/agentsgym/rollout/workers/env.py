@@ -77,7 +77,7 @@ class RemoteState:
         return self.played[-1]
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Number of episodes started, and number of actions in the running one."""
         return len(self.played), len(self.actions)
 
@@ -144,7 +144,7 @@ class RemoteEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: RemoteState, action: str
     ) -> tuple[RemoteState, float, bool, dict[str, Any]]:
-        message = ("step", state.lease.number, state.place, action)
+        message = ("step", state.lease.number, state.position, action)
         reward, done, info = self._insist(state, message)
         return state.after(action), reward, done, info
 
@@ -172,7 +172,7 @@ class RemoteEnv(MultistepEnv):
         return self._env._format_memory(reflection)
 
     def _ask(self, state: RemoteState, method: str, *arguments: Any) -> Any:
-        message = ("ask", state.lease.number, state.place, method, arguments)
+        message = ("ask", state.lease.number, state.position, method, arguments)
         return self._insist(state, message)
 
     def _insist(self, state: RemoteState, message: tuple[Any, ...] | None) -> Any:

@@ -114,19 +114,19 @@ class Server:
         _play(held, trial, now)
         return "ok", None
 
-    def on_step(self, lease: int, place: tuple[int, int], action: str) -> Reply:
+    def on_step(self, lease: int, position: tuple[int, int], action: str) -> Reply:
         """Take an action in a session at (episode, step); returns (reward, done, info)."""
         held = self._held.get(lease)
-        if held is None or (held.episodes, held.steps) != place:
+        if held is None or (held.episodes, held.steps) != position:
             return "lost", None
         return "ok", held.step(action)
 
     def on_ask(
-        self, lease: int, place: tuple[int, int], method: str, arguments: tuple[Any, ...]
+        self, lease: int, position: tuple[int, int], method: str, arguments: tuple[Any, ...]
     ) -> Reply:
         """Call a method of the environment with the session's state and `arguments`."""
         held = self._held.get(lease)
-        if held is None or (held.episodes, held.steps) != place:
+        if held is None or (held.episodes, held.steps) != position:
             return "lost", None
         return "ok", getattr(held.env, method)(held.state, *arguments)
 
