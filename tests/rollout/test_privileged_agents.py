@@ -69,8 +69,11 @@ def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tok
             return model
 
     env = CountdownEnv(chat_tokenizer, {**TRIAL, "reflection_tokens": 2})
+    released, release = [], engine.release
+    engine.release = lambda ids: (released.extend(ids), release(ids))
     [rollout] = env.run_trial([TASK], Delegates()).rollouts
     assert rollout.error is None and rollout.rows[0].sampled
+    assert set(released) == {rollout.session_id}
     lengths = [span.length for row in rollout.rows for span in row.spans]
     assert lengths == [3, 3, 2, 3, 3]
     [expected] = env.run_trial([TASK], model).rollouts

@@ -81,9 +81,9 @@ def drive(
 ) -> T:
     """Run a generator of `session` to its end and request every action from `agent`, or from the
     agent that plays the session for it. The agent's exceptions are raised in the generator."""
+    asked: Agent | None = None
     try:
         outcome = advance(generator, None)
-        asked: Agent | None = None
         while isinstance(outcome, GenerationRequest):
             answer: GenerationResult | BaseException
             try:
@@ -96,6 +96,9 @@ def drive(
         return outcome
     finally:
         generator.close()
+        # The caller releases the session in the engine of its own agent.
+        if asked is not None and asked is not agent and is_engine_agent(asked):
+            asked.engine.release([session.session_id])
 
 
 def _ask(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:
