@@ -6,7 +6,6 @@ import pytest
 from told import ToldEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.generation import EmbeddedEngine
 from agentsgym.types import PrivilegedAgent
 from helpers import CountdownEnv
 
@@ -61,6 +60,9 @@ def test_a_session_is_told_as_it_stands(workers):
 
 def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tokenizer):
     """for_session may return an agent with an engine, whose settings are then the session's."""
+    # Here, because worker processes import this file for `Listed` and are to stay without torch.
+    from agentsgym.generation import EmbeddedEngine
+
     engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=2)
     model = DirectOutputAgent(engine, SamplingParams(max_tokens=3, temperature=0.0))
 
