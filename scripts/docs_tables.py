@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
+from agentsgym.generation.factory import engines_table
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -57,6 +58,11 @@ def losses() -> str:
     return _table(head, rows)
 
 
+def engines() -> str:
+    """The engines and the settings that choose them."""
+    return f"{engines_table()}\n"
+
+
 def ratio_scopes() -> str:
     """The scopes of the importance ratio."""
     rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
@@ -77,6 +83,7 @@ def final_rewards() -> str:
 
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
+    "docs/engines.md": {"engines": engines},
     "docs/credit.md": {
         "estimators": estimators,
         "formulas": formulas,

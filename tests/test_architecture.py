@@ -170,7 +170,7 @@ def test_the_page_names_every_room():
 
 
 def test_no_room_imports_one_that_stands_later():
-    assert upward(sources()) == []
+    assert upward(sources()) == [], "docs/architecture.md has the order of the rooms"
 
 
 def test_no_modules_import_each_other():
@@ -203,8 +203,10 @@ def test_torch_is_imported_at_the_top_only_where_a_model_runs():
 )
 def test_an_upward_import_is_found(module, line):
     texts = sources()
+    before = upward(texts)
     texts[module] += f"\n{line}\n"
-    assert [found.split(":")[0] for found in upward(texts)] == [module]
+    new = [found for found in upward(texts) if found not in before]
+    assert [found.split(":")[0] for found in new] == [module]
 
 
 def test_a_circle_is_found():

@@ -5,20 +5,33 @@ import json
 import pytest
 
 import agentsgym
+from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.runs.scripted_agents import scripted_agent
 from helpers import CountdownEnv
 
-BROUGHT = {
-    "TwentyQuestions": {"optimal", "teacher"},
-    "Bandit": {"optimal", "teacher", "random"},
-    "Mastermind": {"optimal", "teacher", "random"},
-    "ClassicalReasoning": set(),
-    "ALFWorld": {"optimal", "teacher", "random"},
-    "TextWorld": {"optimal", "teacher", "random"},
-}
+METHODS = {"optimal": "optimal_agent", "teacher": "teacher_agent", "random": "admissible_actions"}
+
+
+def brought(env):
+    """The agents whose methods an environment overrides; a random one also teaches."""
+    found = {k for k, m in METHODS.items() if getattr(type(env), m) is not getattr(MultistepEnv, m)}
+    return found | ({"teacher"} if "random" in found else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "agents"),
+    [
+        ("TwentyQuestions", {"optimal", "teacher"}),
+        ("Bandit", {"optimal", "teacher", "random"}),
+        ("ClassicalReasoning", set()),
+        ("TextArena/Blackjack", {"teacher", "random"}),
+    ],
+)
+def test_agents_are_those_whose_methods_are_overridden(name, agents):
+    assert brought(made(name)) == agents
 
 
 def made(name, **config):
@@ -31,14 +44,14 @@ def made(name, **config):
 @pytest.mark.parametrize("name", BUILTIN)
 def test_shipped_environments_bring_the_agents_that_they_say(name):
     env = made(name)
-    brought = BROUGHT.get(name, {"teacher", "random"})
-    for kind in ("optimal", "teacher", "random"):
-        if kind in brought:
+    kinds = brought(env)
+    for kind in METHODS:
+        if kind in kinds:
             assert callable(scripted_agent(env, kind).get_action)
             continue
         with pytest.raises(ConfigError, match=f"{name} has no {kind} agent") as error:
             scripted_agent(env, kind)
-        assert all(f"agent:{other}" in str(error.value) for other in brought)
+        assert all(f"agent:{other}" in str(error.value) for other in kinds)
 
 
 MADE_GAMES = ("ALFWorld", "TextWorld")
@@ -53,7 +66,7 @@ def test_they_play_the_shipped_environments(name, tmp_path):
     files = {"cache_dir": str(tmp_path), "train_tasks": 1, "eval_tasks": 1}
     env = made(name, **files if name in MADE_GAMES else {})
     task = env.get_train_dataset()["task_data"][0]
-    for kind in BROUGHT.get(name, {"teacher", "random"}):
+    for kind in sorted(brought(env)):
         [rollout] = env.run_trial([task], scripted_agent(env, kind, seed=1)).rollouts
         assert rollout.error is None
         assert rollout.episodes[0].steps

@@ -297,7 +297,7 @@ def test_a_custom_estimator_is_a_function_named_by_its_path():
 @pytest.mark.parametrize(
     ("estimator", "options", "words"),
     [
-        ("gae", {}, "known: gigpo, grpo, reward, rloo, step_return, trial"),
+        ("gae", {}, f"known: {', '.join(sorted(ESTIMATORS))}"),
         ("grpo", {"gamma": 1.0}, "takes no option 'gamma'; it takes scale_rewards"),
         ("reward", {"gamma": 1.0}, "it takes none"),
         ("grpo", {"scale_rewards": "std"}, "'group', 'batch' or 'none', got 'std'"),
@@ -429,6 +429,13 @@ def test_an_estimator_without_a_part_is_an_error_at_import(part):
     del parts[part]
     with pytest.raises(TypeError, match=part):
         Estimator(**parts)
+
+
+def test_variants_are_a_tuple_of_whole_ones():
+    (variant, *_) = ESTIMATORS["rloo"].variants
+    for bad in (variant, (replace(variant, formula=""),), ("leave one out",)):
+        with pytest.raises(TypeError, match="'rloo': variants must be"):
+            table(replace(ESTIMATORS["rloo"], variants=bad))
 
 
 PER_TOKEN = replace(

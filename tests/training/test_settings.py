@@ -168,6 +168,7 @@ def test_each_of_our_settings_is_read_somewhere():
     read = names_read(here / "config.py", checks, of="^self$")
     for path in here.rglob("*.py"):
         read |= names_read(path, of=r"(^|[._])args$")
+    read |= {name for loss in LOSSES.values() for name in loss.settings}
     # It does no more than allow what `_check_choices` would forbid.
     assert set(OURS) - read <= {"allow_truncated_sampling"}
 

@@ -55,6 +55,8 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     from agentsgym.runs.files import RunDirectory
     from agentsgym.runs.files.rollouts import read_shard
 
+    if not run.is_dir():
+        raise fail(f"there is no directory {run}", BAD_USAGE)
     shards: dict[int, list[Path]] = {}
     for phase, at, path in RunDirectory(run).shards():
         if phase == "train":

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trl import GRPOConfig
+
 from agentsgym.credit import ESTIMATORS
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
 
@@ -44,8 +46,10 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _of_loss_types() -> list[Setting]:
-    """The settings that formulas read, with the loss types whose formulas do."""
-    names = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
+    """TRL's settings that formulas read, with the loss types whose formulas do."""
+    theirs = {field.name for field in dataclasses.fields(GRPOConfig)}
+    read = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
+    names = [name for name in read if name in theirs]
     readers = {n: [loss.name for loss in LOSSES.values() if n in loss.settings] for n in names}
     return [Setting(n, "used", f"with loss_type {_quoted(readers[n])}") for n in names]
 

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+from agentsgym.types.plain import short_repr
 
 
 class Entry(Protocol):
@@ -22,8 +24,9 @@ E = TypeVar("E", bound=Entry)
 def table(*entries: E) -> Mapping[str, E]:
     """The entries by name, in their order, read-only.
 
-    Raises TypeError for an entry in which a field without a default is None or an empty text, and
-    ValueError for a name that occurs twice. A table is built when its module is imported, so an
+    Raises TypeError for an entry in which a field without a default is None or an empty text, or
+    a field is an object of another class than declared, and ValueError for a name that occurs
+    twice. A table is built when its module is imported, so an
     incomplete entry is an error at import.
     """
     found: dict[str, E] = {}
@@ -36,8 +39,36 @@ def table(*entries: E) -> Mapping[str, E]:
 
 
 def _check_whole(entry: Entry) -> None:
+    hints = get_type_hints(type(entry))
     for field in dataclasses.fields(entry):
+        value, kind = getattr(entry, field.name), hints[field.name]
+        if value is not None and not _is_of(value, kind):
+            raise TypeError(
+                f"{type(entry).__name__} {entry.name!r}: {field.name} must be "
+                f"{getattr(kind, '__name__', kind)}, got {short_repr(value, 100)}"
+            )
         missing = dataclasses.MISSING
         required = field.default is missing and field.default_factory is missing
         if required and getattr(entry, field.name) in (None, "", ()):
             raise TypeError(f"{type(entry).__name__} {entry.name!r} has no {field.name}")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a declared kind, as far as dataclasses and tuples of them go."""
+    if get_origin(kind) is tuple:
+        parts = [part for part in get_args(kind) if part is not ...]
+        return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
+    if not dataclasses.is_dataclass(kind):
+        return True
+    assert isinstance(kind, type)
+    return isinstance(value, kind) and "" not in _required(value)
+
+
+def _required(entry: Any) -> list[Any]:
+    """The values of the fields without a default."""
+    missing = dataclasses.MISSING
+    return [
+        getattr(entry, field.name)
+        for field in dataclasses.fields(entry)
+        if field.default is missing and field.default_factory is missing
+    ]
