@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, INTERRUPTED, err, fail
-from agentsgym.runs.failures import disk_problem
 from agentsgym.types.secrets import mask_secrets
 from agentsgym.types.visible import visible
 
@@ -55,6 +54,7 @@ def ended_by(error: BaseException) -> typer.Exit:
 def _explained(error: BaseException) -> tuple[str, int]:
     from agentsgym.envs import ConfigError, UnknownEnvironment
     from agentsgym.envs.extras import MissingExtra, missing_extra
+    from agentsgym.runs.failures import disk_problem
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED

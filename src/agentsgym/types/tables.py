@@ -25,9 +25,9 @@ def table(*entries: E) -> Mapping[str, E]:
     """The entries by name, in their order, read-only.
 
     Raises TypeError for an entry in which a field without a default is None or an empty text, or
-    a field is an object of another class than declared, and ValueError for a name that occurs
-    twice. A table is built when its module is imported, so an
-    incomplete entry is an error at import.
+    a declared dataclass, or tuple of them, is anything else, and ValueError for a name that occurs
+    twice. A table is built when its module is imported, so an incomplete entry is an error at
+    import.
     """
     found: dict[str, E] = {}
     for entry in entries:
@@ -40,35 +40,35 @@ def table(*entries: E) -> Mapping[str, E]:
 
 def _check_whole(entry: Entry) -> None:
     hints = get_type_hints(type(entry))
+    required = _required(entry)
     for field in dataclasses.fields(entry):
         value, kind = getattr(entry, field.name), hints[field.name]
+        if field.name in required and value in (None, "", ()):
+            raise TypeError(f"{type(entry).__name__} {entry.name!r} has no {field.name}")
         if value is not None and not _is_of(value, kind):
             raise TypeError(
                 f"{type(entry).__name__} {entry.name!r}: {field.name} must be "
                 f"{getattr(kind, '__name__', kind)}, got {short_repr(value, 100)}"
             )
-        missing = dataclasses.MISSING
-        required = field.default is missing and field.default_factory is missing
-        if required and getattr(entry, field.name) in (None, "", ()):
-            raise TypeError(f"{type(entry).__name__} {entry.name!r} has no {field.name}")
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a declared kind, as far as dataclasses and tuples of them go."""
+    """Whether a value is of its declared kind. Only dataclasses, which must be complete, and tuples
+    of them are looked at; all other kinds pass."""
     if get_origin(kind) is tuple:
         parts = [part for part in get_args(kind) if part is not ...]
         return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
     if not dataclasses.is_dataclass(kind):
         return True
     assert isinstance(kind, type)
-    return isinstance(value, kind) and "" not in _required(value)
+    return isinstance(value, kind) and "" not in _required(value).values()
 
 
-def _required(entry: Any) -> list[Any]:
-    """The values of the fields without a default."""
+def _required(entry: Any) -> dict[str, Any]:
+    """The fields without a default, and their values."""
     missing = dataclasses.MISSING
-    return [
-        getattr(entry, field.name)
+    return {
+        field.name: getattr(entry, field.name)
         for field in dataclasses.fields(entry)
         if field.default is missing and field.default_factory is missing
-    ]
+    }
