@@ -55,15 +55,16 @@ def engine_settings(
     served_model: str | None,
     key_env: str | None,
 ) -> "EngineSettings":
-    """The engine settings from the options and from `run`, whose `model` is MODEL. Endpoints only
-    come from the options, because a run directory is not trusted."""
+    """The engine settings from the options and from `run`, whose `model.path` is MODEL. Endpoints
+    only come from the options, because a run directory is not trusted."""
     from agentsgym.generation.settings import EngineSettings
 
     urls = tuple(base_urls or ())
-    if run.model.startswith(CHAT):
+    path = run.model.path
+    if path.startswith(CHAT):
         engine = engine or "chat"
     if engine == "chat" or urls:
-        served_model = served_model or run.model.removeprefix(CHAT) or None
+        served_model = served_model or path.removeprefix(CHAT) or None
     return EngineSettings(
         engine=engine,
         engine_urls=urls,

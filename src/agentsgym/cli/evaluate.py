@@ -120,7 +120,7 @@ def _run_config(
         overrides |= {"env": env} if env else {}
         stored = load_run(directory.root, overrides)
         run = distrusted(stored, allowed.and_named_in(overrides), overrides)
-        return run.model_copy(update={"model": str(model_in(directory))})
+        return run.model_copy(update={"model": run.model.at(str(model_in(directory)))})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     data = {"env": env, "model": model, "env_config": given, "name": "eval"}

@@ -29,12 +29,13 @@ def run_of(name: str, agent: str, settings: dict[str, Any], temperature: float) 
     from agentsgym.runs.files import RunDirectory
 
     train: dict[str, Any] = {}
+    model: Any = agent
     directory = RunDirectory(Path(agent))
     if not agent.startswith((CHAT, SCRIPTED)) and directory.is_run():
-        stored = load_run(directory.root, {}).train
-        train = {key: stored[key] for key in _OF_ACTIONS if key in stored}
-        agent = str(model_in(directory))
-    data = {"env": name, "model": agent, "env_config": settings, "train": train, "name": "play"}
+        stored = load_run(directory.root, {})
+        train = {key: stored.train[key] for key in _OF_ACTIONS if key in stored.train}
+        model = stored.model.at(str(model_in(directory))).model_dump()
+    data = {"env": name, "model": model, "env_config": settings, "train": train, "name": "play"}
     return parse_config({**data, "eval": {"temperature": temperature}})
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.runs.config import EvalConfig, RunConfig, parse_config
 from agentsgym.runs.config_sources import load_config, load_run, presets
+from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.runs.overrides import merge, parse_overrides
 from agentsgym.runs.progress import Progress, Silent, StepReport
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EvalConfig",
+    "LoraSettings",
+    "ModelConfig",
     "Progress",
     "RunConfig",
     "Silent",

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
 
@@ -35,9 +36,9 @@ class EvalConfig(BaseModel):
 class RunConfig(BaseModel):
     """A training run.
 
-    `env` is a registered name or the dotted path of a class. `model` is a model directory or hub
-    name, `builtin:NAME` for a checkpoint in the package, or `tiny` for a new small model that is
-    warm-started with the `warm_start` settings. `train` has fields of `GRPOEnvConfig`.
+    `env` is a registered name or the dotted path of a class. `model` is a `ModelConfig`, or a
+    string for its `path`; the model `tiny` is warm-started with the `warm_start` settings. `train`
+    has fields of `GRPOEnvConfig`.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
     `threads` is torch's number of threads (None: torch's own default).
@@ -50,7 +51,7 @@ class RunConfig(BaseModel):
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     env: str
     env_config: dict[str, Any] = Field(default_factory=dict)
-    model: str = "tiny"
+    model: ModelConfig = Field(default_factory=ModelConfig)
     warm_start: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
@@ -92,6 +93,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     check_keys(data, RunConfig.model_fields, "")
     check_values(data)
     check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
+    _check_model_keys(data.get("model"))
     for part in ("train", "env_config", "warm_start"):
         if not isinstance(data.get(part) or {}, Mapping):
             raise ConfigError(f"{part} must be a mapping, got {data[part]!r}")
@@ -106,6 +108,12 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     if config.time_decay_to is not None and config.max_seconds is None:
         raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
     return config
+
+
+def _check_model_keys(given: Any) -> None:
+    if not isinstance(given, str | ModelConfig | None):
+        check_keys(given, ModelConfig.model_fields, "model.")
+        check_keys(given.get("lora") or {}, LoraSettings.model_fields, "model.lora.")
 
 
 def _take_secrets(config: RunConfig) -> None:

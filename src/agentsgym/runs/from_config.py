@@ -11,12 +11,11 @@ from agentsgym.envs.extras import ensure, installed
 from agentsgym.generation.factory import TRAINING, EngineEntry, choose
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
-
-_NOT_TRAINED = ("chat:", "agent:")
 
 # If neither steps nor epochs are given, only time limits the run.
 _NO_LIMIT = 1_000_000
@@ -55,10 +54,11 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
     check_keys(config.train, names, "train.")
-    if config.model.startswith(_NOT_TRAINED):
+    path = config.model.path
+    if path.startswith((CHAT, SCRIPTED)):
         raise ConfigError(
-            f"model: {config.model!r} has no weights here to train; name a model directory, a hub "
-            f"name, builtin:NAME or tiny (agentsgym eval {config.model} evaluates it)"
+            f"model: {path!r} has no weights here to train; name a model directory, a hub "
+            f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
     given = {**_DEFAULTS, **config.train, "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)

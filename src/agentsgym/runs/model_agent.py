@@ -11,13 +11,13 @@ from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_e
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import check_installed
+from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.progress import Silent
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.training.setting_parsers import limits
 from agentsgym.types import Agent, SamplingParams
 
-SCRIPTED = "agent:"
 _SPEECH_TOKENS = 512  # cap of an action if we cannot count the model's tokens
 
 
@@ -25,14 +25,15 @@ _SPEECH_TOKENS = 512  # cap of an action if we cannot count the model's tokens
 def evaluated_agent(
     run: RunConfig, env: MultistepEnv, seed: int, settings: EngineSettings, purpose: Purpose
 ) -> Iterator[Agent]:
-    """The agent `run.model` in `env`. The engine in the settings samples a model's actions; it is
-    closed at the end.
+    """The agent `run.model.path` in `env`. The engine in the settings samples a model's actions;
+    it is closed at the end.
 
     Raises ConfigError if there is no such agent or engine, and the errors of the engine's class.
     """
-    if run.model.startswith(SCRIPTED):
-        _refuse_engine(run.model, settings, purpose)
-        yield scripted_agent(env, run.model.removeprefix(SCRIPTED), seed=seed)
+    path = run.model.path
+    if path.startswith(SCRIPTED):
+        _refuse_engine(path, settings, purpose)
+        yield scripted_agent(env, path.removeprefix(SCRIPTED), seed=seed)
         return
     engine = _engine(run, settings, purpose)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.model_config import changed
 
 _MOST_KEYS = 10_000
 # YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
@@ -37,7 +38,29 @@ def parse_value(key: str, text: str) -> Any:
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with each dotted key set; missing mappings on the way are created."""
+    """`base` with each dotted key set; missing mappings on the way are created.
+
+    Where a string stands for a section (`model`), it is the section's main key: `model.lora.r=8`
+    keeps it, and `model=PATH` keeps the section's other keys that do not belong to the old path.
+    """
+    merged = dict(base)
+    for key, value in overrides.items():
+        head, _, rest = key.partition(".")
+        if head == "model":
+            merged[head] = _model_with(merged.get(head), rest, value)
+        else:
+            merged = _merge(merged, {key: value})
+    return merged
+
+
+def _model_with(before: Any, rest: str, value: Any) -> Any:
+    if not rest:
+        return changed(before, value)
+    section = {"path": before} if isinstance(before, str) else before
+    return _merge({"model": section}, {f"model.{rest}": value})["model"]
+
+
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in overrides.items():
         head, _, rest = key.partition(".")
@@ -47,7 +70,7 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
         inner = merged.get(head) or {}
         if not isinstance(inner, Mapping):
             raise ConfigError(f"{key}: {head} is {inner!r}, which has no keys")
-        merged[head] = merge(inner, {rest: value})
+        merged[head] = _merge(inner, {rest: value})
     return merged
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError
 from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.model_config import BUILTIN, TINY, ModelConfig
 from agentsgym.runs.pretrained import Policy, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
@@ -23,12 +24,12 @@ _FIGURES = "figures.json"
 
 def load_policy(config: RunConfig, progress: Progress) -> Policy:
     """The model that `config.model` names. Raises ConfigError if it does not exist."""
-    if config.model == "tiny":
+    path = config.model.path
+    if path == TINY:
         return _warm_start(config, progress)
-    kind, _, name = config.model.partition(":")
-    if kind == "builtin":
-        return _load_builtin(name)
-    return load_pretrained(config.model)
+    if path.startswith(BUILTIN):
+        return _load_builtin(path.removeprefix(BUILTIN))
+    return load_pretrained(path)
 
 
 def load_tokenizer(config: RunConfig) -> Any:
@@ -36,12 +37,12 @@ def load_tokenizer(config: RunConfig) -> Any:
 
     Raises ConfigError if it does not exist.
     """
-    if config.model == "tiny":
+    path = config.model.path
+    if path == TINY:
         raise ConfigError("model: 'tiny' is made in this process, so no server can serve it")
-    kind, _, name = config.model.partition(":")
-    if kind == "builtin":
-        return _load_builtin(name).tokenizer
-    return pretrained_tokenizer(config.model)
+    if path.startswith(BUILTIN):
+        return _load_builtin(path.removeprefix(BUILTIN)).tokenizer
+    return pretrained_tokenizer(path)
 
 
 def builtin_models() -> list[str]:
@@ -105,13 +106,14 @@ def _names(kind: Any) -> set[str]:
     return {entry.name for entry in dataclasses.fields(kind)}
 
 
-def name_reference(model: Any, source: str, folder: Path) -> None:
+def name_reference(model: Any, named: ModelConfig, folder: Path) -> None:
     """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
     A resumed model was loaded from its checkpoint and would otherwise be its own reference.
-    `source` is the run's `model`; if the run created it, a copy is kept in `folder`.
+    `named` is the run's `model`; if the run created it, a copy is kept in `folder`.
     """
-    if source == "tiny" or source.startswith("builtin:"):
+    source = named.path
+    if named.is_ours:
         if not folder.is_dir():
             _save_whole(model, folder)
         source = str(folder)

@@ -45,7 +45,7 @@ def new_summary(config: RunConfig) -> Summary:
         seed=config.seed,
         env=config.env,
         env_config=config.env_config,
-        model=config.model,
+        model=config.model.path,
         versions=versions(),
     )
 

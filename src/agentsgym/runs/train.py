@@ -120,7 +120,7 @@ class TrainingRun:
 
     def _phases(self) -> None:
         trained = is_trained(self._config, self._settings, self._summary)
-        with self._phase("model", self._config.model):
+        with self._phase("model", self._config.model.path):
             trainer = self._trainer(self._policy(trained))
         # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
         # them again and again, which would cost a twentieth of a tiny model's run.
@@ -160,7 +160,7 @@ class TrainingRun:
             return load_pretrained(self._checkpoint[1])
         policy = load_policy(self._config, self.progress)
         figures = dict(policy.figures)
-        if self._config.model == "tiny" or self._config.model.startswith("builtin:"):
+        if self._config.model.is_ours:
             found = self._env.model_figures(policy.model, policy.tokenizer)
             figures |= found
             if found:
