@@ -69,7 +69,8 @@ class CompletionsServer:
 
     `raw` makes it answer as vLLM does by default, with log-probabilities at temperature 1;
     `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `chunked` makes it say
-    that it runs on a CPU and cuts prefills.
+    that it runs on a CPU and cuts prefills. With a `key` it answers under /v1 only to those who
+    send it. `names` are those of its model.
     """
 
     def __init__(
@@ -83,6 +84,9 @@ class CompletionsServer:
         chunked: bool = False,
         stall_seconds: float = 60.0,
         follow: bool = False,
+        key: str | None = None,
+        port: int = 0,
+        names: tuple[str, ...] = ("tiny",),
     ) -> None:
         self.fault = fault
         self.raw = raw
@@ -99,7 +103,9 @@ class CompletionsServer:
         self._follow = follow
         self._loop = LoopThread("completions-server")
         self._runner: web.AppRunner | None = None
-        self._port = 0
+        self._port = port
+        self._key = key
+        self._names = names
         self.start()
 
     @property
@@ -125,7 +131,8 @@ class CompletionsServer:
         self._loop.close()
 
     async def _start(self) -> None:
-        app = web.Application()
+        app = web.Application(middlewares=[self._check_key])
+        app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._complete)
         if self.runtime_lora:
@@ -150,8 +157,19 @@ class CompletionsServer:
                 connection.transport.abort()
         await runner.cleanup()
 
+    @web.middleware
+    async def _check_key(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        sent = request.headers.get("Authorization")
+        if self._key and request.path.startswith("/v1") and sent != f"Bearer {self._key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
     async def _models(self, _: web.Request) -> web.Response:
-        names = ["tiny", *sorted(self.adapters)]
+        names = [*self._names, *sorted(self.adapters)]
         return web.json_response({"data": [{"id": n, "max_model_len": 512} for n in names]})
 
     async def _load(self, request: web.Request) -> web.Response:
@@ -179,7 +197,7 @@ class CompletionsServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        if body["model"] not in {"tiny", *self.adapters}:
+        if body["model"] not in {*self._names, *self.adapters}:
             error = {"message": f"The model `{body['model']}` does not exist."}
             return web.json_response({"error": error}, status=404)
         if body["logprobs"]:

@@ -51,6 +51,8 @@ WRITTEN = {
     "engine": (["embedded"], "embedded"),
     "engine_capacity": (["7"], 7),
     "engine_urls": (["http://a:1", "http://b:2"], ["http://a:1", "http://b:2"]),
+    "engine_served_model": (["base"], "base"),
+    "engine_key_env": (["SOME_KEY"], "SOME_KEY"),
     "max_staleness": (["2"], 2),
     "generate_ahead": ([], True),
     "min_signal_share": (["0.5"], 0.5),

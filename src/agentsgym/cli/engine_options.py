@@ -1,5 +1,6 @@
 """The options that select the engine for an evaluated model."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,22 +56,23 @@ def engine_settings(
     served_model: str | None,
     key_env: str | None,
 ) -> "EngineSettings":
-    """The engine settings from the options and from `run`, whose `model.path` is MODEL. Endpoints
-    only come from the options, because a run directory is not trusted."""
-    from agentsgym.generation.settings import EngineSettings
+    """The engine settings of `run`, whose `model.path` is MODEL; an option takes the place of its
+    key in the section `engine`."""
+    from agentsgym.runs.engine_config import engine_of
 
-    urls = tuple(base_urls or ())
+    found = engine_of(run.engine, run.train).settings()
     path = run.model.path
-    if path.startswith(CHAT):
-        engine = engine or "chat"
+    engine = engine or found.engine or ("chat" if path.startswith(CHAT) else None)
+    urls = tuple(base_urls or found.engine_urls)
+    served_model = served_model or found.served_model
     if engine == "chat" or urls:
         served_model = served_model or path.removeprefix(CHAT) or None
-    return EngineSettings(
+    return replace(
+        found,
         engine=engine,
         engine_urls=urls,
-        engine_capacity=None if engine == "chat" else run.train.get("engine_capacity"),
         served_model=served_model,
-        key_env=key_env,
+        key_env=key_env or found.key_env,
     )
 
 

@@ -25,7 +25,13 @@ from agentsgym.cli.engine_options import (
     engine_settings,
     purpose,
 )
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, model_in
+from agentsgym.cli.options import (
+    ConfigOption,
+    SettingsArgument,
+    given_settings,
+    model_in,
+    split_settings,
+)
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
 
@@ -91,7 +97,6 @@ def evaluate(
         run.train["max_action_tokens"] = max_action_tokens
     run.threads = threads or run.threads
     chosen = engine_settings(run, engine, base_url, served_model, key_env)
-    _tell_of_own_servers(run, chosen)
     played = _evaluate(run, seed, chosen)
     result = played.evaluation
     if as_json:
@@ -115,26 +120,32 @@ def _run_config(
 
     import_from_here(env or "", *allowed.names)
     directory = RunDirectory(Path(model))
-    overrides = {f"env_config.{key}": value for key, value in given.items()}
+    settings, more = split_settings(given)
+    overrides = {f"env_config.{key}": value for key, value in settings.items()}
     if not model.startswith((SCRIPTED, CHAT)) and directory.is_run():
         overrides |= {"env": env} if env else {}
         stored = load_run(directory.root, overrides)
         run = distrusted(stored, allowed.and_named_in(overrides), overrides)
-        return run.model_copy(update={"model": run.model.at(str(model_in(directory)))})
+        model_now = run.model.at(str(model_in(directory)))
+        return _with_own_engine(run, more).model_copy(update={"model": model_now})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    data = {"env": env, "model": model, "env_config": given, "name": "eval"}
+    data = {"env": env, "model": model, "env_config": settings, "name": "eval", **more}
     return permitted(parse_config(data), allowed)
 
 
-def _tell_of_own_servers(run: "RunConfig", chosen: "EngineSettings") -> None:
-    """Note that the run's own servers are not used: a run directory is not trusted, so the user
-    must name them too."""
-    if run.train.get("engine_urls") and not chosen.engine_urls:
+def _with_own_engine(run: "RunConfig", given: dict[str, Any]) -> "RunConfig":
+    """The run with the user's section `engine` instead of its own, because a run directory is not
+    trusted: only the user may name servers and commands."""
+    from agentsgym.runs.engine_config import engine_of, replaced
+
+    if engine_of(run.engine, run.train).reaches_out:
         err.print(
-            "The servers in the run's train.engine_urls are not used; name one with --base-url "
-            "URL. Its model is sampled in this process."
+            "The servers that the run names are not used: name them yourself with --base-url URL, "
+            "or its model is sampled in this process."
         )
+    engine, train = replaced(run.engine, run.train, given.get("engine"))
+    return run.model_copy(update={"engine": engine, "train": train})
 
 
 def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played":

@@ -1,6 +1,6 @@
 """Arguments and options that several commands have."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 SettingsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the environment; values are YAML."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings of the environment; values are YAML. `engine.KEY=VALUE` sets the engine.",
+    ),
 ]
 ConfigOption = Annotated[
     list[str] | None,
@@ -29,6 +32,15 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
     from agentsgym.runs.overrides import parse_overrides
 
     return parse_overrides(pair for group in groups for pair in group or ())
+
+
+def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`KEY=VALUE` arguments as the settings of the environment, and those of the engine
+    (`engine.urls=…`) as a section of a run."""
+    from agentsgym.runs.overrides import merge
+
+    engine = {key: value for key, value in given.items() if key.partition(".")[0] == "engine"}
+    return {key: given[key] for key in given if key not in engine}, merge({}, engine)
 
 
 def module_of(name: str) -> list[str]:

@@ -21,7 +21,13 @@ from agentsgym.cli.engine_options import (
     engine_settings,
 )
 from agentsgym.cli.one_task import make_env, task_of
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, module_of
+from agentsgym.cli.options import (
+    ConfigOption,
+    SettingsArgument,
+    given_settings,
+    module_of,
+    split_settings,
+)
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
@@ -81,13 +87,13 @@ def play(
     if help_config:
         _show_keys(name)
         return
-    given = given_settings(settings, config)
+    given, more = split_settings(given_settings(settings, config))
     if agent is None:
-        _refuse_options(engine, base_url, served_model, key_env)
+        _refuse_options(engine, base_url, served_model, key_env, more)
     else:
         from agentsgym.cli.watch import run_of, watch
 
-        run = run_of(name, agent, given, temperature)
+        run = run_of(name, agent, given, temperature, more)
         chosen = engine_settings(run, engine, base_url, served_model, key_env)
         _show_result(watch(run, given, task, seed, chosen), "The agent")
         return

@@ -22,9 +22,12 @@ _OF_ACTIONS = (
 )
 
 
-def run_of(name: str, agent: str, settings: dict[str, Any], temperature: float) -> "RunConfig":
-    """The environment, the agent and its temperature as `agentsgym eval` has them. A run directory
-    provides its model and the settings of the model's actions."""
+def run_of(
+    name: str, agent: str, settings: dict[str, Any], temperature: float, more: dict[str, Any]
+) -> "RunConfig":
+    """The environment, the agent and its temperature as `agentsgym eval` has them, with `more`
+    sections of a run. A run directory provides its model and the settings of the model's actions.
+    """
     from agentsgym.runs import load_run, parse_config
     from agentsgym.runs.files import RunDirectory
 
@@ -34,9 +37,11 @@ def run_of(name: str, agent: str, settings: dict[str, Any], temperature: float) 
     if not agent.startswith((CHAT, SCRIPTED)) and directory.is_run():
         stored = load_run(directory.root, {})
         train = {key: stored.train[key] for key in _OF_ACTIONS if key in stored.train}
+        if stored.engine.capacity is not None:
+            train["engine_capacity"] = stored.engine.capacity
         model = stored.model.at(str(model_in(directory))).model_dump()
     data = {"env": name, "model": model, "env_config": settings, "train": train, "name": "play"}
-    return parse_config({**data, "eval": {"temperature": temperature}})
+    return parse_config({**data, **more, "eval": {"temperature": temperature}})
 
 
 def watch(

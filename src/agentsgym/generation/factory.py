@@ -35,6 +35,7 @@ class EngineEntry:
         evaluation: whether it can be made without a trainer.
         package: the package that it needs, beyond agentsgym's own requirements.
         extra: the extra of agentsgym that contains the package.
+        accelerator: whether it needs a GPU here.
     """
 
     name: str
@@ -47,6 +48,7 @@ class EngineEntry:
     evaluation: bool = True
     package: str | None = None
     extra: str | None = None
+    accelerator: bool = False
 
 
 _SERVED = ("engine_urls", "served_model", "key_env")
@@ -78,6 +80,7 @@ ENGINES = {
             chosen_by="use_vllm",
             evaluation=False,
             package="vllm",
+            accelerator=True,
         ),
         EngineEntry(
             "chat",
@@ -102,7 +105,8 @@ class Purpose:
     written: Callable[[str], str] = str
 
 
-TRAINING = Purpose(training=True)
+_OF_TRAINER = {"served_model": "engine_served_model", "key_env": "engine_key_env"}
+TRAINING = Purpose(training=True, written=lambda key: _OF_TRAINER.get(key, key))
 
 
 def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:

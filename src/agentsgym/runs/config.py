@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.engine_config import EngineConfig, with_engine
 from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
@@ -37,8 +38,8 @@ class RunConfig(BaseModel):
     """A training run.
 
     `env` is a registered name or the dotted path of a class. `model` is a `ModelConfig`, or a
-    string for its `path`; the model `tiny` is warm-started with the `warm_start` settings. `train`
-    has fields of `GRPOEnvConfig`.
+    string for its `path`; the model `tiny` is warm-started with the `warm_start` settings. `engine`
+    is an `EngineConfig`, or a string for its `name`. `train` has fields of `GRPOEnvConfig`.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
     `threads` is torch's number of threads (None: torch's own default).
@@ -52,6 +53,7 @@ class RunConfig(BaseModel):
     env: str
     env_config: dict[str, Any] = Field(default_factory=dict)
     model: ModelConfig = Field(default_factory=ModelConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
     warm_start: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
@@ -94,6 +96,8 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     check_values(data)
     check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
     _check_model_keys(data.get("model"))
+    if not isinstance(data.get("engine"), str | EngineConfig):
+        check_keys(data.get("engine") or {}, EngineConfig.model_fields, "engine.")
     for part in ("train", "env_config", "warm_start"):
         if not isinstance(data.get(part) or {}, Mapping):
             raise ConfigError(f"{part} must be a mapping, got {data[part]!r}")
@@ -105,6 +109,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     except ValidationError as error:
         raise ConfigError(_first_problem(error)) from None
     _take_secrets(config)
+    with_engine(config.train, config.engine)
     if config.time_decay_to is not None and config.max_seconds is None:
         raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
     return config
@@ -119,8 +124,9 @@ def _check_model_keys(given: Any) -> None:
 def _take_secrets(config: RunConfig) -> None:
     """Remember keys, so that no message shows them. Raise ConfigError for a key whose value is the
     mask, as in a stored configuration."""
-    for part in ("env_config", "train"):
-        for key, value in secrets_in(getattr(config, part), part):
+    parts = {"env_config": config.env_config, "train": config.train}
+    for part, values in (parts | {"engine": config.engine.model_dump()}).items():
+        for key, value in secrets_in(values, part):
             if MASK in value:
                 raise ConfigError(f"{key} is masked, because keys are not stored; add {key}=…")
             remember_secret(value)

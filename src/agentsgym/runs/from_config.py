@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.generation.factory import TRAINING, EngineEntry, choose
+from agentsgym.generation.factory import TRAINING, EngineEntry, Purpose, choose
+from agentsgym.generation.http.keys import read_key
 from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.engine_config import with_engine, written
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.trust import trusted_imports
@@ -60,7 +62,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             f"model: {path!r} has no weights here to train; name a model directory, a hub "
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
-    given = {**_DEFAULTS, **config.train, "seed": config.seed}
+    _check_engine(config)
+    given = {**_DEFAULTS, **with_engine(config.train, config.engine), "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given["allow_imports"] = trusted_imports(config)
     if "max_steps" not in given and "num_train_epochs" not in given:
@@ -74,8 +77,28 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         if not isinstance(error, ValueError | TypeError):
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
-    check_installed(choose(settings.engine_settings, TRAINING))
+    check_ready(choose(settings.engine_settings, TRAINING), settings)
     return settings
+
+
+def _check_engine(config: RunConfig) -> None:
+    """Raise ConfigError if the section `engine` cannot be trained with."""
+    if not config.engine.model_fields_set:
+        return
+    try:
+        choose(config.engine.settings(), Purpose(training=True, written=written))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_ready(entry: EngineEntry, settings: "GRPOEnvConfig") -> None:
+    """Raise MissingExtra, ConfigError or MissingKey for an engine that cannot start here, before
+    anything is loaded."""
+    from agentsgym.training.engines import check_accelerator
+
+    check_installed(entry)
+    check_accelerator(entry)
+    read_key(settings.engine_key_env)
 
 
 def check_installed(entry: EngineEntry) -> None:

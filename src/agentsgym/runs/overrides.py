@@ -10,6 +10,8 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.model_config import changed
 
 _MOST_KEYS = 10_000
+# Sections that a plain string may stand for, and the key that it is.
+_MAIN_KEYS = {"engine": "name"}
 # YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
@@ -68,6 +70,8 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
             merged[head] = value
             continue
         inner = merged.get(head) or {}
+        if isinstance(inner, str) and head in _MAIN_KEYS:
+            inner = {_MAIN_KEYS[head]: inner}
         if not isinstance(inner, Mapping):
             raise ConfigError(f"{key}: {head} is {inner!r}, which has no keys")
         merged[head] = _merge(inner, {rest: value})

@@ -66,9 +66,11 @@ _SENDING = (
     "log_completions_hub_repo",
     "logging_dir",
     "engine_urls",
+    "engine_key_env",
     "vllm_server_base_url",
     "vllm_server_host",
 )
+_OF_ENGINE = ("urls", "key_env")
 _CODE_KEYS = ("env", "train.advantage_estimator")
 
 
@@ -130,21 +132,22 @@ def distrusted(
 
 
 def check_sending(config: RunConfig, given: Collection[str]) -> None:
-    """Raise ConfigError if the configuration of a run directory would send data elsewhere or write
-    outside the directory; `given` are the keys that the user set."""
+    """Raise ConfigError if the configuration of a run directory would reach an address, send a key
+    or data, or start a command; `given` are the keys that the user set."""
     for key, value in _sending(config).items():
-        if key not in given:
+        if key not in given and key.partition(".")[0] not in given:
             raise ConfigError(
-                f"the run in {config.directory} sets {key}, which sends its results to others. If "
-                f"this is intended, give it again: {key}={value}"
+                f"the run in {config.directory} sets {key}, which lets it reach others. If this "
+                f"is intended, give it again: {key}={value}"
             )
 
 
 def _sending(config: RunConfig) -> dict[str, str]:
     """Keys and values, as they are given on a command line."""
-    set_here = {key: config.train.get(key) for key in _SENDING}
+    set_here = {f"train.{key}": config.train.get(key) for key in _SENDING}
+    set_here |= {f"engine.{key}": getattr(config.engine, key) for key in _OF_ENGINE}
     return {
-        f"train.{key}": value if isinstance(value, str) else json.dumps(value)
+        key: value if isinstance(value, str) else json.dumps(value)
         for key, value in set_here.items()
         if value and value not in ("none", ["none"])
     }

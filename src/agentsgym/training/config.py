@@ -139,6 +139,16 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         default_factory=list,
         metadata={"help": "Base URLs of running vLLM servers that sample the actions."},
     )
+    engine_served_model: str | None = field(
+        default=None,
+        metadata={"help": "The model's name at engine_urls; None: the servers' first."},
+    )
+    engine_key_env: str | None = field(
+        default=None,
+        metadata={
+            "help": "The environment variable that holds the key for engine_urls; None sends none."
+        },
+    )
     max_staleness: int | None = field(
         default=None,
         metadata={
@@ -328,6 +338,8 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             engine_urls=tuple(self.engine_urls),
             use_vllm=self.use_vllm,
             engine_capacity=self.engine_capacity,
+            served_model=self.engine_served_model,
+            key_env=self.engine_key_env,
         )
 
     @property

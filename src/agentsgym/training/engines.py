@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentsgym.generation.factory import make_trainable
+from agentsgym.envs import ConfigError
+from agentsgym.generation.factory import TRAINING, EngineEntry, choose, make_trainable
 from agentsgym.generation.settings import EngineParts
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
@@ -20,6 +22,21 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
         raise ValueError(
             f"the trainer got a {type(engine).__name__}, but {asked} selects another "
             "engine; leave one of them out"
+        )
+
+
+def check_own_engine(args: GRPOEnvConfig) -> None:
+    """Check that the engine that `args` select can start on this machine. Raises ConfigError."""
+    check_accelerator(choose(args.engine_settings, TRAINING))
+
+
+def check_accelerator(entry: EngineEntry) -> None:
+    """Raise ConfigError if an engine needs a GPU and there is none."""
+    if entry.accelerator and not (torch.cuda.is_available() or torch.xpu.is_available()):
+        raise ConfigError(
+            f"engine {entry.name!r} ({entry.chosen_by}) is TRL's own vLLM, which needs a GPU, and "
+            "there is none here; start vLLM servers instead (engine_urls), or leave it out for the "
+            "embedded engine"
         )
 
 

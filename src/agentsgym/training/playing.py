@@ -20,7 +20,7 @@ from agentsgym.training.datasets import (
     tasks_per_generation,
 )
 from agentsgym.training.distributed import Ranks
-from agentsgym.training.engines import check_engine, own_engine
+from agentsgym.training.engines import check_engine, check_own_engine, own_engine
 from agentsgym.training.reference_model import check_reference
 from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
 from agentsgym.training.rollouts.failures import FailureReport
@@ -60,7 +60,9 @@ class PlayingTrainer(CheckpointingTrainer):
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         if not isinstance(args, GRPOEnvConfig):
             raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
-        if engine is not None:
+        if engine is None:
+            check_own_engine(args)
+        else:
             check_engine(engine, args)
         check_training_set(train_dataset, args)
         check_metric(args, eval_dataset)

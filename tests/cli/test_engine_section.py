@@ -1,0 +1,194 @@
+"""The section `engine` of a run's file: `train`, `eval` and `play` take the same one."""
+
+import json
+import shlex
+import shutil
+
+import pytest
+import yaml
+
+from agentsgym.envs import ConfigError
+from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.runs import load_config, load_run, parse_config
+from agentsgym.runs.engine_config import with_engine
+from agentsgym.runs.from_config import train_settings
+from agentsgym.runs.trust import resume_command
+from chat_server import ChatServer
+from completions_server import CompletionsServer
+
+KEY = "sk-8f2c91aa77"
+DIGIT = ("--env", "digit.DigitEnv", "--allow-imports", "digit", "--episodes", "4", "--json")
+
+
+@pytest.fixture
+def vllm(tiny_llama, chat_tokenizer):
+    """A server of the workplace's model that wants a key."""
+    server = CompletionsServer(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=64), key=KEY)
+    yield server
+    server.close()
+
+
+def run_of(engine, **train):
+    return parse_config({"env": "Bandit", "engine": engine, "train": {"max_steps": 1} | train})
+
+
+def test_a_string_is_the_name_and_dotted_keys_go_into_the_section(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"env": "Bandit", "engine": "vllm"}))
+    assert load_config(str(path)).engine.name == "vllm"
+    changed = load_config(str(path), {"engine.urls": "http://a", "engine.capacity": 3}).engine
+    assert (changed.name, changed.urls, changed.capacity) == ("vllm", ["http://a"], 3)
+    assert load_config(str(path), {"engine": "embedded"}).engine.name == "embedded"
+
+
+def test_the_section_sets_the_fields_of_the_trainer():
+    section = {
+        "name": "vllm",
+        "urls": ["http://a", "http://b"],
+        "served_model": "base",
+        "key_env": "PATH",
+        "capacity": 5,
+    }
+    settings = train_settings(run_of(section))
+    assert settings.engine_settings.engine == "vllm"
+    assert settings.engine_settings.engine_urls == ("http://a", "http://b")
+    assert settings.engine_settings.served_model == "base"
+    assert settings.engine_settings.key_env == "PATH"
+    assert settings.engine_settings.engine_capacity == 5
+    untouched = train_settings(run_of({}, engine_capacity=9)).engine_settings
+    assert (untouched.engine, untouched.engine_capacity) == (None, 9)
+
+
+def test_the_modes_of_trls_vllm_are_its_settings():
+    colocate = with_engine({}, run_of({"mode": "colocate"}).engine)
+    assert colocate == {"use_vllm": True, "vllm_mode": "colocate"}
+    served = with_engine({}, run_of({"name": "trl_vllm", "urls": ["http://a"]}).engine)
+    assert served == {
+        "engine": "trl_vllm",
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_server_base_url": "http://a",
+    }
+
+
+def test_a_setting_in_both_places_must_be_the_same():
+    same = run_of({"urls": ["http://a"]}, engine_urls=["http://a"])
+    assert train_settings(same).engine_urls == ["http://a"]
+    with pytest.raises(ConfigError, match="say different things"):
+        run_of({"urls": ["http://a"]}, engine_urls=["http://b"])
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"url": "x"}, "did you mean 'engine.urls'"),
+        ({"capacity": 0}, "engine.capacity"),
+        ({"mode": "elsewhere"}, "engine.mode"),
+        ({"name": "vllm", "mode": "server"}, "mode belongs to the engine 'trl_vllm'"),
+        ({"mode": "colocate", "urls": ["http://a"]}, "with mode server"),
+        ({"name": "trl_vllm", "urls": ["http://a", "http://b"]}, "takes one URL"),
+        (7, "engine must be a mapping"),
+    ],
+)
+def test_a_bad_section_is_refused_by_its_keys(section, told):
+    with pytest.raises(ConfigError, match=told):
+        run_of(section)
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("chat", "no token ids, so it cannot be trained"),
+        ("vllm", "'vllm' needs engine.urls"),
+        ({"name": "embedded", "urls": ["http://a"]}, "does not use engine.urls"),
+        ({"key_env": "K"}, "'embedded' does not use engine.key_env"),
+        ("nothing", "engine.name must be one of embedded"),
+    ],
+)
+def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, told):
+    with pytest.raises(ConfigError, match=told):
+        train_settings(run_of(section))
+
+
+@pytest.mark.parametrize(
+    "setting", ["engine.mode=colocate", "engine.name=trl_vllm", "train.use_vllm=true"]
+)
+def test_trls_vllm_without_a_gpu_is_refused_before_anything_is_loaded(
+    invoke, workplace, monkeypatch, setting
+):
+    monkeypatch.setattr("agentsgym.runs.from_config.installed", lambda package: True)
+    result = invoke("train", "toy.yaml", "model=nowhere", setting)
+    assert result.exit_code == 2, result.output
+    assert "needs a GPU, and there is none here" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkeypatch):
+    command = ("train", "toy.yaml", "train.max_steps=1", f"engine.urls=[{vllm.url}]")
+    refused = invoke(*command)
+    assert refused.exit_code == 1 and "401" in refused.stderr, refused.output
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    missing = invoke(*command, "engine.key_env=SOME_KEY", "model=nowhere")
+    assert missing.exit_code == 1 and "SOME_KEY" in missing.stderr, missing.output
+    monkeypatch.setenv("SOME_KEY", KEY)
+    result = invoke(*command, "engine.key_env=SOME_KEY")
+    assert result.exit_code == 0, result.output
+    assert vllm.completions > 16 and KEY not in result.output
+    stored = (workplace / "runs" / "toy" / "config.yaml").read_text()
+    assert "key_env: SOME_KEY" in stored and KEY not in stored
+
+
+def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", KEY)
+    section = (f"engine.urls=[{vllm.url}]", "engine.served_model=tiny", "engine.key_env=SOME_KEY")
+    result = invoke("eval", "model", *section, *DIGIT)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["failures"] == 0 and vllm.completions > 0
+    before = vllm.completions
+    played = invoke("play", "digit.DigitEnv", *section, "--agent", "model")
+    assert played.exit_code == 0 and vllm.completions > before, played.output
+
+
+def test_an_option_takes_the_place_of_its_key(invoke):
+    with_options = ("--base-url", "http://127.0.0.1:9", "--served-model", "there")
+    server = ChatServer(say=lambda _: "[1]")
+    try:
+        section = ("engine.name=chat", "engine.urls=[http://127.0.0.1:9]", "engine.capacity=2")
+        command = ("eval", "m", "--env", "Bandit", "--episodes", "4", "--json", *section)
+        result = invoke(*command, "--base-url", server.url, *with_options[2:])
+    finally:
+        server.close()
+    assert result.exit_code == 0, result.output
+    assert {body["model"] for body in server.bodies} == {"there"} and server.most_at_once == 2
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"urls": ["http://theirs:8000"]}, 'engine.urls=["http://theirs:8000"]'),
+        ({"urls": ["http://a"], "key_env": "AWS_SECRET"}, "engine.key_env=AWS_SECRET"),
+    ],
+)
+def test_the_engine_of_a_strangers_run_needs_the_users_word(invoke, tmp_path, section, told):
+    directory = tmp_path / "theirs"
+    (directory / "model").mkdir(parents=True)
+    data = {"env": "Bandit", "model": "builtin:quickstart", "engine": section}
+    (directory / "config.yaml").write_text(yaml.safe_dump(data))
+    given = [] if "urls" in told else ["engine.urls=[http://a]"]
+    result = invoke("train", "--resume", str(directory), *given)
+    assert result.exit_code == 2 and told in "".join(result.output.split("\n"))
+    assert "give it again" in result.output
+    assert told in shlex.split(resume_command(load_run(directory)))
+
+
+def test_eval_of_a_strangers_run_asks_none_of_its_servers(invoke, workplace, vllm):
+    directory = workplace / "theirs"
+    directory.mkdir()
+    shutil.move(workplace / "model", directory / "model")
+    section = {"urls": [vllm.url], "served_model": "tiny", "key_env": "SOME_KEY", "capacity": 3}
+    settings = {"env": "digit.DigitEnv", "model": "model", "engine": section}
+    (directory / "config.yaml").write_text(yaml.safe_dump(settings))
+    result = invoke("eval", "theirs", *DIGIT)
+    assert result.exit_code == 0 and "are not used" in result.stderr, result.output
+    assert vllm.completions == 0
