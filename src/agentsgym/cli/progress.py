@@ -21,6 +21,8 @@ from agentsgym.runs import StepReport
 _PHASES = {
     "model": "Model",
     "before": "Evaluation before",
+    "warm_start": "Warm start",
+    "warm_started": "Evaluation after the warm start",
     "rl": "Training",
     "after": "Evaluation after",
     "report": "Picture",

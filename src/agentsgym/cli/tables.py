@@ -33,8 +33,13 @@ def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
 
 
 def summary_table(summary: "Summary") -> Table:
-    """A run's evaluations before and after, side by side."""
-    found = [(n, f) for n, f in (("before", summary.before), ("after", summary.after)) if f]
+    """A run's evaluations side by side: before, after a warm start, after RL."""
+    evaluations = (
+        ("before", summary.before),
+        ("warm-started", summary.warm_started),
+        ("after", summary.after),
+    )
+    found = [(name, figures) for name, figures in evaluations if figures]
     table = Table(
         title=shown(f"{summary.name}: {summary.env}, held-out tasks"), title_justify="left"
     )

@@ -31,6 +31,7 @@ _KEPT = (
     "stop_reason",
     "model_figures",
     "before",
+    "warm_started",
     "steps",
     "agent_tokens",
     "phases",
@@ -56,19 +57,30 @@ def recalled_summary(config: RunConfig, note: Note) -> Summary:
     try:
         old = read_summary(directory.summary)
     except FileNotFoundError:
-        return fresh.model_copy(update={"before": _evaluated_before(config, directory, note)})
+        return fresh.model_copy(update=_evaluations(config, directory, note))
     except DamagedFile as error:
         note(f"{error}; it is rebuilt from the other files, without the times before RL")
-        return fresh.model_copy(update={"before": _evaluated_before(config, directory, note)})
+        return fresh.model_copy(update=_evaluations(config, directory, note))
     return fresh.model_copy(update={name: getattr(old, name) for name in _KEPT})
 
 
-def _evaluated_before(config: RunConfig, directory: RunDirectory, note: Note) -> Figures | None:
-    """The evaluation before training, from its rollouts."""
+def _evaluations(
+    config: RunConfig, directory: RunDirectory, note: Note
+) -> dict[str, Figures | None]:
+    """The evaluations before RL, from their rollouts."""
+    return {
+        "before": _evaluation(config, directory, note, "before"),
+        "warm_started": _evaluation(config, directory, note, "warmstarted"),
+    }
+
+
+def _evaluation(
+    config: RunConfig, directory: RunDirectory, note: Note, phase: str
+) -> Figures | None:
     try:
-        rollouts = list(read_rollouts(directory.root, "before"))
+        rollouts = list(read_rollouts(directory.root, phase))
     except DamagedFile as error:
-        note(f"the evaluation before training is lost: {error}")
+        note(f"an evaluation before training is lost: {error}")
         return None
     if not rollouts:
         return None

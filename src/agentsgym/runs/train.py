@@ -35,6 +35,8 @@ from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.trust import resume_command
+from agentsgym.runs.warm_start.phase import EVALUATED, WarmStart
+from agentsgym.runs.warm_start.settings import warm_starts
 from agentsgym.types.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -81,6 +83,11 @@ class TrainingRun:
         self._train_data, eval_data = datasets_of(self._env)
         self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
+        self._warm_start = (
+            WarmStart(config, self._env, self._train_data, progress)
+            if warm_starts(config)
+            else None
+        )
         self._summary = new_summary(config)
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root)
@@ -129,9 +136,12 @@ class TrainingRun:
             self._play_and_train(trainer, trained)
 
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
-        if self._summary.before is None and self._checkpoint is None:
+        untrained = self._checkpoint is None and not trained
+        if self._summary.before is None and untrained and not self._is_warm:
             with self._phase("before", str(self._held_out)):
                 self._summary.before = self._evaluate(trainer, "before")
+        if self._warm_start is not None and untrained:
+            self._start_warm(trainer, self._warm_start)
         if not trained:
             with self._phase("rl", f"{len(self._train_data)} tasks of {self._config.env}"):
                 self._train(trainer)
@@ -141,6 +151,18 @@ class TrainingRun:
         with self._phase("after", str(self._held_out)):
             self._summary.after = self._evaluate(trainer, "after")
         self._close("finished")
+
+    def _start_warm(self, trainer: "GRPOEnvTrainer", warm_start: WarmStart) -> None:
+        with self._phase("warm_start", str(warm_start)):
+            figures = warm_start.carry_out(trainer, self._writer)
+            self._summary.model_figures["warm_start"] = figures
+        if self._summary.warm_started is None:
+            with self._phase("warm_started", str(self._held_out)):
+                self._summary.warm_started = self._evaluate(trainer, EVALUATED)
+
+    @property
+    def _is_warm(self) -> bool:
+        return self._warm_start is not None and self._warm_start.finished
 
     def _start_directory(self) -> None:
         """Write the configuration, and drop the files that a resumed run will write again."""
@@ -158,6 +180,8 @@ class TrainingRun:
         if self._checkpoint is not None:
             self.progress.note(f"continuing from step {self._checkpoint[0]}")
             return load_pretrained(self._checkpoint[1])
+        if self._warm_start is not None and self._warm_start.finished:
+            return load_pretrained(self._warm_start.model)
         policy = load_policy(self._config, self.progress)
         figures = dict(policy.figures)
         if self._config.model.is_ours:

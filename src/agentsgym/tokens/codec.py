@@ -50,12 +50,19 @@ class Codec(Protocol):
 
     def encode_action(self, text: str) -> tuple[int, ...]: ...
 
+    @property
+    def turn_end(self) -> tuple[int, ...]:
+        """The tokens with which the agent ends its turn; empty if there are none. Where no template
+        writes them, they are the tokenizer's end-of-text token."""
+        ...
+
 
 class PlainCodec:
     """Texts encoded separately and joined, for tokenizers without a chat template."""
 
     def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
         self.control = ControlTokens(tokenizer)
+        self.turn_end = _end_of_text(tokenizer)
         self._meant = special_tokens_meant
 
     def open(self, messages: Sequence[Message]) -> Opening:
@@ -91,6 +98,7 @@ class TemplateCodec:
         self.template = ChatTemplate(tokenizer, template_options)
         self.written = written_around(self.template.render, PROBE)
         self.control = ControlTokens(tokenizer, self.template.text, self.written)
+        self.turn_end = self._turn_end() or _end_of_text(tokenizer)
         log_defaults(self.template)
         self._meant = special_tokens_meant
         self._local = is_local(self.template.text)
@@ -203,6 +211,14 @@ class TemplateCodec:
         """Drop the end-of-turn tokens at the start of `tail`, up to the one that was sampled."""
         return self.control.without_leading(tail, action_ids[-1]) if action_ids else tail
 
+    def _turn_end(self) -> tuple[int, ...]:
+        """The first control token that the template writes after an answer, and white space before
+        it."""
+        text = self.written.after
+        start = len(text) - len(text.lstrip())
+        first = self.control.leading_tokens(text[start:])[:1]
+        return self.control.encode(text[:start] + first[0]) if first else ()
+
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
         return [_marked(message, self.control, self._meant) for message in messages]
 
@@ -220,6 +236,10 @@ def _tell_rewritten(template: str | None) -> None:
         "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
         "uses TRL's training template, which only appends, if TRL has one for this model."
     )
+
+
+def _end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
+    return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
 
 
 def _marked(message: Message, control: ControlTokens, meant: bool) -> Message:

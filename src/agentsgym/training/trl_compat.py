@@ -216,3 +216,22 @@ def fused_head_on_agent_tokens() -> Iterator[None]:
         yield
     finally:
         utils._use_triton = before
+
+
+@contextmanager
+def fused_head(model: Any) -> Iterator[None]:
+    """Inside the block, `model(…, labels=…, fused_lm_head=True)` returns log-probabilities at
+    temperature 1, also if a trainer gave the model a head of another temperature."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    core = model.get_base_model() if hasattr(model, "peft_config") else model
+    before = core.__dict__.get("forward")
+    add_fused_lm_head(core)
+    try:
+        with fused_head_on_agent_tokens():
+            yield
+    finally:
+        if before is None:
+            del core.forward
+        else:
+            core.forward = before

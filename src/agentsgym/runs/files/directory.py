@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_PHASES = ("before", "probe", "warmstart", "warmstarted", "train", "eval", "after")
 _SHARD = re.compile(r"([a-z]+)-(\d+)(?:-r(\d+))?(?:\.[^/]+)?\.jsonl\.gz")
 
 
@@ -56,6 +57,11 @@ class RunDirectory:
         """The run's initial model, if the run created it and KL needs it."""
         return self.root / "reference"
 
+    @property
+    def warm_start(self) -> Path:
+        """The warm start of a pretrained model: its figures, checkpoints and model."""
+        return self.root / "warm-start"
+
     def is_run(self) -> bool:
         """Whether a run was started here."""
         return self.config.is_file()
@@ -69,10 +75,10 @@ class RunDirectory:
 
     def shards(self) -> Iterator[tuple[str, int, Path]]:
         """Phase, step and path of each shard, by step; "before" comes first, "after" last, and the
-        shards of several processes by rank."""
-        order = {"before": 0, "train": 1, "eval": 2, "after": 3}
+        shards of several processes by rank. Phases of a warm start have steps of their own."""
+        order = {name: number for number, name in enumerate(_PHASES)}
         found = [
-            (int(match[2]), order.get(match[1], 2), int(match[3] or 0), match[1], path)
+            (int(match[2]), order.get(match[1], len(order)), int(match[3] or 0), match[1], path)
             for path in self.rollouts.glob("*.jsonl.gz")
             if (match := _SHARD.fullmatch(path.name))
         ]

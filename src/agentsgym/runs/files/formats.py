@@ -88,6 +88,11 @@ def _unnamed_dataset(rollout: Record) -> Record:
     return {**rollout, "dataset": None}
 
 
-SUMMARY = Format((_clusters_of_summary,))
+def _no_warm_started(summary: Record) -> Record:
+    """Version 2 had no evaluation between a warm start and RL."""
+    return {"warm_started": None, **summary}
+
+
+SUMMARY = Format((_clusters_of_summary, _no_warm_started))
 METRICS = Format()
 ROLLOUTS = Format((_unnamed_dataset,))

@@ -73,7 +73,8 @@ class Figures(BaseModel):
 
 
 class Summary(BaseModel):
-    """A run's summary. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
+    """A run's summary. `warm_started` are the figures after the warm start of a pretrained model
+    and before RL. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
     is the error that ended a failed run."""
 
     model_config = ConfigDict(extra="forbid")
@@ -88,6 +89,7 @@ class Summary(BaseModel):
     model: str
     model_figures: dict[str, Any] = Field(default_factory=dict)
     before: Figures | None = None
+    warm_started: Figures | None = None
     after: Figures | None = None
     steps: int = 0
     agent_tokens: int = 0

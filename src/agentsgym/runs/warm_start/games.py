@@ -1,0 +1,82 @@
+"""The games of a warm start: drawn tasks, played and filtered by reward."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentsgym.envs import EnvPool
+from agentsgym.envs.dataset import check_row
+from agentsgym.rollout import play
+from agentsgym.runs.warm_start.settings import GamesConfig
+from agentsgym.types import Agent, Rollout, RolloutRequest, session_seed
+
+_ROUND = 64  # tasks played before the next are drawn
+_MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
+
+
+def played_games(
+    rows: Sequence[Mapping[str, Any]],
+    agent: Agent,
+    envs: EnvPool,
+    config: GamesConfig,
+    seed: int,
+    *,
+    max_rollout_tokens: int | None = None,
+) -> Iterator[list[Rollout]]:
+    """Rounds of games on `rows`, `config.games` in all: the best of `best_of` on each drawn task.
+
+    Raises RuntimeError if a game fails, or if none has enough reward for too long.
+    """
+    found, without = 0, 0
+    for number, drawn in enumerate(_drawn(rows, seed)):
+        requests = [
+            RolloutRequest.of(
+                check_row(row, group),
+                group,
+                index,
+                session_seed(seed, "warm start", number, group, index),
+                max_rollout_tokens=max_rollout_tokens,
+            )
+            for group, row in enumerate(drawn[: config.games - found])
+            for index in range(config.best_of)
+        ]
+        kept = [r for r in best_of_groups(play(requests, agent, envs)) if _passes(r, config)]
+        found, without = found + len(kept), 0 if kept else without + 1
+        if kept:
+            yield kept
+        if found >= config.games:
+            return
+        if without >= _MOST_ROUNDS_WITHOUT:
+            raise RuntimeError(
+                f"warm_start.min_reward: none of the last {without * len(requests)} games of the "
+                f"{config.source} player had a reward of {config.min_reward:g}"
+            )
+
+
+def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollout with the highest reward of each group, the first of equal ones. Raises
+    RuntimeError if a rollout failed."""
+    best: dict[int, Rollout] = {}
+    for rollout in rollouts:
+        if rollout.failed:
+            raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
+        known = best.get(rollout.group)
+        if known is None or rollout.final_reward > known.final_reward:
+            best[rollout.group] = rollout
+    return list(best.values())
+
+
+def _passes(rollout: Rollout, config: GamesConfig) -> bool:
+    return config.min_reward is None or rollout.final_reward >= config.min_reward
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], seed: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Endless rounds of rows; each pass over the rows has a new order."""
+    rng = np.random.default_rng(seed)
+    order: list[int] = []
+    while True:
+        while len(order) < _ROUND:
+            order += rng.permutation(len(rows)).tolist()
+        yield [rows[i] for i in order[:_ROUND]]
+        del order[:_ROUND]

@@ -1,0 +1,154 @@
+"""The warm start of a run, in the folder `warm-start` of its directory.
+
+Each part leaves its result on disk: figures of the untrained model, the games, checkpoints, the
+trained model. A killed warm start continues after the last of them; a finished one is not repeated.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
+from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.runs.warm_start.games import played_games
+from agentsgym.runs.warm_start.probe import probe
+from agentsgym.runs.warm_start.settings import WarmStartSettings, settings_of
+from agentsgym.types import Rollout
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
+
+GAMES, PROBE, EVALUATED = "warmstart", "probe", "warmstarted"
+"""Phases of its rollouts: the games to imitate, the model's own games on training tasks before and
+after, and the evaluation of the warm-started model."""
+
+
+class WarmStart:
+    """The warm start of one run. The constructor checks the settings and touches no file."""
+
+    def __init__(self, config: RunConfig, env: MultistepEnv, rows: Any, progress: Progress) -> None:
+        self._settings: WarmStartSettings = settings_of(config.warm_start)
+        self._env = env
+        self._rows: Sequence[Mapping[str, Any]] = list(rows)
+        self._progress = progress
+        self._directory = RunDirectory(config.directory)
+        self._folder = self._directory.warm_start
+        try:
+            self._player()
+        except ConfigError as error:
+            raise ConfigError(f"warm_start.source: {error}") from error
+
+    def __str__(self) -> str:
+        games = self._settings.games
+        return f"{games.games} games of {games.source} on training tasks"
+
+    @property
+    def model(self) -> Path:
+        """The warm-started model, once it is finished."""
+        return self._folder / "model"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is there."""
+        return self.model.is_dir()
+
+    def carry_out(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
+        """Train the trainer's model in place, save it, and return the figures."""
+        self._kept("before", lambda: self._probe(trainer, write, 0))
+        if not self.finished:
+            games = self._games(trainer, write)
+            self._keep("training", self._train(trainer, games))
+            with replacing(self.model) as part:
+                trainer.save_model(str(part))
+        for checkpoint in self._folder.glob("checkpoint-*"):
+            remove(checkpoint)
+        trainer.sync.forget()
+        self._kept("after", lambda: self._probe(trainer, write, 1))
+        return self._figures()
+
+    # -- the games ------------------------------------------------------------------------------
+
+    def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:
+        """The stored games, or newly played ones."""
+        if self._figures().get("games") is None:
+            self._progress.note(f"warm start: games of {self._settings.games.source}")
+            played = played_games(
+                self._rows,
+                self._player(),
+                trainer.collector.envs,
+                self._settings.games,
+                self._settings.training.seed,
+                max_rollout_tokens=trainer.args.max_rollout_tokens,
+            )
+            for number, rollouts in enumerate(played):
+                write(rollouts, {"phase": GAMES, "step": number, "advantages": None})
+            self._keep("games", {"rounds": number + 1})
+        return list(read_rollouts(self._directory.root, GAMES))
+
+    def _player(self) -> Any:
+        games, seed = self._settings.games, self._settings.training.seed
+        return scripted_agent(self._env, games.source, seed=seed)
+
+    # -- training -------------------------------------------------------------------------------
+
+    def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
+        from agentsgym.training.warm_start.fitting import fit
+        from agentsgym.training.warm_start.lessons import make_lessons
+
+        config = self._settings.training
+        codec = trainer.collector.envs.get(self._rows[0]).codec
+        assert codec is not None
+        lessons = make_lessons(games, codec, config.held_out_share, config.seed)
+        result = fit(
+            trainer.accelerator.unwrap_model(trainer.model),
+            lessons,
+            config,
+            pad_id=trainer.tokenizer.pad_token_id,
+            folder=self._folder,
+            autocast=trainer.accelerator.autocast,
+            progress=self._progress.warm_start,
+        )
+        counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
+        return counts | {"targets": lessons.targets} | asdict(result)
+
+    # -- the model's own games ------------------------------------------------------------------
+
+    def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
+        tasks = self._settings.games.probe_tasks
+        if not tasks:
+            return {}
+        figures, rollouts = probe(trainer, self._rows, tasks, self._settings.training.seed)
+        write(rollouts, {"phase": PROBE, "step": step, "advantages": None})
+        self._progress.note(
+            f"{'after' if step else 'before'} the warm start: {figures['legal_actions']:.1%} of "
+            f"the actions are legal, {figures['groups_with_signal']:.0%} of the groups have signal"
+        )
+        return figures
+
+    # -- figures on disk ------------------------------------------------------------------------
+
+    def _kept(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A part's figures: stored ones, or those of doing it now."""
+        known = self._figures().get(name)
+        return known if isinstance(known, dict) else self._keep(name, make())
+
+    def _keep(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+        write_text(self._path, json.dumps(self._figures() | {name: values}, indent=2) + "\n")
+        return values
+
+    def _figures(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / "figures.json"
