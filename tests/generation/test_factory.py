@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from generation_helpers import build_model
 
-from agentsgym.generation import factory
+from agentsgym.generation import PlainEngine, UnsupportedModelError, factory
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.factory import (
     ENGINES,
@@ -54,6 +54,7 @@ def test_each_class_has_what_its_entry_promises(entry):
         ({"engine_urls": URLS}, "vllm"),
         ({"use_vllm": True}, "trl_vllm"),
         ({"engine": "embedded"}, "embedded"),
+        ({"engine": "plain"}, "plain"),
         ({"engine": "vllm", "engine_urls": URLS}, "vllm"),
     ],
 )
@@ -91,6 +92,21 @@ def test_a_new_engine_is_one_class_and_one_entry(model, tokenizer, monkeypatch):
     made = make_trainable(settings, parts)
     assert type(made) is ToyEngine and made.capacity == 5
     assert "| `toy` | A toy. | its name | yes | yes |" in engines_table()
+
+
+def test_a_refused_model_is_sampled_by_the_plain_engine_unless_a_name_forbids(tokenizer, caplog):
+    refused = build_model(attn_implementation="eager")
+    refused.config.alibi = True
+    parts = EngineParts(model=lambda: refused, tokenizer=lambda: tokenizer)
+    assert isinstance(make_trainable(EngineSettings(engine_capacity=3), parts), PlainEngine)
+    (line,) = caplog.messages
+    assert line.startswith("the embedded engine does not support LlamaForCausalLM: it uses ALiBi")
+    assert "the plain engine samples instead" in line and "\n" not in line
+    with pytest.raises(UnsupportedModelError, match=r"ALiBi.*plain"):
+        make_trainable(EngineSettings(engine="embedded"), parts)
+    caplog.clear()
+    assert isinstance(make_trainable(EngineSettings(engine="plain"), parts), PlainEngine)
+    assert caplog.messages == []
 
 
 def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkeypatch):

@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING
 from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from agentsgym.generation.embedded.compatibility import UnsupportedModelError
     from agentsgym.generation.embedded.engine import EmbeddedEngine
+    from agentsgym.generation.plain.engine import PlainEngine
+    from agentsgym.generation.unsupported import UnsupportedModelError
     from agentsgym.generation.vllm.engine import VLLMEngine
     from agentsgym.generation.vllm.server_check import EngineUnavailable
 
-__all__ = ["EmbeddedEngine", "EngineUnavailable", "UnsupportedModelError", "VLLMEngine"]
+__all__ = [
+    "EmbeddedEngine",
+    "EngineUnavailable",
+    "PlainEngine",
+    "UnsupportedModelError",
+    "VLLMEngine",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "EmbeddedEngine": "embedded.engine",
         "EngineUnavailable": "vllm.server_check",
-        "UnsupportedModelError": "embedded.compatibility",
+        "PlainEngine": "plain.engine",
+        "UnsupportedModelError": "unsupported",
         "VLLMEngine": "vllm.engine",
     },
 )

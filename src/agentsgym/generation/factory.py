@@ -4,12 +4,16 @@ A new engine is a class with `from_settings` and one entry here. docs/engines.md
 """
 
 import importlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.unsupported import UnsupportedModelError
 from agentsgym.types import Engine, TrainableEngine, trainable
+
+logger = logging.getLogger(__name__)
 
 
 class ClosableEngine(Engine, Protocol):
@@ -36,6 +40,8 @@ class EngineEntry:
         package: the package that it needs, beyond agentsgym's own requirements.
         extra: the extra of agentsgym that contains the package.
         accelerator: whether it needs a GPU here.
+        fallback: the engine that replaces it for a model that it does not support, unless `engine`
+            names it.
     """
 
     name: str
@@ -49,6 +55,7 @@ class EngineEntry:
     package: str | None = None
     extra: str | None = None
     accelerator: bool = False
+    fallback: str | None = None
 
 
 _SERVED = ("engine_urls", "served_model", "key_env")
@@ -60,6 +67,12 @@ ENGINES = {
             "embedded",
             "agentsgym.generation.embedded.engine.EmbeddedEngine",
             "A Hugging Face model in this process; in training the trained module itself.",
+            fallback="plain",
+        ),
+        EngineEntry(
+            "plain",
+            "agentsgym.generation.plain.engine.PlainEngine",
+            "The same for models that `embedded` refuses; slower, because a turn reads all again.",
         ),
         EngineEntry(
             "vllm",
@@ -139,8 +152,26 @@ def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
 
 
 def make_engine(settings: EngineSettings, parts: EngineParts, purpose: Purpose) -> ClosableEngine:
-    """The engine that the settings select. Raises the errors of `choose` and of its class."""
-    module, _, name = choose(settings, purpose).path.rpartition(".")
+    """The engine that the settings select, or its fallback for a model that it does not support.
+
+    Raises the errors of `choose` and of its class.
+    """
+    entry = choose(settings, purpose)
+    try:
+        return _made(entry, settings, parts)
+    except UnsupportedModelError as error:
+        if entry.fallback is None or settings.engine is not None:
+            raise
+        logger.warning(
+            "%s; the %s engine samples instead, which is slower (docs/engines.md)",
+            error.reason,
+            entry.fallback,
+        )
+        return _made(ENGINES[entry.fallback], settings, parts)
+
+
+def _made(entry: EngineEntry, settings: EngineSettings, parts: EngineParts) -> ClosableEngine:
+    module, _, name = entry.path.rpartition(".")
     kind: Any = getattr(importlib.import_module(module), name)
     made: ClosableEngine = kind.from_settings(settings, parts)
     return made
@@ -167,16 +198,24 @@ def _named(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
     return next(chosen, next(iter(ENGINES.values())))
 
 
+def _chosen(entry: EngineEntry) -> str:
+    """How an engine is chosen, for the table."""
+    if entry is next(iter(ENGINES.values())):
+        return "the default"
+    if entry.chosen_by:
+        return f"`{entry.chosen_by}`"
+    replaced = next((e.name for e in ENGINES.values() if e.fallback == entry.name), None)
+    return f"a model that `{replaced}` refuses" if replaced else "its name"
+
+
 def engines_table() -> str:
     """The table of docs/engines.md, as Markdown."""
     lines = ["| `engine` | what it is | chosen by | training | `eval`, `play` |", "|" + "---|" * 5]
     for entry in ENGINES.values():
-        chosen = f"`{entry.chosen_by}`" if entry.chosen_by else "its name"
-        first = entry is next(iter(ENGINES.values()))
         cells = (
             f"`{entry.name}`",
             entry.help,
-            "the default" if first else chosen,
+            _chosen(entry),
             "yes" if entry.training else "no",
             "yes" if entry.evaluation else "no",
         )

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from agentsgym.generation.embedded.compatibility import UnsupportedModelError
     from agentsgym.generation.embedded.engine import EmbeddedEngine
+    from agentsgym.generation.unsupported import UnsupportedModelError
 
 __all__ = ["EmbeddedEngine", "UnsupportedModelError"]
 

@@ -15,22 +15,13 @@ from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import SlotMemory
+from agentsgym.generation.unsupported import UnsupportedModelError
 from agentsgym.types import SamplingParams
 
 _LENGTHS = (7, 4)
 _FIRST_READ = 4
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 _LOW_PRECISION = 0.1
-
-
-class UnsupportedModelError(ValueError):
-    """The model needs a feature that the embedded engine lacks; the message says which engines
-    may have it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason}; vLLM may run it: set engine_urls or use_vllm (docs/engines.md)"
-        )
 
 
 def check_supported(model: Any) -> None:
@@ -42,10 +33,22 @@ def check_supported(model: Any) -> None:
         )
 
 
-def _reasons(model: Any) -> Iterator[str]:
-    config = model.config.get_text_config()
+def check_causal(model: Any) -> None:
+    """Raise ValueError if no engine of this process can sample from `model`."""
+    for reason in _not_causal(model):
+        raise ValueError(f"{type(model).__name__} is no causal language model: {reason}")
+
+
+def _not_causal(model: Any) -> Iterator[str]:
     if getattr(model.config, "is_encoder_decoder", False):
         yield "it is an encoder-decoder"
+    if getattr(model.config.get_text_config(), "use_bidirectional_attention", False) is True:
+        yield "its attention is bidirectional (use_bidirectional_attention)"
+
+
+def _reasons(model: Any) -> Iterator[str]:
+    config = model.config.get_text_config()
+    yield from _not_causal(model)
     if not getattr(model, "_supports_attention_backend", False):
         yield "its attention cannot be replaced (no attention backend in transformers)"
     yield from _layer_reasons(config)
@@ -54,8 +57,6 @@ def _reasons(model: Any) -> Iterator[str]:
         yield "it soft-caps attention logits (attn_logit_softcapping)"
     if getattr(config, "alibi", False):
         yield "it uses ALiBi positions (alibi)"
-    if getattr(config, "use_bidirectional_attention", False):
-        yield "its attention is bidirectional (use_bidirectional_attention)"
 
 
 def _layer_reasons(config: Any) -> Iterator[str]:
@@ -89,7 +90,7 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
         raise UnsupportedModelError(
             f"{type(model).__name__} does not run with slot attention: {error}"
         ) from error
-    tolerance = _tolerance(model)
+    tolerance = tolerance_of(model)
     for expected, actual in zip(plain, ours, strict=True):
         scale = 1 + float(expected.abs().max())
         gap = float((expected - actual).abs().max()) / scale
@@ -100,7 +101,7 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
             )
 
 
-def _tolerance(model: Any) -> float:
+def tolerance_of(model: Any) -> float:
     """That of the coarsest numbers in the model: some of its parts may be of another dtype."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     return max(_TOLERANCE.get(dtype, _LOW_PRECISION) for dtype in dtypes)

@@ -46,6 +46,28 @@ class Limits:
         return None
 
 
+def positions_of(config: Any) -> int | None:
+    """The longest sequence that a model of `config` reads; None: no bound.
+
+    Where positions change beyond a length (rope types dynamic and longrope), it is that length: a
+    longer row would give its earlier tokens other probabilities than those they were sampled with.
+    """
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    for rope in rope_parameters(config):
+        if rope.get("rope_type") in ("dynamic", "longrope"):
+            first = rope.get("original_max_position_embeddings")
+            first = first or getattr(config, "original_max_position_embeddings", None)
+            positions = first or positions
+    return positions
+
+
+def rope_parameters(config: Any) -> list[dict[str, Any]]:
+    """The parameters of rotary positions: one for all layers, or one for each type of layer."""
+    given = getattr(config, "rope_parameters", None) or {}
+    nested = [value for value in given.values() if isinstance(value, dict)]
+    return nested or [given]
+
+
 class OpenRequests:
     """The open request and context of each session, first come first served, and the results that
     were not polled yet."""

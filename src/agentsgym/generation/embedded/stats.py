@@ -32,12 +32,16 @@ class Counters:
     reread_tokens: int = 0
     offloaded: int = 0
 
+    def count(self, sequences: int, possible: int, read: int) -> None:
+        """Count a pass over `sequences` of `possible` ones that reads `read` context tokens."""
+        self.forward_passes += 1
+        self.filled += sequences / possible
+        self.read_tokens += read
+
     def count_pass(self, table: "RowTable", plan: "PassPlan", possible: int) -> None:
         """Count a pass of `plan` in which `possible` sequences could have taken part."""
-        self.forward_passes += 1
-        self.filled += len(plan.rows) / possible
         in_context = table.context[plan.rows] - plan.starts
-        self.read_tokens += int(in_context.clip(0, plan.chunks).sum())
+        self.count(len(plan.rows), possible, int(in_context.clip(0, plan.chunks).sum()))
         if len(plan.copies):
             saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
             self.shared_prefix_tokens += int(saved.sum())
