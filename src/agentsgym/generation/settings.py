@@ -50,6 +50,7 @@ class EngineParts:
         sharded: whether the model's parameters are sharded over processes.
         vllm_generation: TRL's `VLLMGeneration`, for a trainer with `use_vllm`.
         gather: joins lists of all ranks.
+        dtype: the torch dtype to sample in; None: that of the model's weights.
     """
 
     model: Callable[[], Any] = _absent
@@ -59,3 +60,4 @@ class EngineParts:
     sharded: bool = False
     vllm_generation: Any = None
     gather: Gather = list
+    dtype: Any = None

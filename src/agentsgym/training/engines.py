@@ -12,6 +12,8 @@ from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
 from agentsgym.types import TrainableEngine, trainable
 
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
     """Check an engine that was passed to the trainer. Raises TypeError with the members that it
@@ -51,5 +53,12 @@ def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
         gather=ranks.gather,
+        dtype=sampling_dtype(trainer.accelerator),
     )
     return make_trainable(trainer.args.engine_settings, parts)
+
+
+def sampling_dtype(accelerator: Any) -> torch.dtype | None:
+    """The dtype in which weights that are trained with autocast are sampled from: that in which
+    the forward passes of the loss multiply. None without autocast."""
+    return _AUTOCAST.get(accelerator.mixed_precision)

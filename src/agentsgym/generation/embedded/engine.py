@@ -28,7 +28,8 @@ class EmbeddedEngine(InProcessEngine):
     what is offloaded); past it, caches of idle sessions are dropped, least recently used first, and
     read again when needed. `stop_token_ids` end an action (default: the tokenizer's and the
     generation config's end-of-sequence ids). `max_prefill_tokens` limits the context tokens that
-    one forward pass reads.
+    one forward pass reads. `dtype` makes the engine sample from a copy in that dtype, for a model
+    that is trained in more bits.
 
     While it samples, the engine changes the model's attention and mode, so no other thread may run
     the same model at that moment; give each thread its own copy. `poll` raises RuntimeError if a
@@ -47,6 +48,7 @@ class EmbeddedEngine(InProcessEngine):
         stop_token_ids: Sequence[int] | None = None,
         device: torch.device | str | None = None,
         max_prefill_tokens: int = MAX_PREFILL_TOKENS,
+        dtype: torch.dtype | None = None,
     ) -> None:
         for name, value in (("capacity", capacity), ("max_prefill_tokens", max_prefill_tokens)):
             if value < 1:
@@ -59,6 +61,7 @@ class EmbeddedEngine(InProcessEngine):
             max_cache_tokens=max_cache_tokens,
             stop_token_ids=stop_token_ids,
             device=device,
+            dtype=dtype,
         )
         self.max_prefill_tokens = max_prefill_tokens
         layers = model.config.get_text_config().num_hidden_layers

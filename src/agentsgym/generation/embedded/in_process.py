@@ -1,7 +1,7 @@
 """What the engines in this process share: requests, stop rules, sampled tokens and their results.
 
-Such an engine has no weights of its own: it runs the module that a trainer trains, and after a
-change of the weights `update_weights` (or `reset`) must be called.
+Such an engine runs the module that a trainer trains, or a copy of it in fewer bits. After a change
+of the weights `update_weights` must be called.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from agentsgym.generation.embedded.batch import RowTable, append_tokens
+from agentsgym.generation.embedded.model_copy import ModelCopy
 from agentsgym.generation.embedded.requests import Limits, OpenRequests, positions_of
 from agentsgym.generation.embedded.stats import Counters
 from agentsgym.generation.settings import EngineParts, EngineSettings
@@ -32,7 +33,9 @@ class InProcessEngine(ABC):
     it reads and samples: that is its subclass's.
 
     `stop_token_ids` end an action (default: the tokenizer's and the generation config's
-    end-of-sequence ids).
+    end-of-sequence ids). `dtype` lets the engine sample from a copy in that dtype, for a model that
+    is trained in more bits; None samples from the model itself. `self.model` is what it samples
+    from.
     """
 
     can_generate_ahead = False
@@ -46,8 +49,11 @@ class InProcessEngine(ABC):
         max_cache_tokens: int | None = None,
         stop_token_ids: Sequence[int] | None = None,
         device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        self.model = model if device is None else model.to(device)
+        self._trained = model if device is None else model.to(device)
+        self._copy = None if dtype is None else ModelCopy(self._trained, dtype)
+        self.model = self._trained if self._copy is None else self._copy.model
         self.tokenizer = tokenizer
         self.capacity = capacity
         config = model.config.get_text_config()
@@ -82,8 +88,13 @@ class InProcessEngine(ABC):
                 f"{cls.__name__} needs the whole model in each process, but FSDP or DeepSpeed "
                 "ZeRO-3 spread it; set use_vllm or pass an engine (docs/distributed.md)"
             )
-        stops = parts.stop_token_ids
-        return cls(parts.model(), parts.tokenizer(), stop_token_ids=stops, **settings.capacity)
+        return cls(
+            parts.model(),
+            parts.tokenizer(),
+            stop_token_ids=parts.stop_token_ids,
+            dtype=parts.dtype,
+            **settings.capacity,
+        )
 
     @abstractmethod
     def poll(self) -> list[GenerationResult]:
@@ -115,7 +126,7 @@ class InProcessEngine(ABC):
 
     @property
     def device(self) -> torch.device:
-        """The current device of the model's weights; a trainer may move them."""
+        """The current device of the sampled weights; a trainer may move them."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
@@ -145,12 +156,14 @@ class InProcessEngine(ABC):
                 self._finish(session_id, "cancelled")
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """Note that the weights changed. Raises ValueError if they are not this engine's."""
-        if update.model is not self.model and not _shares_weights(self.model, update.model):
+        """Sample from the changed weights. Raises ValueError if they are not this engine's."""
+        if update.model is not self._trained and not _shares_weights(self._trained, update.model):
             raise ValueError(
                 f"{type(self).__name__} samples from another model than the one that is trained; "
                 "hand the trainer an engine over the same model, or none"
             )
+        if self._copy is not None and update.changed:
+            self._copy.refresh()
         self.reset()
         self._open.policy_version = update.version
 

@@ -26,7 +26,7 @@ class PlainEngine(InProcessEngine):
     At most `capacity` sequences are sampled at once, and no more than fit into `max_batch_tokens`
     when all are as long as the longest. `stop_token_ids` end an action (default: the tokenizer's
     and the generation config's end-of-sequence ids). A batch is sampled to its end before the next
-    one starts, in the order of arrival.
+    one starts, in the order of arrival. `dtype` makes the engine sample from a copy in that dtype.
 
     Raises ValueError for a model whose tokens see later ones.
     """
@@ -40,13 +40,19 @@ class PlainEngine(InProcessEngine):
         stop_token_ids: Sequence[int] | None = None,
         device: torch.device | str | None = None,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
+        dtype: torch.dtype | None = None,
     ) -> None:
         for name, value in (("capacity", capacity), ("max_batch_tokens", max_batch_tokens)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         check_causal(model)
         super().__init__(
-            model, tokenizer, capacity=capacity, stop_token_ids=stop_token_ids, device=device
+            model,
+            tokenizer,
+            capacity=capacity,
+            stop_token_ids=stop_token_ids,
+            device=device,
+            dtype=dtype,
         )
         self.max_batch_tokens = max_batch_tokens
         self._batch = RowTable()
