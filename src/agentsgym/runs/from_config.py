@@ -14,6 +14,7 @@ from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.engine_config import with_engine, written
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.model_config import CHAT, SCRIPTED
+from agentsgym.runs.precision import mixed_precision
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
     _check_engine(config)
-    given = {**_DEFAULTS, **with_engine(config.train, config.engine), "seed": config.seed}
+    train = with_engine(config.train, config.engine)
+    given = {**_DEFAULTS, **train, **mixed_precision(config), "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given["allow_imports"] = trusted_imports(config)
     if "max_steps" not in given and "num_train_epochs" not in given:

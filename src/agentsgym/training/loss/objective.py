@@ -92,7 +92,7 @@ def chunk_loss(
     if settings.sampler_cap is not None:
         correction = sampler_correction(old, chunk, settings.sampler_cap)
         loss = loss * correction
-        metrics |= _correction_metrics(correction, chunk, settings.sampler_cap)
+        metrics |= _correction_metrics(old, correction, chunk, settings.sampler_cap)
     if chunk.ref_logps is not None:
         kl = kl_to_reference(logps, chunk.ref_logps)
         kl = kl * ratio if settings.correct_kl else kl
@@ -132,10 +132,14 @@ def _ratio_metrics(ratio: torch.Tensor, chunk: Chunk, settings: ObjectiveSetting
     }
 
 
-def _correction_metrics(correction: torch.Tensor, chunk: Chunk, cap: float) -> Sums:
+def _correction_metrics(
+    old: torch.Tensor, correction: torch.Tensor, chunk: Chunk, cap: float
+) -> Sums:
+    difference = (old.detach() - chunk.sampler_logps).abs()
     rows = (chunk.mask > 0).any(dim=1)
     capped = ((correction >= cap) & (chunk.mask > 0)).any(dim=1)
     return {
+        "sampler/logp_difference": masked_sum(difference, chunk.sampled),
         "sampler/ratio": masked_sum(correction, chunk.mask),
         "sampler/capped_rows": (float(capped.sum()), float(rows.sum())),
     }

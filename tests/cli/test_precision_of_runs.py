@@ -1,0 +1,54 @@
+"""`model.dtype` decides whether a run trains with mixed precision."""
+
+import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs.config import parse_config
+from agentsgym.runs.from_config import train_settings
+
+torch = pytest.importorskip("torch")
+
+
+def settings(model, **train):
+    given = {"env": "TwentyQuestions", "model": model, "train": {"max_steps": 1, **train}}
+    made = train_settings(parse_config(given))
+    return made.bf16, made.fp16
+
+
+@pytest.fixture(params=[True, False])
+def native(request, monkeypatch):
+    """Whether the device has bfloat16."""
+    from agentsgym.generation.embedded import precision
+
+    monkeypatch.setattr(precision, "multiplies_bfloat16", lambda kind: request.param)
+    return request.param
+
+
+def test_auto_trains_in_bfloat16_where_the_device_has_it(native):
+    assert settings("some/model") == (native, False)
+
+
+@pytest.mark.parametrize("path", ["tiny", "builtin:quickstart"])
+def test_our_own_small_models_train_in_float32(native, path):
+    assert settings(path) == (False, False)
+
+
+def test_a_named_dtype_decides(native):
+    assert settings({"path": "tiny", "dtype": "bfloat16"}) == (True, False)
+    assert settings({"path": "some/model", "dtype": "float32"}) == (False, False)
+
+
+def test_the_trainers_own_setting_decides_where_the_dtype_leaves_it_open(native):
+    assert settings("some/model", bf16=False) == (False, False)
+    assert settings("tiny", bf16=True) == (True, False)
+
+
+def test_a_setting_that_contradicts_the_dtype_is_an_error():
+    with pytest.raises(ConfigError, match=r"model\.dtype=bfloat16 trains with train\.bf16=true"):
+        settings({"path": "tiny", "dtype": "bfloat16"}, bf16=False)
+    assert settings({"path": "tiny", "dtype": "bfloat16"}, bf16=True) == (True, False)
+
+
+def test_float16_on_a_cpu_is_one_sentence():
+    with pytest.raises(ConfigError, match=r"model\.dtype float16 needs a GPU"):
+        settings({"path": "tiny", "dtype": "float16"}, use_cpu=True)

@@ -1,0 +1,77 @@
+"""Training in bfloat16: float32 weights, gradients and losses; passes and samples in bfloat16."""
+
+import pytest
+import torch
+
+from agentsgym.generation.embedded.model_copy import ModelCopy
+from agentsgym.training.engines import sampling_dtype
+
+
+def entries(trainer):
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "sampler/ratio" in entry]
+
+
+def dtypes(tensors):
+    return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+
+
+def test_weights_gradients_and_optimizer_stay_float32(make_trainer):
+    trainer = make_trainer(bf16=True, max_steps=2)
+    log = entries(trainer)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    assert dtypes(model.parameters()) == {torch.float32}
+    moments = [t for state in trainer.optimizer.state.values() for t in state.values()]
+    assert dtypes(moments) == {torch.float32}
+    assert len(log) == 2 and all(abs(entry["sampler/ratio"] - 1) < 0.05 for entry in log)
+    assert all(0 < entry["sampler/logp_difference"] < 0.05 for entry in log)
+
+
+def test_logprobs_are_float32_from_logits_in_bfloat16(make_trainer):
+    """Those of the policy, and of the policy before the first update."""
+    trainer = make_trainer(bf16=True, num_iterations=2, max_steps=2)
+    seen = []
+    forward = trainer.loss.scorer.forward
+
+    def kept(model, rows, **options):
+        scores = forward(model, rows, **options)
+        with torch.no_grad():
+            plain = _logprobs_in_bfloat16(trainer, scores.chunk)
+        torch.testing.assert_close(scores.logps.detach(), plain, atol=0.06, rtol=0)
+        seen.append((scores.logps.dtype, scores.entropy.dtype))
+        return scores
+
+    trainer.loss.scorer.forward = kept
+    log = entries(trainer)
+    assert seen and set(seen) == {(torch.float32, torch.float32)}
+    assert log[0]["ratio/token_ess"] == pytest.approx(1.0)
+
+
+def _logprobs_in_bfloat16(trainer, chunk):
+    model = ModelCopy(trainer.accelerator.unwrap_model(trainer.model), torch.bfloat16).model
+    logits = model(chunk.input_ids, attention_mask=chunk.attention_mask).logits
+    assert logits.dtype == torch.bfloat16
+    logps = logits[:, :-1].float().log_softmax(-1)
+    return logps.gather(2, chunk.input_ids[:, 1:, None])[..., 0] * chunk.mask
+
+
+def test_without_mixed_precision_the_engine_samples_from_the_weights_themselves(make_trainer):
+    trainer = make_trainer(max_steps=1)
+    assert sampling_dtype(trainer.accelerator) is None
+    (entry,) = entries(trainer)
+    assert entry["sampler/logp_difference"] < 1e-5
+
+
+def test_samples_follow_the_weights(make_trainer):
+    """The engine's copy is refreshed before every generation."""
+    trainer = make_trainer(bf16=True, max_steps=3, learning_rate=0.05)
+    assert all(entry["sampler/logp_difference"] < 0.05 for entry in entries(trainer))
+
+
+def test_an_adapter_trains_in_bfloat16(make_trainer):
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    trainer = make_trainer(bf16=True, max_steps=2, peft_config=lora, beta=0.1)
+    log = entries(trainer)
+    assert all(abs(entry["sampler/ratio"] - 1) < 0.05 for entry in log)
+    assert log[0]["kl"] == pytest.approx(0.0, abs=1e-3)
