@@ -41,7 +41,13 @@ ROLLOUTS_PER_TASK = 8
 WARM_START_STEPS = 150
 MAX_ACTION_TOKENS = 4
 # Most arms nearly always win or nearly always lose: it pays to stay with one that won.
-BANDIT = {"arms": 2, "max_steps_per_episode": 3, "prior_alpha": 0.1, "prior_beta": 0.1}
+BANDIT = {
+    "arms": 2,
+    "max_steps_per_episode": 3,
+    "prior_alpha": 0.1,
+    "prior_beta": 0.1,
+    "explain_actions": False,
+}
 ARMS = ("red", "green")
 
 Task = dict[str, Any]

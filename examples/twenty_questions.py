@@ -28,6 +28,7 @@ def main() -> None:
         "hints": 2,
         "max_steps_per_episode": 8,
         "answer_style": "echo",
+        "explain_actions": False,  # the model will know only the words of the game
         "train_tasks_per_secret": 8 if quick else 64,
     }
     env = make("TwentyQuestions", env_config=config)

@@ -131,3 +131,12 @@ class DigitEnv(MultistepEnv):
 def by_index(table):
     """A custom estimator: +1 on even rollouts, -1 on odd ones, whatever they earned."""
     return 1.0 - 2.0 * (table.rollout % 2)
+
+
+def example_in_first_prompt(env, task):
+    """The example of an action in the first prompt of an episode: its last line."""
+    state = env._initialize_episode("example", task)
+    prompt = env._format_prompt(state, 0)
+    before, _, example = prompt.rpartition("For example:\n")
+    assert before and example == env.example_action(state)
+    return example

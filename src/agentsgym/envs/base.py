@@ -147,6 +147,11 @@ class MultistepEnv:
         """Actions that make sense in a state; None if the environment does not list them."""
         return None
 
+    def example_action(self, state: Any) -> str | None:
+        """A legal action in the first state of an episode, for the prompt (`explain_actions`). It
+        must not tell more about the solution than the prompt; None without such an action."""
+        return None
+
     def optimal_agent(self) -> Agent | None:
         """The best known player; None if there is none."""
         return None

@@ -100,6 +100,11 @@ COMMON_KEYS: dict[str, Key] = {
     "episodes_per_trial": Key(int, 1, "episodes on the same task", minimum=1),
     "free_shots": Key(int, 0, "first episodes of a trial that are not scored", minimum=0),
     "error_allowance": Key(int, 1, "consecutive malformed actions that are forgiven", minimum=0),
+    "explain_actions": Key(
+        bool,
+        True,
+        "whether the first prompt of an episode says the form of an action, with a legal example",
+    ),
     "system_prompt": Key(str, None, "system message before the first prompt"),
     "reward_placement": Key(
         str,

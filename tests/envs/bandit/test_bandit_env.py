@@ -36,7 +36,8 @@ def test_an_episode_in_words():
     rollout = play(env, {"probabilities": [1, 0, 0.5]}, ScriptedAgent(["Red.", "green"]))
     texts = [message["content"] for message in rollout.episodes[0].messages]
     assert texts == [
-        "Pull red, green or blue; each wins at its own fixed rate. Answer with the name. 2 pulls.",
+        "Choose one: red, green or blue. Each wins at its own fixed rate. 2 pulls.\n"
+        "Answer with one word only. For example:\nred",
         "Red.",
         "red won.",
         "green",
@@ -117,7 +118,7 @@ def test_the_optimal_agent_earns_the_reference(carry):
 
 
 def test_a_carried_trial_is_read_in_full():
-    env = make(max_steps_per_episode=2, carry="full", **TRIAL)
+    env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
     task = {"probabilities": [1.0, 0.0, 1.0]}
     script = ScriptedAgent(["red", "green", "what?", "blue"])
     messages = list(play(env, task, script).episodes[1].messages)
@@ -178,7 +179,7 @@ def test_tasks_are_disjoint_and_deterministic():
 def test_names_and_prior_are_settings():
     env = make(arms=2, arm_names=["Left", "right"], max_steps_per_episode=1)
     rollout = play(env, {"probabilities": [1, 0]}, BanditOptimalAgent(env))
-    assert rollout.episodes[0].messages[0]["content"].startswith("Pull left or right;")
+    assert rollout.episodes[0].messages[0]["content"].startswith("Choose one: left or right.")
 
 
 @pytest.mark.parametrize(

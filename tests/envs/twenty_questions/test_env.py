@@ -162,11 +162,21 @@ def test_a_task_without_a_solution_fails_clearly():
 
 
 def test_hints_come_from_the_seed():
-    env = TwentyQuestionsEnv(None, QUICKSTART)
+    env = TwentyQuestionsEnv(None, QUICKSTART | {"explain_actions": False})
     state = env._initialize_episode("s", {"solution": "dog", "seed": 5})
     assert state["hints"] == env.hints("dog", 5) != env.hints("dog", 6)
     first = env._format_prompt(state, 0).splitlines()
     assert len(first) == 2 and all(line.startswith(("Yes, ", "No, not ")) for line in first)
+
+
+def test_short_rules_come_before_the_hints():
+    env = TwentyQuestionsEnv(None, QUICKSTART)
+    state = env._initialize_episode("s", {"solution": "dog", "seed": 5})
+    assert env._format_prompt(state, 0) == (
+        "I am thinking of something. Ask yes/no questions. When you know it, guess it, like "
+        "[word].\nYes, found on a farm.\nNo, not white.\n"
+        "Answer with one question only. For example:\nIs it alive?"
+    )
 
 
 def test_echo_repeats_the_attribute():

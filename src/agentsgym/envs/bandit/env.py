@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
+from agentsgym.envs.action_form import with_form
 from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher
 from agentsgym.envs.bandit.beliefs import (
     Counts,
@@ -122,11 +123,16 @@ class BanditEnv(MultistepEnv):
         if step > 0:
             return state["said"]
         *most, last = self.arm_names
+        arms, place = f"{', '.join(most)} or {last}", state["trial"].round_line("same arms")
+        if self.config["explain_actions"]:
+            rules = f"Choose one: {arms}. Each wins at its own fixed rate. {self.pulls} pulls."
+            form = "Answer with one word only."
+            return with_form(f"{place} {rules}".strip(), form, self.example_action(state))
         rules = (
-            f"Pull {', '.join(most)} or {last}; each wins at its own fixed rate. "
+            f"Pull {arms}; each wins at its own fixed rate. "
             f"Answer with the name. {self.pulls} pulls."
         )
-        return f"{state['trial'].round_line('same arms')} {rules}".strip()
+        return f"{place} {rules}".strip()
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -211,6 +217,10 @@ class BanditEnv(MultistepEnv):
     def admissible_actions(self, state: State) -> list[str]:
         """The arms' names."""
         return list(self.arm_names)
+
+    def example_action(self, state: State) -> str:
+        """The first arm's name."""
+        return self.arm_names[0]
 
     def optimal_agent(self) -> Agent:
         """The agent that plays `best_play`. Raises ConfigError if the trial is too large."""

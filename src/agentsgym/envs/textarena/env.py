@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.textarena.action import last_move
+from agentsgym.envs.textarena.example import example_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
 from agentsgym.envs.textarena.limits import size_problem
 from agentsgym.envs.textarena.moves import moves
@@ -20,6 +22,8 @@ from agentsgym.types import Tokenizer
 from agentsgym.types.plain import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
+MOST_EXAMPLES = 1024
+_FORM = "Reply with one move in square brackets and nothing else."
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
@@ -44,6 +48,7 @@ class TextArenaEnv(MultistepEnv):
         super().__init__(tokenizer, env_config)
         package = require("textarena", "textarena")
         self._draws = self.game.draws or _version() != TESTED_VERSION
+        self._examples: dict[int, str] = {}
         self._env_id, defaults = self._variant(package)
         self._options = self._checked_options(package)
         if "max_steps_per_episode" not in self.env_config:
@@ -57,11 +62,16 @@ class TextArenaEnv(MultistepEnv):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
-        allowance, puzzle = self.config["error_allowance"], self._deal(task_data["seed"])
-        return begin(self.game, puzzle, error_allowance=allowance, draws=self._draws)
+        seed, allowance = task_data["seed"], self.config["error_allowance"]
+        play = begin(self.game, self._deal(seed), error_allowance=allowance, draws=self._draws)
+        play.seed = seed
+        return play
 
     def _format_prompt(self, state: Play, step: int) -> str:
-        return state.text or "Your move."
+        text = state.text or "Your move."
+        if step > 0 or not self.config["explain_actions"]:
+            return text
+        return with_form(f"{text}\n", _FORM, self.example_action(state))
 
     def _step_episode(
         self, session_id: str, state: Play, action: str
@@ -85,6 +95,14 @@ class TextArenaEnv(MultistepEnv):
     def admissible_actions(self, state: Play) -> list[str]:
         """All moves of the right form; see `moves`."""
         return moves(self.game.name, state.raw)
+
+    def example_action(self, state: Play) -> str:
+        """A move that the game accepts; see `example_move`."""
+        if state.seed not in self._examples:
+            if len(self._examples) >= MOST_EXAMPLES:
+                self._examples.clear()
+            self._examples[state.seed] = example_move(state)
+        return self._examples[state.seed]
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class Play:
     raw: Any
     stream: RandomStream
     draws: bool
+    seed: int = 0
     text: str = ""
     done: bool = False
     malformed: bool = False

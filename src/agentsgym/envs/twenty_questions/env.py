@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
+from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
@@ -27,6 +28,10 @@ _RULES = (
     "square brackets, like [word]. A guess ends the game. You have {turns} turns, the guess "
     "included."
 )
+_SHORT_RULES = (
+    "I am thinking of {theme}. Ask yes/no questions. When you know it, guess it, like [word]."
+)
+_FORM = "Answer with one question only."
 _MALFORMED = "That was neither one question nor one guess in square brackets, so nothing happened."
 
 
@@ -131,11 +136,16 @@ class TwentyQuestionsEnv(MultistepEnv):
             if self.config["answer_style"] == "echo":
                 return state["last_answer"]
             return f"{state['last_answer']} Turns left: {turns}."
-        hints = [self._echo(key, value) for key, value in state["hints"]]
-        if self.config["answer_style"] == "echo":
-            return "\n".join(hints) or "Go."
-        rules = _RULES.format(theme=self.theme, turns=turns)
-        return "\n".join([rules, *(f"Hint: {hint}" for hint in hints)])
+        lines = [self._echo(key, value) for key, value in state["hints"]]
+        explained = self.config["explain_actions"]
+        if self.config["answer_style"] == "plain":
+            rules = _RULES.format(theme=self.theme, turns=turns)
+            lines = [rules, *(f"Hint: {hint}" for hint in lines)]
+        elif explained:
+            lines = [_SHORT_RULES.format(theme=self.theme), *lines]
+        if not explained:
+            return "\n".join(lines) or "Go."
+        return with_form("\n".join(lines), _FORM, self.example_action(state))
 
     def _step_episode(
         self, session_id: str, state: State, action: str
@@ -218,6 +228,12 @@ class TwentyQuestionsEnv(MultistepEnv):
         """An answerer other than the table, if there is one."""
         answers = isinstance(self.answerer, TableAnswerer) and self.answerer.table is self.table
         return None if answers else "an answerer of its own"
+
+    def example_action(self, state: State) -> str:
+        """The question for the table's first attribute that no hint tells."""
+        told = {key for key, _ in state["hints"]}
+        asked = (attribute for attribute in self.table.attributes if attribute.key not in told)
+        return next(asked, self.table.attributes[0]).question
 
     @property
     def theme(self) -> str:
