@@ -53,6 +53,9 @@ WRITTEN = {
     "engine_urls": (["http://a:1", "http://b:2"], ["http://a:1", "http://b:2"]),
     "engine_served_model": (["base"], "base"),
     "engine_key_env": (["SOME_KEY"], "SOME_KEY"),
+    "engine_launch": (["2"], 2),
+    "engine_command": (["/other/bin/vllm"], "/other/bin/vllm"),
+    "engine_launch_args": (["a", "b"], ["a", "b"]),
     "max_staleness": (["2"], 2),
     "generate_ahead": ([], True),
     "min_signal_share": (["0.5"], 0.5),
@@ -63,6 +66,14 @@ WRITTEN = {
     "allow_imports": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
     "allow_paths": (["games", "/more"], ["games", "/more"]),
     "allow_truncated_sampling": (["true"], True),
+}
+
+# What else must be set so that a setting is not refused as without effect.
+BESIDES = {
+    "engine_served_model": ["--engine_urls", "http://a"],
+    "engine_key_env": ["--engine_urls", "http://a"],
+    "engine_command": ["--engine_launch", "1"],
+    "engine_launch_args": ["--engine_launch", "1"],
 }
 
 
@@ -308,7 +319,7 @@ def test_each_of_ours_is_written_in_the_tests():
 @pytest.mark.parametrize("name", sorted(WRITTEN))
 def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
     words, value = WRITTEN[name]
-    line = ["--output_dir", str(tmp_path), "--use_cpu", f"--{name}", *words]
+    line = ["--output_dir", str(tmp_path), "--use_cpu", f"--{name}", *words, *BESIDES.get(name, [])]
     (made,) = parser(GRPOEnvConfig).parse_args_into_dataclasses(line)
     assert getattr(made, name) == value
     (plain,) = parser(GRPOEnvConfig).parse_args_into_dataclasses(line[:3])
@@ -317,6 +328,8 @@ def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
 
 def test_all_of_ours_are_read_from_yaml(tmp_path):
     values = {name: value for name, (_, value) in WRITTEN.items()}
+    for name in ("engine_launch", "engine_command", "engine_launch_args"):
+        del values[name]  # they belong to servers that do not run yet
     values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate", "engine": "vllm"}
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(values | {"output_dir": str(tmp_path), "use_cpu": True}))

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentsgym.cli.console import err, shown
+
 if TYPE_CHECKING:
     from agentsgym.generation.factory import Purpose
     from agentsgym.generation.settings import EngineSettings
@@ -74,6 +76,11 @@ def engine_settings(
         served_model=served_model,
         key_env=key_env or found.key_env,
     )
+
+
+def tell(text: str) -> None:
+    """Print what is being waited for, such as servers that start."""
+    err.print(shown(text), style="yellow")
 
 
 def purpose() -> "Purpose":

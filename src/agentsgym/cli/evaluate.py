@@ -24,6 +24,7 @@ from agentsgym.cli.engine_options import (
     ServedModelOption,
     engine_settings,
     purpose,
+    tell,
 )
 from agentsgym.cli.options import (
     ConfigOption,
@@ -164,7 +165,7 @@ def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played"
         rows = list(bare.get_eval_dataset())
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
-    with evaluated_agent(run, bare, seed, engine, purpose()) as agent:
+    with evaluated_agent(run, bare, seed, engine, purpose(), tell) as agent:
         tokenizer = tokenizer_of(agent)
         return evaluate_agent(
             rows,

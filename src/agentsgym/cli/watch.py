@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.cli.console import out, quiet_libraries, shown
-from agentsgym.cli.engine_options import CHAT, SCRIPTED, purpose
+from agentsgym.cli.engine_options import CHAT, SCRIPTED, purpose, tell
 from agentsgym.cli.one_task import make_env, task_of
 from agentsgym.cli.options import model_in
 
@@ -56,7 +56,7 @@ def watch(
 
     bare = make_env(run.env, settings)
     task_data = task_of(bare, task)
-    with evaluated_agent(run, bare, seed, engine, purpose()) as agent:
+    with evaluated_agent(run, bare, seed, engine, purpose(), tell) as agent:
         env = make_env(run.env, settings, tokenizer_of(agent))
         env.set_template_options(
             template_options(

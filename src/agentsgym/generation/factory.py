@@ -42,6 +42,7 @@ class EngineEntry:
         accelerator: whether it needs a GPU here.
         fallback: the engine that replaces it for a model that it does not support, unless `engine`
             names it.
+        launches: whether it can start its servers itself (`launch`), instead of `engine_urls`.
     """
 
     name: str
@@ -56,6 +57,12 @@ class EngineEntry:
     extra: str | None = None
     accelerator: bool = False
     fallback: str | None = None
+    launches: bool = False
+
+    def is_chosen_by(self, settings: EngineSettings) -> bool:
+        """Whether a setting other than its name selects it."""
+        wanted = self.chosen_by is not None and bool(getattr(settings, self.chosen_by))
+        return wanted or (self.launches and settings.launch > 0)
 
 
 _SERVED = ("engine_urls", "served_model", "key_env")
@@ -77,12 +84,13 @@ ENGINES = {
         EngineEntry(
             "vllm",
             "agentsgym.generation.vllm.engine.VLLMEngine",
-            "Running vLLM servers: token ids in, token ids and log-probabilities out.",
+            "vLLM servers, running or launched: token ids in, token ids and log-probabilities out.",
             takes=_SERVED,
             needs=("engine_urls",),
             chosen_by="engine_urls",
             package="aiohttp",
             extra="http",
+            launches=True,
         ),
         EngineEntry(
             "trl_vllm",
@@ -118,7 +126,10 @@ class Purpose:
     written: Callable[[str], str] = str
 
 
-_OF_TRAINER = {"served_model": "engine_served_model", "key_env": "engine_key_env"}
+_OF_TRAINER = {
+    name: f"engine_{name}"
+    for name in ("served_model", "key_env", "launch", "command", "launch_args")
+}
 TRAINING = Purpose(training=True, written=lambda key: _OF_TRAINER.get(key, key))
 
 
@@ -139,8 +150,9 @@ def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
         )
         raise ValueError(f"engine {entry.name!r} is not for this: {why}; use {', '.join(fitting)}")
     for key in entry.needs:
-        if not getattr(settings, key):
-            raise ValueError(f"engine {entry.name!r} needs {written(key)}")
+        if not getattr(settings, key) and not (entry.launches and settings.launch):
+            instead = f" or {written('launch')}" if entry.launches else ""
+            raise ValueError(f"engine {entry.name!r} needs {written(key)}{instead}")
     for key in ("engine_urls", "use_vllm", "served_model", "key_env"):
         if getattr(settings, key) and key not in entry.takes:
             users = [e.name for e in ENGINES.values() if key in e.takes and e.name in fitting]
@@ -148,7 +160,26 @@ def choose(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
                 f"engine {entry.name!r} does not use {written(key)}; leave it out, or let "
                 f"{written('engine')} be {' or '.join(users) or 'another one'}"
             )
+    _check_launch(entry, settings, written)
     return entry
+
+
+def _check_launch(
+    entry: EngineEntry, settings: EngineSettings, written: Callable[[str], str]
+) -> None:
+    """Raise ValueError for settings of servers that are not launched, or that run already."""
+    launch = written("launch")
+    if settings.launch and not entry.launches:
+        raise ValueError(f"engine {entry.name!r} does not use {launch}; leave it out")
+    for key in ("command", "launch_args"):
+        if getattr(settings, key) and not settings.launch:
+            raise ValueError(f"{written(key)} belongs to {launch}, the number of servers to start")
+    for key in ("engine_urls", "served_model", "key_env"):
+        if getattr(settings, key) and settings.launch:
+            raise ValueError(
+                f"{launch} starts servers, and {written(key)} is for servers that run already; "
+                "leave one of them out"
+            )
 
 
 def make_engine(settings: EngineSettings, parts: EngineParts, purpose: Purpose) -> ClosableEngine:
@@ -194,7 +225,7 @@ def _named(settings: EngineSettings, purpose: Purpose) -> EngineEntry:
                 f"{settings.engine!r}"
             )
         return ENGINES[settings.engine]
-    chosen = (e for e in ENGINES.values() if e.chosen_by and getattr(settings, e.chosen_by))
+    chosen = (entry for entry in ENGINES.values() if entry.is_chosen_by(settings))
     return next(chosen, next(iter(ENGINES.values())))
 
 
@@ -203,7 +234,7 @@ def _chosen(entry: EngineEntry) -> str:
     if entry is next(iter(ENGINES.values())):
         return "the default"
     if entry.chosen_by:
-        return f"`{entry.chosen_by}`"
+        return f"`{entry.chosen_by}`{', `launch`' if entry.launches else ''}"
     replaced = next((e.name for e in ENGINES.values() if e.fallback == entry.name), None)
     return f"a model that `{replaced}` refuses" if replaced else "its name"
 

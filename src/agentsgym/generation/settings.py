@@ -1,10 +1,36 @@
 """The inputs from which an engine is made: the user's settings and the caller's objects."""
 
+import logging
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentsgym.types.engine import Gather
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """The model that vLLM servers are started with.
+
+    Args:
+        folder: its directory, with its tokenizer.
+        name: the name under which it is served.
+        dtype: the type in which the servers compute, by torch's name.
+        context: the most tokens of a context that are needed; None: what the model has.
+        longest: the most tokens of a context that the model has; None: unknown.
+        lora_rank: the rank of the adapters that will be loaded; None: there will be none.
+    """
+
+    folder: str
+    name: str
+    dtype: str
+    context: int | None = None
+    longest: int | None = None
+    lora_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +44,10 @@ class EngineSettings:
         engine_capacity: sessions sampled at once; None: the engine's own default.
         served_model: the model's name at `engine_urls`; None: the servers' first.
         key_env: the environment variable with their key; None sends no key.
+        launch: number of vLLM servers that the engine starts and ends itself.
+        command: a vllm executable, or the Python of an environment that has vLLM; None: the vllm of
+            this environment.
+        launch_args: more arguments of `vllm serve`.
     """
 
     engine: str | None = None
@@ -26,6 +56,9 @@ class EngineSettings:
     engine_capacity: int | None = None
     served_model: str | None = None
     key_env: str | None = None
+    launch: int = 0
+    command: str | None = None
+    launch_args: tuple[str, ...] = ()
 
     @property
     def capacity(self) -> dict[str, Any]:
@@ -35,6 +68,11 @@ class EngineSettings:
 
 def _absent() -> Any:
     raise RuntimeError("the caller has no model for an engine")
+
+
+def new_directory() -> Path:
+    """A new directory for temporary files."""
+    return Path(tempfile.mkdtemp(prefix="agentsgym-"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +89,11 @@ class EngineParts:
         vllm_generation: TRL's `VLLMGeneration`, for a trainer with `use_vllm`.
         gather: joins lists of all ranks.
         dtype: the torch dtype to sample in; None: that of the model's weights.
+        rank: the number of this process among them.
+        served: brings the model into the shape in which vLLM servers can be started with it; it may
+            write into the given directory.
+        directory: returns a directory for the logs of such servers.
+        note: is told what is being waited for.
     """
 
     model: Callable[[], Any] = _absent
@@ -61,3 +104,7 @@ class EngineParts:
     vllm_generation: Any = None
     gather: Gather = list
     dtype: Any = None
+    rank: int = 0
+    served: Callable[[Path], ServedModel] = lambda directory: _absent()
+    directory: Callable[[], Path] = new_directory
+    note: Callable[[str], None] = logger.info

@@ -8,6 +8,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -17,6 +18,7 @@ from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers
 
 TRL = "trl_vllm"
+MOST_SERVERS = 1024
 
 # Keys of the section and the fields of GRPOEnvConfig that they set.
 _OF_TRAIN = {
@@ -25,6 +27,9 @@ _OF_TRAIN = {
     "served_model": "engine_served_model",
     "key_env": "engine_key_env",
     "capacity": "engine_capacity",
+    "launch": "engine_launch",
+    "command": "engine_command",
+    "launch_args": "engine_launch_args",
     "mode": "vllm_mode",
 }
 _ENGINE_FIELDS = {*_OF_TRAIN.values(), "use_vllm", "vllm_server_base_url", "vllm_server_host"}
@@ -43,7 +48,10 @@ class EngineConfig(BaseModel):
     `name` is one of the table in docs/engines.md; None lets the other keys choose. `urls` are
     running vLLM servers or a chat endpoint, `served_model` the model's name there (None: the
     servers' first), `key_env` the environment variable that holds their key (None sends none).
-    `capacity` is the number of sessions sampled at once. `mode` is that of TRL's own vLLM.
+    `capacity` is the number of sessions sampled at once. `launch` is the number of vLLM servers
+    that the run starts and ends itself, by `command` (a vllm executable, or the Python of an
+    environment that has vLLM; None: this environment's vllm); `launch_args` are more arguments of
+    `vllm serve`. `mode` is that of TRL's own vLLM.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -53,6 +61,9 @@ class EngineConfig(BaseModel):
     served_model: str | None = Field(default=None, min_length=1)
     key_env: str | None = Field(default=None, min_length=1)
     capacity: int | None = Field(default=None, ge=1)
+    launch: int = Field(default=0, ge=0, le=MOST_SERVERS)
+    command: str | None = Field(default=None, min_length=1)
+    launch_args: list[str] = Field(default_factory=list)
     mode: Literal["colocate", "server"] | None = None
 
     @model_validator(mode="before")
@@ -60,10 +71,10 @@ class EngineConfig(BaseModel):
     def _a_string_is_the_name(cls, given: Any) -> Any:
         return {"name": given} if isinstance(given, str) else {} if given is None else given
 
-    @field_validator("urls", mode="before")
+    @field_validator("urls", "launch_args", mode="before")
     @classmethod
-    def _list(cls, given: Any) -> list[str]:
-        return setting_parsers.texts("urls", given)
+    def _list(cls, given: Any, info: ValidationInfo) -> list[str]:
+        return setting_parsers.texts(str(info.field_name), given)
 
     @model_validator(mode="after")
     def _modes(self) -> "EngineConfig":
@@ -81,7 +92,7 @@ class EngineConfig(BaseModel):
     @property
     def reaches_out(self) -> bool:
         """Whether it names servers, commands or keys."""
-        return bool(self.urls or self.key_env)
+        return bool(self.urls or self.key_env or self.launch)
 
     def settings(self) -> EngineSettings:
         """The same for the factory of engines."""
@@ -92,6 +103,9 @@ class EngineConfig(BaseModel):
             engine_capacity=self.capacity,
             served_model=self.served_model,
             key_env=self.key_env,
+            launch=self.launch,
+            command=self.command,
+            launch_args=tuple(self.launch_args),
         )
 
     def train_fields(self) -> dict[str, Any]:

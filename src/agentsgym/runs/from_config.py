@@ -96,10 +96,11 @@ def _check_engine(config: RunConfig) -> None:
 def check_ready(entry: EngineEntry, settings: "GRPOEnvConfig") -> None:
     """Raise MissingExtra, ConfigError or MissingKey for an engine that cannot start here, before
     anything is loaded."""
-    from agentsgym.training.engines import check_accelerator
+    from agentsgym.training.engines import check_accelerator, check_launch
 
     check_installed(entry)
     check_accelerator(entry)
+    check_launch(settings.engine_settings)
     read_key(settings.engine_key_env)
 
 

@@ -1,29 +1,39 @@
 """The agent that a run's configuration names: a scripted agent, a model, or an endpoint."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
-from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel, new_directory
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.policy import load_policy, load_tokenizer
+from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Silent
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.training.setting_parsers import limits
 from agentsgym.types import Agent, SamplingParams
 
+logger = logging.getLogger(__name__)
 _SPEECH_TOKENS = 512  # cap of an action if we cannot count the model's tokens
 
 
 @contextmanager
 def evaluated_agent(
-    run: RunConfig, env: MultistepEnv, seed: int, settings: EngineSettings, purpose: Purpose
+    run: RunConfig,
+    env: MultistepEnv,
+    seed: int,
+    settings: EngineSettings,
+    purpose: Purpose,
+    note: Callable[[str], None] = logger.info,
 ) -> Iterator[Agent]:
     """The agent `run.model.path` in `env`. The engine in the settings samples a model's actions;
     it is closed at the end.
@@ -35,22 +45,50 @@ def evaluated_agent(
         _refuse_engine(path, settings, purpose)
         yield scripted_agent(env, path.removeprefix(SCRIPTED), seed=seed)
         return
-    engine = _engine(run, settings, purpose)
-    try:
+    directory = cache(new_directory)
+    with closing(_engine(run, settings, purpose, directory, note)) as engine:
         yield DirectOutputAgent(engine, _sampling(run, speaks=engine.tokenizer is None), seed=seed)
-    finally:
-        engine.close()
+    if directory.cache_info().currsize:  # after an error its logs are still of use
+        shutil.rmtree(directory(), ignore_errors=True)
 
 
-def _engine(run: RunConfig, settings: EngineSettings, purpose: Purpose) -> ClosableEngine:
+def _engine(
+    run: RunConfig,
+    settings: EngineSettings,
+    purpose: Purpose,
+    directory: Callable[[], Path],
+    note: Callable[[str], None],
+) -> ClosableEngine:
     try:
         entry = choose(settings, purpose)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     check_installed(entry)
     load = cache(partial(_load, run))
-    parts = EngineParts(model=lambda: load().model, tokenizer=partial(_tokenizer, run, load))
+    parts = EngineParts(
+        model=lambda: load().model,
+        tokenizer=partial(_tokenizer, run, load),
+        served=partial(_served, run, load),
+        directory=directory,
+        note=note,
+    )
     return make_engine(settings, parts, purpose)
+
+
+def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> ServedModel:
+    """The model for servers that are started: a whole model where it is, without loading it; any
+    other is written, an adapter merged into its base."""
+    from agentsgym.generation.embedded.precision import resolve_dtype
+    from agentsgym.generation.vllm.model_folder import served_model
+    from agentsgym.generation.vllm.weight_files import is_peft
+
+    policy = load()
+    model = policy.model.merge_and_unload() if is_peft(policy.model) else policy.model
+    if model is not policy.model:
+        model.config._name_or_path = ""
+    dtype = resolve_dtype(run.model.precision)
+    context = run.train.get("max_rollout_tokens")
+    return served_model(model, policy.tokenizer, directory, dtype=dtype, context=context)
 
 
 def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
@@ -62,7 +100,7 @@ def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
 
 
 def _refuse_engine(model: str, settings: EngineSettings, purpose: Purpose) -> None:
-    for key in ("engine", "engine_urls", "served_model", "key_env"):
+    for key in ("engine", "engine_urls", "served_model", "key_env", "launch"):
         if getattr(settings, key):
             raise ConfigError(f"{model} has no engine, so {purpose.written(key)} has no effect")
 

@@ -207,6 +207,7 @@ class TrainingRun:
             eval_dataset=self._held_out.during_training(self._settings),
             processing_class=policy.tokenizer,
             rollout_sink=self._writer,
+            note=self.progress.note,
         )
         trainer.remove_callback(PrinterCallback)
         return trainer

@@ -67,10 +67,13 @@ _SENDING = (
     "logging_dir",
     "engine_urls",
     "engine_key_env",
+    "engine_launch",
+    "engine_command",
+    "engine_launch_args",
     "vllm_server_base_url",
     "vllm_server_host",
 )
-_OF_ENGINE = ("urls", "key_env")
+_OF_ENGINE = ("urls", "key_env", "launch", "command", "launch_args")
 _CODE_KEYS = ("env", "train.advantage_estimator")
 
 
@@ -137,8 +140,8 @@ def check_sending(config: RunConfig, given: Collection[str]) -> None:
     for key, value in _sending(config).items():
         if key not in given and key.partition(".")[0] not in given:
             raise ConfigError(
-                f"the run in {config.directory} sets {key}, which lets it reach others. If this "
-                f"is intended, give it again: {key}={value}"
+                f"the run in {config.directory} sets {key}, which lets it reach others or start "
+                f"programs. If this is intended, give it again: {key}={value}"
             )
 
 

@@ -149,6 +149,23 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "help": "The environment variable that holds the key for engine_urls; None sends none."
         },
     )
+    engine_launch: int = field(
+        default=0,
+        metadata={
+            "help": "vLLM servers that the trainer starts on this machine and ends itself, one on "
+            "each GPU that no learner uses."
+        },
+    )
+    engine_command: str | None = field(
+        default=None,
+        metadata={
+            "help": "What starts them: a vllm executable, or the Python of an environment that has "
+            "vLLM; None: the vllm of this environment."
+        },
+    )
+    engine_launch_args: list[str] = field(
+        default_factory=list, metadata={"help": "More arguments of `vllm serve` for them."}
+    )
     max_staleness: int | None = field(
         default=None,
         metadata={
@@ -220,6 +237,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         """Bring what a command line or YAML gives into the shape of the fields."""
         self.stop_strings = given.texts("stop_strings", self.stop_strings)
         self.engine_urls = given.texts("engine_urls", self.engine_urls)
+        self.engine_launch_args = given.texts("engine_launch_args", self.engine_launch_args)
         self.allow_imports = given.imports(self.allow_imports)
         self.allow_paths = given.paths("allow_paths", self.allow_paths)
         self.advantage_options = given.mapping("advantage_options", self.advantage_options)
@@ -340,6 +358,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             engine_capacity=self.engine_capacity,
             served_model=self.engine_served_model,
             key_env=self.engine_key_env,
+            launch=self.engine_launch,
+            command=self.engine_command,
+            launch_args=tuple(self.engine_launch_args),
         )
 
     @property

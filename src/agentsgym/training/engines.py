@@ -1,5 +1,7 @@
 """The engine that a trainer's settings select."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -7,12 +9,15 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import TRAINING, EngineEntry, choose, make_trainable
-from agentsgym.generation.settings import EngineParts
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.vllm.model_folder import served_model
+from agentsgym.generation.vllm.serve_command import NoCommand, find_program
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
 from agentsgym.types import TrainableEngine, trainable
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+Note = Callable[[str], None]
 
 
 def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
@@ -30,6 +35,16 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
 def check_own_engine(args: GRPOEnvConfig) -> None:
     """Check that the engine that `args` select can start on this machine. Raises ConfigError."""
     check_accelerator(choose(args.engine_settings, TRAINING))
+    check_launch(args.engine_settings)
+
+
+def check_launch(settings: EngineSettings) -> None:
+    """Raise ConfigError if there is no program that could start the servers."""
+    if settings.launch:
+        try:
+            find_program(settings.command)
+        except NoCommand as error:
+            raise ConfigError(str(error)) from None
 
 
 def check_accelerator(entry: EngineEntry) -> None:
@@ -42,11 +57,17 @@ def check_accelerator(entry: EngineEntry) -> None:
         )
 
 
-def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
-    """The engine of `trainer.args`, made with the trainer's objects. Raises ValueError for a model
+def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
+    """The engine of `trainer.args`, made with the trainer's objects; `note` is told of servers that
+    start. Raises ValueError for a model
     that is sharded over processes if the engine must sample from it in each process."""
+    args: GRPOEnvConfig = trainer.args
+
+    def model() -> Any:
+        return trainer.accelerator.unwrap_model(trainer.model)
+
     parts = EngineParts(
-        model=lambda: trainer.accelerator.unwrap_model(trainer.model),
+        model=model,
         tokenizer=lambda: trainer.tokenizer,
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
         stop_token_ids=trainer.eos_token_ids,
@@ -54,8 +75,18 @@ def own_engine(trainer: Any, ranks: Ranks) -> TrainableEngine:
         vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
+        rank=ranks.index,
+        served=lambda directory: served_model(
+            model(),
+            trainer.tokenizer,
+            directory,
+            dtype=sampling_dtype(trainer.accelerator),
+            context=args.max_rollout_tokens,
+        ),
+        directory=lambda: Path(args.output_dir) / "servers",
+        note=note,
     )
-    return make_trainable(trainer.args.engine_settings, parts)
+    return make_trainable(args.engine_settings, parts)
 
 
 def sampling_dtype(accelerator: Any) -> torch.dtype | None:

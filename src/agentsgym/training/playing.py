@@ -20,7 +20,7 @@ from agentsgym.training.datasets import (
     tasks_per_generation,
 )
 from agentsgym.training.distributed import Ranks
-from agentsgym.training.engines import check_engine, check_own_engine, own_engine
+from agentsgym.training.engines import Note, check_engine, check_own_engine, own_engine
 from agentsgym.training.reference_model import check_reference
 from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
 from agentsgym.training.rollouts.failures import FailureReport
@@ -54,6 +54,7 @@ class PlayingTrainer(CheckpointingTrainer):
         engine: TrainableEngine | None,
         rollout_sink: RolloutSink | None,
         envs: Iterable[MultistepEnv],
+        note: Note,
         **trl: Any,
     ) -> None:
         refuse_arguments(trl)
@@ -85,7 +86,7 @@ class PlayingTrainer(CheckpointingTrainer):
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
-        engine = engine or own_engine(self, self.ranks)
+        engine = engine or own_engine(self, self.ranks, note)
         if args.generate_ahead and not engine.can_generate_ahead:
             raise ValueError(
                 f"generate_ahead needs an engine with a copy of the weights, which "

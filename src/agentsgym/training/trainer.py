@@ -6,6 +6,7 @@ as one training step, top to bottom: rollouts, their advantages, loss weights, t
 shuffles and splits whole rollouts.
 """
 
+import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Gradients
+from agentsgym.training.engines import Note
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.micro_batch import MicroBatchLoss
@@ -35,6 +37,8 @@ from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink"]
+
+logger = logging.getLogger(__name__)
 
 
 class GRPOEnvTrainer(PlayingTrainer):
@@ -55,6 +59,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         rollout_sink: receives every rollout.
         envs: environment objects that play the rows of their class and config; necessary for
             objects that a configuration does not fully describe (an answerer of its own).
+        note: is told in a sentence what is being waited for, such as servers that start.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Raises ValueError for a dataset that is too small for one generation, ConfigError (a ValueError)
@@ -73,6 +78,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         engine: TrainableEngine | None = None,
         rollout_sink: RolloutSink | None = None,
         envs: Iterable[MultistepEnv] = (),
+        note: Note = logger.info,
         **trl: Any,
     ) -> None:
         super().__init__(
@@ -84,6 +90,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             engine=engine,
             rollout_sink=rollout_sink,
             envs=envs,
+            note=note,
             **trl,
         )
         self.loss = MicroBatchLoss(

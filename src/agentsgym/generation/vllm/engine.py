@@ -11,6 +11,8 @@ from agentsgym.generation.http.engine import RemoteEngine
 from agentsgym.generation.http.keys import read_key
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.client import CompletionsClient
+from agentsgym.generation.vllm.launched import launched
+from agentsgym.generation.vllm.launcher import VLLMServers
 from agentsgym.generation.vllm.pool import ServerPool
 from agentsgym.generation.vllm.protocol import MalformedAnswer, refusal
 from agentsgym.generation.vllm.server_check import EngineUnavailable
@@ -40,6 +42,7 @@ class VLLMEngine(RemoteEngine):
         api_key: sent as bearer token, for servers started with `--api-key`.
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
+        servers: servers of this process; they are ended when the engine is closed.
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`.
@@ -57,8 +60,10 @@ class VLLMEngine(RemoteEngine):
         stop_token_ids: Sequence[int] | None = None,
         api_key: str | None = None,
         vocab_size: int | None = None,
+        servers: VLLMServers | None = None,
     ) -> None:
         super().__init__("agentsgym-vllm", capacity)
+        self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles()
         remember_secret(api_key or "")
@@ -87,7 +92,10 @@ class VLLMEngine(RemoteEngine):
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
-        """Called by the factory. Raises MissingKey and EngineUnavailable."""
+        """Called by the factory. Raises MissingKey, EngineUnavailable, and LaunchFailed for servers
+        that it shall start itself and that do not come up."""
+        if settings.launch:
+            return cls._launched(settings, parts)
         return cls(
             settings.engine_urls,
             parts.tokenizer(),
@@ -97,6 +105,25 @@ class VLLMEngine(RemoteEngine):
             vocab_size=parts.vocab_size(),
             **settings.capacity,
         )
+
+    @classmethod
+    def _launched(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
+        """An engine with servers of its own, which end with it."""
+        found = launched(settings, parts)
+        try:
+            return cls(
+                found.urls,
+                parts.tokenizer(),
+                stop_token_ids=parts.stop_token_ids,
+                api_key=found.key,
+                vocab_size=parts.vocab_size(),
+                servers=found.servers,
+                **settings.capacity,
+            )
+        except BaseException:
+            if found.servers is not None:
+                found.servers.close()
+            raise
 
     @property
     def policy_version(self) -> int:
@@ -156,6 +183,13 @@ class VLLMEngine(RemoteEngine):
             raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
         self.pool.weights = weights
         self._run(self.pool.prepare_all())
+
+    def close(self) -> None:
+        """Cancel all requests, close the connections, and end servers of this engine's own; it
+        cannot be used afterwards."""
+        super().close()
+        if self._servers is not None:
+            self._servers.close()
 
     def adopt(self, weights: Weights) -> None:
         """Use weights that another process of this run has already loaded into the servers."""

@@ -1,0 +1,87 @@
+"""Runs that start their vLLM servers themselves: tests/fake_vllm.py, a real process, serves."""
+
+import json
+
+import pytest
+
+from agentsgym.runs.files import RunDirectory, read_summary
+from vllm_program import assert_gone, pids, write_program
+
+
+@pytest.fixture
+def vllm(workplace, monkeypatch):
+    """The path of a program that behaves as tests/fake_vllm.py says."""
+    monkeypatch.setenv("FAKE_VLLM_PIDS", str(workplace / "pids"))
+    return write_program(workplace)
+
+
+def test_a_training_starts_its_servers_and_ends_them(invoke, workplace, vllm):
+    section = ("engine.launch=1", f"engine.command={vllm}", "engine.launch_args=[--seed, '3']")
+    result = invoke("train", "toy.yaml", "train.max_steps=1", "train.bf16=false", *section)
+    assert result.exit_code == 0, result.output
+    assert "starting a vLLM server of" in result.stdout and "ready after" in result.stdout
+    run = RunDirectory(workplace / "runs" / "toy")
+    assert "fake vllm starts" in (run.checkpoints / "servers" / "server-0.log").read_text()
+    summary = read_summary(run.summary)
+    assert (summary.before.failures, summary.after.failures) == (0, 0)
+    options = json.loads((workplace / "options.json").read_text())
+    assert options[-2:] == ["--seed", "3"] and "float32" in options
+    assert_gone(pids(workplace))
+
+
+def test_an_evaluation_starts_servers_too(invoke, workplace, vllm):
+    command = ("eval", "model", "--env", "digit.DigitEnv", "--allow-imports", "digit")
+    section = ("engine.launch=2", f"engine.command={vllm}")
+    result = invoke(*command, *section, "--episodes", "4", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["failures"] == 0
+    assert "starting 2 vLLM servers of" in result.stderr
+    assert len(pids(workplace)) == 4
+    assert_gone(pids(workplace))
+
+
+def test_a_server_that_dies_ends_the_run_with_a_sentence(invoke, workplace, vllm, monkeypatch):
+    monkeypatch.setenv("FAKE_VLLM", "dies")
+    result = invoke("train", "toy.yaml", "engine.launch=1", f"engine.command={vllm}")
+    assert result.exit_code == 1, result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "ended with status 3" in result.stderr and "no room for the KV cache" in result.stderr
+    assert "unexpected" not in result.stderr
+    assert read_summary(RunDirectory(workplace / "runs" / "toy").summary).status == "failed"
+    assert_gone(pids(workplace))
+
+
+REFUSED = {
+    "no such program": (["engine.command=/nowhere/vllm"], "no program '/nowhere/vllm'"),
+    "servers that run already": (["engine.urls=[http://a]"], "engine.launch starts servers, and"),
+    "an engine without servers": (["engine.name=embedded"], "does not use engine.launch"),
+    "too many": (["engine.launch=-1"], "engine.launch"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_launched_is_refused_before_anything_is_loaded(invoke, workplace, name):
+    settings, told = REFUSED[name]
+    result = invoke("train", "toy.yaml", "model=nowhere", "engine.launch=1", *settings)
+    assert result.exit_code == 2, result.output
+    assert told in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_a_command_without_servers_is_refused(invoke, workplace):
+    result = invoke("train", "toy.yaml", "engine.command=/other/vllm")
+    assert result.exit_code == 2 and "engine.command belongs to engine.launch" in result.stderr
+
+
+def test_a_strangers_run_starts_no_program(invoke, workplace, vllm):
+    toy = (workplace / "toy.yaml").read_text()
+    section = f"engine: {{launch: 1, command: {vllm}}}\n"
+    (workplace / "theirs").mkdir()
+    (workplace / "theirs" / "config.yaml").write_text(toy + section)
+    (workplace / "model").rename(workplace / "theirs" / "model")
+    given = ("--allow-imports", "digit")
+    for command in (("train", "--resume", "theirs"), ("eval", "theirs", "--episodes", "4")):
+        invoke(*command, *given)
+        assert not (workplace / "pids").exists()
+    result = invoke("train", "--resume", "theirs", *given, "engine.launch=1")
+    assert result.exit_code == 2 and f"engine.command={vllm}" in "".join(result.stderr.split())
