@@ -6,9 +6,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.smollm2 import NAME, smollm2_folder
 
-_ELSEWHERE = {"smollm2": smollm2_folder}
+_ELSEWHERE = {NAME: smollm2_folder}
 
 
 def builtin_models() -> list[str]:

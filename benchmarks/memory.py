@@ -1,0 +1,194 @@
+"""Measured peaks of memory on the CPU against `agentsgym train … --estimate`, a line of JSON each.
+
+    python benchmarks/memory.py [--case NAME ...]
+
+Each case is a process of its own that trains a randomly initialized model for two optimizer steps;
+its peak of resident memory, less what the process held after a step of a very small model, is
+compared with the estimate. `estimate_over_measured` should lie between 0.8 and 1.2.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+TURNS, ACTION = 8, 8
+CASES: dict[str, dict[str, Any]] = {
+    "width-256": {"shape": (8, 256, 4, 4, 1024, 8192)},
+    "width-512": {"shape": (8, 512, 8, 4, 2048, 8192)},
+    "width-768": {"shape": (6, 768, 12, 4, 2048, 32000)},
+    "width-512-checkpointing": {"shape": (8, 512, 8, 4, 2048, 8192), "checkpointing": True},
+    "width-512-long-chunks": {"shape": (8, 512, 8, 4, 2048, 8192), "forward": 4096},
+    "width-512-one-chunk": {"shape": (8, 512, 8, 4, 2048, 8192), "forward": 16384, "rollouts": 8},
+    "width-256-many-rows": {"shape": (8, 256, 4, 4, 1024, 32000), "rollouts": 128},
+    "smollm2": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8},
+    "smollm2-bfloat16": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8, "half": True},
+    "smollm2-lora": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8, "lora": True},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--case", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--inside", action="store_true", help="run the case in this process")
+    args = parser.parse_args()
+    for name in args.case:
+        if args.inside:
+            print(json.dumps({"case": name, **measure(**CASES[name])}))
+        else:
+            subprocess.run(
+                [sys.executable, __file__, "--inside", "--case", name], check=True, env=_memory_env()
+            )
+
+
+def _memory_env() -> dict[str, str]:
+    """Freed memory goes back at once, so that resident memory is what is held."""
+    allocator = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    return {**os.environ, **allocator, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+
+
+def measure(
+    shape: tuple[int, ...],
+    *,
+    rollouts: int = 16,
+    forward: int = 1024,
+    checkpointing: bool = False,
+    half: bool = False,
+    lora: bool = False,
+) -> dict[str, Any]:
+    """Peak and estimate of one case, in MB."""
+    import common
+    import psutil
+
+    from agentsgym.runs.architecture import Architecture
+    from agentsgym.runs.memory import Workload, memory_of
+
+    layers, width, heads, kv_heads, mlp, vocabulary = shape
+    model = Architecture(
+        layers, width, heads, kv_heads, width // heads, mlp, vocabulary, tied=True
+    )
+    options = {"forward": forward, "checkpointing": checkpointing, "half": half, "lora": lora}
+    _, tokenizer = common.tiny()
+    _train(Architecture(2, 64, 2, 2, 32, 128, 1024, tied=True), tokenizer, rollouts=8, **options)
+    before = psutil.Process().memory_info().rss
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > before * 1.5:
+        raise RuntimeError("the peak of the small model is not small")
+    length = _train(model, tokenizer, rollouts=rollouts, **options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    rows = min(64, rollouts)
+    grown = 0
+    for turn in range(1, TURNS + 1):
+        limit = round(length * turn / TURNS)
+        grown = grown if limit <= grown else -(-max(limit, 2 * grown) // 32) * 32
+    adapter = model.lora_weights(16, "all-linear") if lora else 0
+    tokens = rollouts * length
+    chunk = max(length, min(forward, tokens) // length * length)
+    load = Workload(
+        model=model,
+        trained=adapter or model.parameters,
+        adapter=adapter,
+        base_bytes=4,
+        half=half,
+        moments=2,
+        reference=False,
+        checkpointing=checkpointing,
+        forward_tokens=chunk,
+        agent_tokens=chunk * TURNS * ACTION // length,
+        several=tokens > chunk,
+        rows=rows,
+        cache_tokens=rows * grown + (rollouts - rows) * length,
+    )
+    memory = memory_of(load)
+    parts = {
+        name: round(value / 1e6)
+        for name, value in dataclasses.asdict(memory).items()
+        if name != "several"
+    }
+    return {
+        "measured_mb": round(peak / 1e6),
+        "estimated_mb": round(memory.peak / 1e6),
+        "estimate_over_measured": round(memory.peak / peak, 2),
+        "playing_mb": round(memory.playing / 1e6),
+        "rollout_tokens": length,
+        **parts,
+    }
+
+
+def _train(
+    shape: Any,
+    tokenizer: Any,
+    *,
+    rollouts: int,
+    forward: int,
+    checkpointing: bool,
+    half: bool,
+    lora: bool,
+) -> int:
+    """Train for two optimizer steps; returns the length of the longest row."""
+    import common
+    import datasets
+    import torch
+    import transformers
+
+    from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.mlp,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    forbidden = range(len(tokenizer), shape.vocabulary)
+    model = common.without_special_tokens(model, tokenizer, forbidden)
+    rows = common.rows_of(common.make_games(tokenizer, rollouts // 4, TURNS))
+    lengths: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOEnvTrainer(
+            model,
+            GRPOEnvConfig(
+                output_dir=folder,
+                max_steps=2,
+                per_device_train_batch_size=rollouts,
+                num_generations=4,
+                max_action_tokens=ACTION,
+                max_tokens_per_forward=forward,
+                gradient_checkpointing=checkpointing,
+                bf16=half,
+                report_to="none",
+                use_cpu=True,
+                save_strategy="no",
+                disable_tqdm=True,
+            ),
+            datasets.Dataset.from_list(rows),
+            processing_class=tokenizer,
+            peft_config=_adapter() if lora else None,
+            rollout_sink=lambda played, info: lengths.extend(
+                len(row.token_ids) for rollout in played for row in rollout.rows
+            ),
+        )
+        trainer.train()
+    return max(lengths)
+
+
+def _adapter() -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""What a run needs, from its configuration alone: memory of a process, tokens of a step."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.runs.architecture import Architecture, architecture_of
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.from_config import make_env, train_settings
+from agentsgym.runs.memory import Layout, Memory, Workload, memory_of
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvConfig
+
+CAPACITY = 64
+FIRST_PROMPT, OBSERVED = 256, 32
+"""Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
+
+_ROUND_ROWS = 32  # generation/embedded/cache_manager.py
+_QUANTIZED = {"4bit": 0.56, "8bit": 1.03}  # bytes per weight, with the scales of its block
+# Float32 values per trained weight; the first name that an optimizer's contains.
+_MOMENTS = {"8bit": 0.5, "lion": 1.0, "sgd": 0.0, "adafactor": 0.0, "adagrad": 1.0, "adam": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The size of a step in one process: rollouts of a generation and of an optimizer step, turns
+    and tokens of a rollout, at most; `known` says that the settings bound the tokens."""
+
+    generation: int
+    rollouts: int
+    turns: int
+    action: int
+    rollout: int
+    known: bool
+
+    @property
+    def agent(self) -> int:
+        """Tokens that are sampled for an optimizer step."""
+        return self.rollouts * min(self.turns * self.action, self.rollout)
+
+    @property
+    def read(self) -> int:
+        """Tokens that the loss of an optimizer step reads."""
+        return self.rollouts * self.rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The memory of one process in each layout of the processes, and the tokens of a step."""
+
+    model: Architecture
+    workload: Workload
+    memory: dict[Layout, Memory]
+    tokens: Tokens
+    notes: list[str]
+
+
+def estimate(config: RunConfig, processes: int = 1) -> Estimate:
+    """Estimate a run; nothing is loaded, downloaded or started.
+
+    Raises ConfigError if the settings are wrong or the model's architecture is not known.
+    """
+    model = architecture_of(config)
+    settings = train_settings(on_any_machine(config))
+    tokens = tokens_of(make_env(config), settings)
+    load = workload(config, settings, model, tokens)
+    layouts: list[Layout] = ["one process"] if processes == 1 else ["DDP", "ZeRO-2"]
+    memory = {layout: memory_of(load, layout, processes) for layout in layouts}
+    return Estimate(model, load, memory, tokens, _notes(config, settings, tokens, processes))
+
+
+def on_any_machine(config: RunConfig) -> RunConfig:
+    """The configuration without what needs a GPU or a server, to fill in all other settings."""
+    from agentsgym.runs.engine_config import EngineConfig
+
+    left_out = {"bf16", "fp16", "tf32", "use_vllm", "engine", "engine_urls", "deepspeed", "fsdp"}
+    train = {key: value for key, value in config.train.items() if key not in left_out}
+    train = {key: value for key, value in train.items() if not key.startswith("vllm_")}
+    plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
+    changes: dict[str, Any] = {
+        "train": {**train, "use_cpu": True},
+        "model": config.model.model_copy(update=plain),
+        "engine": EngineConfig(),
+    }
+    return config.model_copy(update=changes)
+
+
+def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
+    """The size of a step in an environment."""
+    turns = env.config["max_steps_per_episode"] * env.config["episodes_per_trial"]
+    action = settings.max_action_tokens or 0
+    bound = settings.max_rollout_tokens
+    guess = FIRST_PROMPT * env.episodes_per_trial + turns * (action + OBSERVED)
+    micro = settings.per_device_train_batch_size
+    return Tokens(
+        generation=micro * settings.steps_per_generation,
+        rollouts=micro * settings.gradient_accumulation_steps,
+        turns=turns,
+        action=action,
+        rollout=bound or guess,
+        known=bound is not None,
+    )
+
+
+def workload(
+    config: RunConfig, settings: "GRPOEnvConfig", model: Architecture, tokens: Tokens
+) -> Workload:
+    """What one process holds and computes."""
+    lora, half = config.model.lora, precision_of(config) != "float32"
+    adapter = 0 if lora is None else model.lora_weights(lora.r, lora.target_modules)
+    micro = settings.per_device_train_batch_size * tokens.rollout
+    forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
+    rows = min(config.engine.capacity or CAPACITY, tokens.generation) if _embedded(config) else 0
+    return Workload(
+        model=model,
+        trained=adapter or model.parameters,
+        adapter=adapter,
+        base_bytes=_base_bytes(config, half=half),
+        half=half,
+        moments=_moments(settings),
+        reference=bool(settings.beta) and lora is None,
+        checkpointing=bool(settings.gradient_checkpointing),
+        forward_tokens=forward,
+        agent_tokens=round(forward * tokens.agent / tokens.read),
+        several=tokens.read > forward,
+        rows=rows,
+        cache_tokens=_cache_tokens(rows, tokens) if rows else 0,
+    )
+
+
+def precision_of(config: RunConfig) -> str:
+    """The dtype in which passes compute: the section's, or for `auto` this machine's."""
+    from agentsgym.generation.embedded.precision import resolve_dtype
+
+    if config.model.precision != "auto":
+        return config.model.precision
+    device = "cpu" if config.train.get("use_cpu") else None
+    return str(resolve_dtype("auto", device)).removeprefix("torch.")
+
+
+def _embedded(config: RunConfig) -> bool:
+    """Whether this process samples itself, with a cache of its own."""
+    engine = config.engine
+    served = engine.urls or engine.is_trl or getattr(engine, "launch", 0)
+    return not served and engine.name in (None, "embedded")
+
+
+def _base_bytes(config: RunConfig, *, half: bool) -> float:
+    if config.model.lora is None:
+        return 4.0
+    return _QUANTIZED.get(config.model.quantization or "", 2.0 if half else 4.0)
+
+
+def _moments(settings: "GRPOEnvConfig") -> float:
+    name = str(getattr(settings.optim, "value", settings.optim))
+    return next((value for part, value in _MOMENTS.items() if part in name), 2.0)
+
+
+def _cache_tokens(rows: int, tokens: Tokens) -> int:
+    """Tokens that memory is held for at the end: rows, which grow by doubling, and the caches of
+    waiting sessions."""
+    length, turn = 0, tokens.rollout / max(tokens.turns, 1)
+    for number in range(1, tokens.turns + 1):
+        limit = round(number * turn)
+        if limit > length:
+            length = -(-max(limit, 2 * length) // _ROUND_ROWS) * _ROUND_ROWS
+    return rows * length + (tokens.generation - rows) * tokens.rollout
+
+
+def _notes(
+    config: RunConfig, settings: "GRPOEnvConfig", tokens: Tokens, processes: int
+) -> list[str]:
+    notes = []
+    if not tokens.known:
+        notes.append(
+            f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
+            f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
+        )
+    if not _embedded(config):
+        notes.append("The engine's own memory is not counted: a vLLM server holds 2 bytes per "
+                     "weight and a cache of the size that it is given.")
+    if config.model.quantization:
+        notes.append("Quantized layers are unpacked one by one, which is not counted.")
+    if processes > 1:
+        notes.append("Buffers of the communication between processes are not counted.")
+    return notes
+
+
+def check_processes(processes: int) -> None:
+    """Raise ConfigError for a number of processes that cannot be."""
+    if processes < 1:
+        raise ConfigError(f"--processes must be at least 1, got {processes}")
