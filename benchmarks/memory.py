@@ -42,7 +42,9 @@ def main() -> None:
             print(json.dumps({"case": name, **measure(**CASES[name])}))
         else:
             subprocess.run(
-                [sys.executable, __file__, "--inside", "--case", name], check=True, env=_memory_env()
+                [sys.executable, __file__, "--inside", "--case", name],
+                check=True,
+                env=_memory_env(),
             )
 
 
@@ -69,9 +71,7 @@ def measure(
     from agentsgym.runs.memory import Workload, memory_of
 
     layers, width, heads, kv_heads, mlp, vocabulary = shape
-    model = Architecture(
-        layers, width, heads, kv_heads, width // heads, mlp, vocabulary, tied=True
-    )
+    model = Architecture(layers, width, heads, kv_heads, width // heads, mlp, vocabulary, tied=True)
     options = {"forward": forward, "checkpointing": checkpointing, "half": half, "lora": lora}
     _, tokenizer = common.tiny()
     _train(Architecture(2, 64, 2, 2, 32, 128, 1024, tied=True), tokenizer, rollouts=8, **options)

@@ -13,6 +13,7 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
+from agentsgym.cli.estimate import print_estimate
 from agentsgym.cli.options import ConfigOption
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
@@ -45,6 +46,13 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory; default runs/NAME.")
     ] = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Print memory and tokens of a step; train nothing."),
+    ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", help="With --estimate: processes with a GPU each.", min=1)
+    ] = 1,
     allow_imports: AllowImportsOption = None,
     allow_paths: AllowPathsOption = None,
 ) -> None:
@@ -63,11 +71,16 @@ def train(
 
         agentsgym train --resume runs/quickstart
 
+        agentsgym train one-gpu --estimate
+
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
     allowed = allowed_by(allow_imports, allow_paths)
     config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, allowed)
+    if estimate:
+        print_estimate(config, processes)
+        return
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":

@@ -1,4 +1,4 @@
-"""The numbers of a decoder that decide how much memory it takes, from its config.json or a table."""
+"""The numbers of a decoder that decide its memory, from its config.json or from a table."""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.model_config import BUILTIN, TINY
-from agentsgym.runs.smollm2 import HUB_NAME, NAME
+from agentsgym.runs.model_config import BUILTIN, SMOLLM2, TINY
+from agentsgym.runs.smollm2 import HUB_NAME
 
 _MIXTURES = ("num_experts", "num_local_experts", "n_routed_experts")
 _TINY_VOCABULARY = 2048  # the limit of its tokenizer; a game's texts rarely fill it
@@ -119,7 +119,7 @@ def architecture_of(config: RunConfig) -> Architecture:
     path = config.model.path
     if path == TINY:
         return _tiny(config)
-    if path == BUILTIN + NAME:
+    if path == SMOLLM2:
         return KNOWN[HUB_NAME]
     if path.startswith(BUILTIN):
         with builtin_folder(path.removeprefix(BUILTIN)) as folder:
@@ -169,7 +169,11 @@ def _of_config(found: Mapping[str, Any]) -> Architecture:
 def _tiny(config: RunConfig) -> Architecture:
     from agentsgym.training.warm_start.tiny import TinyConfig
 
-    tiny = TinyConfig(**config.warm_start.get("model", {}))
+    given = config.warm_start.get("model", {})
+    try:
+        tiny = TinyConfig(**given)
+    except TypeError as error:
+        raise ConfigError(f"warm_start.model: {error}") from None
     width, heads, mlp = tiny.hidden_size, tiny.heads, tiny.intermediate_size
     return _llama(tiny.layers, width, heads, heads, mlp, _TINY_VOCABULARY)
 

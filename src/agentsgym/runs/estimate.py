@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs import MultistepEnv
 from agentsgym.runs.architecture import Architecture, architecture_of
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.engine_config import EngineConfig, engine_of
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.memory import Layout, Memory, Workload, memory_of
 
@@ -72,9 +73,18 @@ def estimate(config: RunConfig, processes: int = 1) -> Estimate:
 
 def on_any_machine(config: RunConfig) -> RunConfig:
     """The configuration without what needs a GPU or a server, to fill in all other settings."""
-    from agentsgym.runs.engine_config import EngineConfig
-
-    left_out = {"bf16", "fp16", "tf32", "use_vllm", "engine", "engine_urls", "deepspeed", "fsdp"}
+    left_out = {
+        "bf16",
+        "fp16",
+        "tf32",
+        "use_vllm",
+        "engine",
+        "engine_urls",
+        "deepspeed",
+        "fsdp",
+        "engine_served_model",
+        "engine_key_env",
+    }
     train = {key: value for key, value in config.train.items() if key not in left_out}
     train = {key: value for key, value in train.items() if not key.startswith("vllm_")}
     plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
@@ -91,7 +101,7 @@ def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
     turns = env.config["max_steps_per_episode"] * env.config["episodes_per_trial"]
     action = settings.max_action_tokens or 0
     bound = settings.max_rollout_tokens
-    guess = FIRST_PROMPT * env.episodes_per_trial + turns * (action + OBSERVED)
+    guess = FIRST_PROMPT * env.config["episodes_per_trial"] + turns * (action + OBSERVED)
     micro = settings.per_device_train_batch_size
     return Tokens(
         generation=micro * settings.steps_per_generation,
@@ -111,7 +121,8 @@ def workload(
     adapter = 0 if lora is None else model.lora_weights(lora.r, lora.target_modules)
     micro = settings.per_device_train_batch_size * tokens.rollout
     forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
-    rows = min(config.engine.capacity or CAPACITY, tokens.generation) if _embedded(config) else 0
+    capacity = engine_of(config.engine, config.train).capacity or CAPACITY
+    rows = min(capacity, tokens.generation) if _embedded(config) else 0
     return Workload(
         model=model,
         trained=adapter or model.parameters,
@@ -141,7 +152,7 @@ def precision_of(config: RunConfig) -> str:
 
 def _embedded(config: RunConfig) -> bool:
     """Whether this process samples itself, with a cache of its own."""
-    engine = config.engine
+    engine = engine_of(config.engine, config.train)
     served = engine.urls or engine.is_trl or getattr(engine, "launch", 0)
     return not served and engine.name in (None, "embedded")
 
@@ -178,16 +189,12 @@ def _notes(
             f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
     if not _embedded(config):
-        notes.append("The engine's own memory is not counted: a vLLM server holds 2 bytes per "
-                     "weight and a cache of the size that it is given.")
+        notes.append(
+            "The engine's own memory is not counted: a vLLM server holds 2 bytes per "
+            "weight and a cache of the size that it is given."
+        )
     if config.model.quantization:
         notes.append("Quantized layers are unpacked one by one, which is not counted.")
     if processes > 1:
         notes.append("Buffers of the communication between processes are not counted.")
     return notes
-
-
-def check_processes(processes: int) -> None:
-    """Raise ConfigError for a number of processes that cannot be."""
-    if processes < 1:
-        raise ConfigError(f"--processes must be at least 1, got {processes}")

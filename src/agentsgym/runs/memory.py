@@ -12,14 +12,15 @@ With N weights of which N' are trained, all in bytes:
     activations     what backward passes of a block need, for each token of a forward chunk; with
                     gradient checkpointing one vector per layer, and one block at a time
     head            log-probabilities are computed in tiles of 4096 x 8192 logits (TRL's chunked
-                    log-probabilities), so the vocabulary enters through the gradient of the head only
+                    log-probabilities), so the vocabulary enters through the head's gradient only
     sampling        float32 logits, log-probabilities and probabilities, and float64 sums, of the
                     rows that are sampled at once
 
-A block's activations were counted in the operations of transformers' Llama and Qwen3 with sdpa: per
-token 6 vectors of the model's width (residual, normalized, scaled, for two norms), 4 of the queries'
-(q, k, v, output; keys and values are repeated to the queries' heads) and 4 of the MLP's; Qwen3 adds
-2 of the queries' and 2 of the keys' for its norms. Under autocast the linear layers' are 2 bytes.
+A block's activations were counted in the operations of transformers' Llama and Qwen3 with sdpa:
+per token 6 vectors of the model's width (residual, normalized, scaled, for two norms), 4 of the
+queries' (q, k, v, output; keys and values are repeated to the queries' heads) and 4 of the MLP's;
+Qwen3 adds 2 of the queries' and 2 of the keys' for its norms. Under autocast the linear layers' are
+2 bytes.
 
 Weights, reference and copy are always there. Rolling out needs cache and sampling besides; the loss
 needs gradients, cast weights, activations and head; so the peak is the larger of the two. ZeRO-2

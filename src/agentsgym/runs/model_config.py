@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 CHAT, SCRIPTED = "chat:", "agent:"
 TINY, BUILTIN = "tiny", "builtin:"
+SMOLLM2 = "builtin:smollm2"  # another package brings it
 ALL_LINEAR = "all-linear"
 _TEMPLATES = ("own", "training")
 
@@ -41,7 +42,7 @@ class ModelConfig(BaseModel):
     `path` is a model directory, an adapter directory or a hub name (of which `revision` is a branch
     or commit), `builtin:NAME` for a checkpoint in the package, or `tiny` for a new small model;
     `eval` and `play` also take `chat:NAME` and `agent:NAME`. `dtype` `auto` is bfloat16 where the
-    hardware multiplies it natively, otherwise float32; `tiny` and `builtin:` models are float32.
+    hardware multiplies it natively, otherwise float32; the package's own models are float32.
     `chat_template` is the tokenizer's `own`, TRL's `training` template, or a `.jinja` file.
     """
 
@@ -85,8 +86,8 @@ class ModelConfig(BaseModel):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the package itself brings or makes the model."""
-        return self.path == TINY or self.path.startswith(BUILTIN)
+        """Whether the package itself brings or makes the model, small and in float32."""
+        return self.path == TINY or (self.path.startswith(BUILTIN) and self.path != SMOLLM2)
 
     @property
     def precision(self) -> str:

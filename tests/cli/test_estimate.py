@@ -1,0 +1,165 @@
+"""`agentsgym train … --estimate`: memory and tokens of a run that nobody starts."""
+
+import dataclasses
+import json
+
+import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import parse_config
+from agentsgym.runs.architecture import KNOWN, architecture_of, of_file
+from agentsgym.runs.estimate import estimate
+from agentsgym.runs.memory import Workload, block_bytes, memory_of
+
+# Parameters in billions as the model cards give them.
+CARDS = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": 0.1345,
+    "HuggingFaceTB/SmolLM2-360M-Instruct": 0.362,
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1.71,
+    "Qwen/Qwen3-0.6B": 0.596,
+    "Qwen/Qwen3-1.7B": 1.72,
+    "Qwen/Qwen3-4B": 4.02,
+    "Qwen/Qwen3-8B": 8.19,
+    "meta-llama/Llama-3.2-1B-Instruct": 1.236,
+    "meta-llama/Llama-3.2-3B-Instruct": 3.213,
+}
+QWEN = KNOWN["Qwen/Qwen3-8B"]
+LOAD = Workload(
+    model=QWEN,
+    trained=QWEN.parameters,
+    adapter=0,
+    base_bytes=4,
+    half=True,
+    moments=2,
+    reference=False,
+    checkpointing=False,
+    forward_tokens=4096,
+    agent_tokens=1024,
+    several=True,
+    rows=0,
+    cache_tokens=0,
+)
+
+
+def run(**data):
+    return parse_config(
+        {"env": "Bandit", "model": "Qwen/Qwen3-1.7B", "train": {"max_steps": 1}, **data}
+    )
+
+
+def test_the_table_has_the_parameters_of_the_model_cards():
+    assert set(CARDS) == set(KNOWN)
+    for name, billions in CARDS.items():
+        assert KNOWN[name].parameters / 1e9 == pytest.approx(billions, rel=2e-3), name
+
+
+def test_a_config_file_gives_the_parameters_of_the_real_model(tiny_llama, tmp_path):
+    tiny_llama.save_pretrained(tmp_path)
+    found = of_file(tmp_path / "config.json")
+    assert found.parameters == sum(p.numel() for p in tiny_llama.parameters())
+
+
+def test_a_real_qwen3_has_the_parameters_of_the_formula():
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    small = dataclasses.replace(QWEN, layers=2, width=64, heads=4, kv_heads=2, head_dim=32, mlp=96)
+    config = Qwen3Config(
+        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=32, intermediate_size=96, vocab_size=small.vocabulary, tie_word_embeddings=False,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(config)
+    assert small.parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "lacks 'num_attention_heads'"),
+        ("[", "no memory can be estimated from"),
+        ('{"num_experts": 8}', "mixture of experts"),
+    ],
+)
+def test_a_config_file_that_says_too_little_is_one_sentence(content, message, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        of_file(path)
+
+
+def test_an_unknown_model_is_one_sentence():
+    with pytest.raises(
+        ConfigError, match=r"architecture of 'no/model' is not known.*Qwen/Qwen3-8B"
+    ):
+        architecture_of(run(model="no/model"))
+
+
+def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight():
+    memory = memory_of(LOAD)
+    held = memory.weights + memory.optimizer + memory.gradients
+    assert held == 16 * QWEN.parameters
+    assert memory.peak == memory.updating > memory.playing
+
+
+def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets():
+    one, ddp = memory_of(LOAD), memory_of(LOAD, "DDP", 8)
+    zero = memory_of(LOAD, "ZeRO-2", 8)
+    assert ddp.gradients == 2 * one.gradients and ddp.optimizer == one.optimizer
+    assert zero.weights == 2 * QWEN.parameters
+    assert zero.optimizer == pytest.approx(12 * QWEN.parameters / 8)
+    assert zero.gradients == pytest.approx(2 * QWEN.parameters / 8)
+
+
+def test_checkpointing_keeps_one_block_and_a_vector_per_layer():
+    kept = memory_of(dataclasses.replace(LOAD, checkpointing=True))
+    assert kept.activations < memory_of(LOAD).activations / 2
+    block = block_bytes(QWEN, half=True)
+    assert kept.activations > LOAD.forward_tokens * block
+
+
+def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it():
+    config = run(model={"path": "Qwen/Qwen3-8B", "dtype": "bfloat16", "lora": {"r": 16}})
+    found = estimate(config)
+    memory = found.memory["one process"]
+    # PEFT says 43,646,976 for this rank on all linear layers of Qwen3-8B.
+    assert found.workload.adapter == 43_646_976
+    assert memory.weights == 2 * QWEN.parameters + 4 * 43_646_976
+    assert memory.optimizer == 8 * 43_646_976
+
+
+def test_the_settings_decide_the_tokens_of_a_step():
+    train = {
+        "max_steps": 1, "per_device_train_batch_size": 8, "num_generations": 4,
+        "gradient_accumulation_steps": 2, "max_action_tokens": 10, "max_rollout_tokens": 300,
+    }  # fmt: skip
+    tokens = estimate(run(env_config={"max_steps_per_episode": 5}, train=train)).tokens
+    assert (tokens.rollouts, tokens.turns, tokens.agent, tokens.read) == (16, 5, 800, 4800)
+    assert tokens.known
+
+
+def test_servers_take_cache_and_copy_out_of_the_process():
+    own = estimate(run(model={"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"}))
+    served = estimate(
+        run(model={"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"}, engine={"urls": ["http://a:1"]})
+    )
+    assert own.memory["one process"].copies == 2 * own.model.parameters
+    memory = served.memory["one process"]
+    assert memory.cache == memory.copies == memory.sampling == 0
+    assert any("engine's own memory is not counted" in note for note in served.notes)
+
+
+def test_the_command_prints_the_estimate_and_writes_nothing(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("train", "quickstart", "--estimate", "model=Qwen/Qwen3-8B", "--processes", "8")
+    assert shown.exit_code == 0, shown.output
+    for words in ("8.19 B parameters", "each of 8, ZeRO-2", "optimizer state", "Most of it is"):
+        assert words in shown.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_estimate_reads_the_config_of_a_directory(invoke, tiny_llama, tmp_path):
+    tiny_llama.save_pretrained(tmp_path)
+    width = json.loads((tmp_path / "config.json").read_text())["hidden_size"]
+    found = architecture_of(run(model=str(tmp_path)))
+    assert found.width == width
