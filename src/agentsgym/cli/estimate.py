@@ -21,6 +21,9 @@ _PARTS = {
     "cache": "cache of the engine",
     "sampling": "logits of the engine",
 }
+# What is only there in one of the two phases.
+_PLAYING = ("cache", "sampling")
+_UPDATING = ("gradients", "activations", "head")
 
 
 def print_estimate(config: "RunConfig", processes: int) -> None:
@@ -65,7 +68,9 @@ def _table(found: "Estimate", processes: int) -> Table:
 
 def _dominant(memory: "Memory") -> str:
     """One line on the largest part, and the setting that changes it."""
-    part = max(_PARTS, key=lambda name: int(getattr(memory, name)))
+    left_out = _UPDATING if memory.playing > memory.updating else _PLAYING
+    parts = [name for name in _PARTS if name not in left_out]
+    part = max(parts, key=lambda name: int(getattr(memory, name)))
     share = getattr(memory, part) / max(memory.peak, 1)
     return f"Most of it is {_PARTS[part]} ({share:.0%} of the peak): {_ADVICE[part]}."
 

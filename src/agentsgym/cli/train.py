@@ -13,6 +13,7 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
+from agentsgym.cli.dry_run import print_dry_run
 from agentsgym.cli.estimate import print_estimate
 from agentsgym.cli.options import ConfigOption
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
@@ -50,6 +51,12 @@ def train(
         bool,
         typer.Option("--estimate", help="Print memory and tokens of a step; train nothing."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Play and train one step in small on the CPU; keep nothing."
+        ),
+    ] = False,
     processes: Annotated[
         int, typer.Option("--processes", help="With --estimate: processes with a GPU each.", min=1)
     ] = 1,
@@ -78,7 +85,9 @@ def train(
     """
     allowed = allowed_by(allow_imports, allow_paths)
     config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, allowed)
-    if estimate:
+    if dry_run:
+        print_dry_run(config)
+    if estimate or dry_run:
         print_estimate(config, processes)
         return
     summary = _run(config, resume)

@@ -22,7 +22,8 @@ class Architecture:
     heads of `head_dim` values, and a gated MLP of width `mlp`.
 
     `tied` says that the output layer is the embedding, `qk_norm` that queries and keys are
-    normalized, `bias` that the projections of queries, keys and values have one.
+    normalized, `bias` that the projections of queries, keys and values have one. `kind` is
+    transformers' model type.
     """
 
     layers: int
@@ -35,6 +36,7 @@ class Architecture:
     tied: bool
     qk_norm: bool = False
     bias: bool = False
+    kind: str = "llama"
 
     @property
     def queries(self) -> int:
@@ -87,7 +89,9 @@ class Architecture:
 def _qwen3(
     layers: int, width: int, heads: int, mlp: int, *, tied: bool, kv_heads: int = 8
 ) -> Architecture:
-    return Architecture(layers, width, heads, kv_heads, 128, mlp, 151936, tied=tied, qk_norm=True)
+    return Architecture(
+        layers, width, heads, kv_heads, 128, mlp, 151936, tied=tied, qk_norm=True, kind="qwen3"
+    )
 
 
 def _llama(
@@ -126,7 +130,7 @@ def architecture_of(config: RunConfig) -> Architecture:
             return of_file(folder / "config.json")
     if Path(path).is_dir():
         return of_file(_base(Path(path)) / "config.json")
-    cached = _in_hub_cache(path, config.model.revision)
+    cached = in_hub_cache(path, config.model.revision)
     if cached is not None:
         return of_file(cached)
     if path in KNOWN:
@@ -163,6 +167,7 @@ def _of_config(found: Mapping[str, Any]) -> Architecture:
         tied=bool(config.get("tie_word_embeddings", found.get("tie_word_embeddings", True))),
         qk_norm=kind.startswith(("qwen3", "gemma3", "olmo2")),
         bias=bool(config.get("attention_bias", kind.startswith("qwen2"))),
+        kind=kind,
     )
 
 
@@ -186,7 +191,8 @@ def _base(folder: Path) -> Path:
     return Path(str(json.loads(notes.read_bytes()).get("base_model_name_or_path")))
 
 
-def _in_hub_cache(name: str, revision: str | None) -> Path | None:
+def in_hub_cache(name: str, revision: str | None) -> Path | None:
+    """The config.json of a hub model that was downloaded before, or None."""
     from transformers.utils import cached_file
 
     try:

@@ -17,6 +17,7 @@ CAPACITY = 64
 FIRST_PROMPT, OBSERVED = 256, 32
 """Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
 
+_HARDWARE = ("bf16", "fp16", "tf32", "use_vllm", "deepspeed", "fsdp", "fsdp_config")
 _ROUND_ROWS = 32  # generation/embedded/cache_manager.py
 _QUANTIZED = {"4bit": 0.56, "8bit": 1.03}  # bytes per weight, with the scales of its block
 # Float32 values per trained weight; the first name that an optimizer's contains.
@@ -73,20 +74,11 @@ def estimate(config: RunConfig, processes: int = 1) -> Estimate:
 
 def on_any_machine(config: RunConfig) -> RunConfig:
     """The configuration without what needs a GPU or a server, to fill in all other settings."""
-    left_out = {
-        "bf16",
-        "fp16",
-        "tf32",
-        "use_vllm",
-        "engine",
-        "engine_urls",
-        "deepspeed",
-        "fsdp",
-        "engine_served_model",
-        "engine_key_env",
+    train = {
+        key: value
+        for key, value in config.train.items()
+        if key not in _HARDWARE and not key.startswith(("vllm_", "engine"))
     }
-    train = {key: value for key, value in config.train.items() if key not in left_out}
-    train = {key: value for key, value in train.items() if not key.startswith("vllm_")}
     plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
     changes: dict[str, Any] = {
         "train": {**train, "use_cpu": True},
@@ -122,7 +114,7 @@ def workload(
     micro = settings.per_device_train_batch_size * tokens.rollout
     forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
     capacity = engine_of(config.engine, config.train).capacity or CAPACITY
-    rows = min(capacity, tokens.generation) if _embedded(config) else 0
+    rows = min(capacity, tokens.generation) if is_embedded(config) else 0
     return Workload(
         model=model,
         trained=adapter or model.parameters,
@@ -150,7 +142,7 @@ def precision_of(config: RunConfig) -> str:
     return str(resolve_dtype("auto", device)).removeprefix("torch.")
 
 
-def _embedded(config: RunConfig) -> bool:
+def is_embedded(config: RunConfig) -> bool:
     """Whether this process samples itself, with a cache of its own."""
     engine = engine_of(config.engine, config.train)
     served = engine.urls or engine.is_trl or getattr(engine, "launch", 0)
@@ -188,7 +180,7 @@ def _notes(
             f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
             f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
-    if not _embedded(config):
+    if not is_embedded(config):
         notes.append(
             "The engine's own memory is not counted: a vLLM server holds 2 bytes per "
             "weight and a cache of the size that it is given."

@@ -1,0 +1,187 @@
+"""A run in small: its whole configuration, with a random model of the same architecture.
+
+Everything that needs no GPU, no server and no download is run: one warm start, one update, both
+evaluations, and the files of the run, in a temporary directory. What was exchanged is told.
+"""
+
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.extras import MissingExtra
+from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
+from agentsgym.runs.config import RunConfig
+from agentsgym.runs.engine_config import engine_of
+from agentsgym.runs.estimate import is_embedded, on_any_machine
+from agentsgym.runs.files import Summary
+from agentsgym.runs.from_config import datasets_of, make_env, train_settings
+from agentsgym.runs.model_config import BUILTIN
+from agentsgym.runs.policy import load_tokenizer
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.train import train_run
+from agentsgym.runs.warm_start.settings import settings_of, warm_starts
+
+WIDTH, LAYERS, VOCABULARY = 64, 2, 512
+TURNS, ACTION, ROLLOUTS = 3, 8, 4
+_POSITIONS = 16384
+
+_SMALL_TRAIN: dict[str, Any] = {
+    "max_steps": 1,
+    "per_device_train_batch_size": ROLLOUTS,
+    "num_generations": 2,
+    "gradient_accumulation_steps": 1,
+    "max_action_tokens": ACTION,
+    "save_strategy": "no",
+    "eval_strategy": "no",
+    "report_to": "none",
+    "push_to_hub": False,
+}
+_SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
+_ACTION_NAMES = ("max_completion_length", "generation_kwargs")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What came of it: the summary of the small run, what stood for something else in it, and what
+    cannot be tried on this machine, with the reason."""
+
+    summary: Summary
+    exchanged: dict[str, str]
+    not_tried: list[str]
+
+
+def dry_run(config: RunConfig, progress: Progress) -> DryRun:
+    """Check all settings of a run and play and train one step of it in small, on the CPU.
+
+    Nothing is written outside a temporary directory. Raises ConfigError for a wrong setting.
+    """
+    _check_all(config)
+    model = architecture_of(config)
+    with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
+        small, exchanged = _in_small(config, model, Path(folder))
+        summary = train_run(small, progress=progress)
+    return DryRun(summary, exchanged, _not_tried(config))
+
+
+def _check_all(config: RunConfig) -> None:
+    """All sections, apart from what the machine must have."""
+    train_settings(on_any_machine(config))
+    if warm_starts(config):
+        settings_of(config.warm_start)
+    try:
+        engine_of(config.engine, config.train).settings()
+    except ValueError as error:
+        raise ConfigError(f"engine: {error}") from None
+
+
+def _not_tried(config: RunConfig) -> list[str]:
+    """What this machine lacks for the real run, or what a dry run leaves out."""
+    found = []
+    try:
+        train_settings(config)
+    except (ConfigError, MissingExtra) as error:
+        found.append(f"the run as it is configured, for here it ends with: {error}")
+    if not is_embedded(config):
+        found.append("the engine: no server is started and none is asked")
+    if config.model.quantization:
+        found.append(f"model.quantization={config.model.quantization}")
+    if config.model.attn_implementation:
+        found.append(f"model.attn_implementation={config.model.attn_implementation}")
+    return found
+
+
+def _in_small(
+    config: RunConfig, model: Architecture, folder: Path
+) -> tuple[RunConfig, dict[str, str]]:
+    """The run with a small model and small numbers, and what was exchanged for what."""
+    tokenizer, is_real = _tokenizer(config)
+    exchanged = {"model": f"random weights, {LAYERS} layers of width {WIDTH}, float32"}
+    if not is_real:
+        exchanged["tokenizer"] = "bytes and frequent pieces of the environment's own texts"
+    if not is_embedded(config):
+        exchanged["engine"] = "the embedded engine"
+    path = folder / "model"
+    _random_model(model, tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    plain = on_any_machine(config)
+    turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
+    changes = {
+        "model": plain.model.model_copy(
+            update={"path": str(path), "revision": None, "chat_template": "own"}
+        ),
+        "env_config": {**config.env_config, "max_steps_per_episode": turns},
+        "train": _small_train(plain.train),
+        "warm_start": _small_warm_start(config),
+        "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
+        "max_seconds": None,
+        "time_decay_to": None,
+        "output_dir": folder / "run",
+    }
+    exchanged["sizes"] = (
+        f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
+        "2 episodes in each evaluation"
+    )
+    return plain.model_copy(update=changes), exchanged
+
+
+def _small_train(train: dict[str, Any]) -> dict[str, Any]:
+    left = {k: v for k, v in train.items() if k not in (*_SIZES, *_ACTION_NAMES)}
+    small = {**left, **_SMALL_TRAIN}
+    if "8bit" in str(small.get("optim", "")):
+        small.pop("optim")
+    if small.get("max_rollout_tokens") is not None:
+        small["max_rollout_tokens"] = _POSITIONS
+    return small
+
+
+def _small_warm_start(config: RunConfig) -> dict[str, Any]:
+    if not warm_starts(config):
+        return {}
+    return {**config.warm_start, "games": 4, "best_of": 1, "probe_tasks": 1, "max_steps": 1}
+
+
+def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
+    """The model's own tokenizer if it is on this machine, otherwise a small one; and which."""
+    path = config.model.path
+    local = path.startswith(BUILTIN) or Path(path).is_dir()
+    if local or in_hub_cache(path, config.model.revision):
+        with suppress(ConfigError):
+            return load_tokenizer(config), True
+    return _small_tokenizer(make_env(config)), False
+
+
+def _small_tokenizer(env: MultistepEnv) -> Any:
+    from agentsgym.training.warm_start.tiny import build_tokenizer
+
+    tasks, _ = datasets_of(env)
+    texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]
+    return build_tokenizer(texts, VOCABULARY)
+
+
+def _random_model(model: Architecture, tokenizer: Any) -> Any:
+    """A small model of the same type with random weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kv_heads = max(1, 4 * model.kv_heads // model.heads)
+    config = AutoConfig.for_model(
+        model.kind,
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=kv_heads,
+        head_dim=WIDTH // 4,
+        max_position_embeddings=_POSITIONS,
+        tie_word_embeddings=model.tied,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -1,0 +1,41 @@
+"""`agentsgym train … --dry-run`: one step in small of a run that this machine cannot do."""
+
+import tempfile
+
+import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import Silent, parse_config
+from agentsgym.runs.dry_run import dry_run
+
+RUN = {
+    "env": "Bandit",
+    "model": {"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"},
+    "engine": {"urls": ["http://127.0.0.1:9"]},
+    "train": {"max_steps": 200, "per_device_train_batch_size": 64, "generation_batch_size": 128},
+    "max_seconds": 3600,
+}
+
+
+def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = dry_run(parse_config(RUN), Silent())
+    assert done.summary.steps == 1 and done.summary.agent_tokens > 0
+    assert set(done.exchanged) == {"model", "tokenizer", "engine", "sizes"}
+    assert any("no server is started" in text for text in done.not_tried)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": {"max_stepz": 1}}, "max_stepz"),
+        ({"model": "no/model"}, "architecture of 'no/model' is not known"),
+        ({"env_config": {"arms": "many"}}, "arms"),
+        ({"warm_start": {"source": "nobody"}}, "source must be one of"),
+    ],
+)
+def test_a_wrong_setting_is_named_before_anything_runs(change, message):
+    with pytest.raises(ConfigError, match=message):
+        dry_run(parse_config({**RUN, **change}), Silent())
