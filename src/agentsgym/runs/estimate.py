@@ -145,7 +145,7 @@ def precision_of(config: RunConfig) -> str:
 def is_embedded(config: RunConfig) -> bool:
     """Whether this process samples itself, with a cache of its own."""
     engine = engine_of(config.engine, config.train)
-    served = engine.urls or engine.is_trl or getattr(engine, "launch", 0)
+    served = engine.urls or engine.is_trl or engine.launch
     return not served and engine.name in (None, "embedded")
 
 
