@@ -11,7 +11,8 @@ from agentsgym.generation.http.event_loop import LoopThread
 
 class ChatServer:
     """`say(messages)` gives the answer; `fault(number)` says what goes wrong with the n-th request:
-    an HTTP status, "cut", "stall", "page" (a proxy's), or None."""
+    an HTTP status, "cut", "stall", "page" (a proxy's), or None. It lists models only if `names`
+    says which, each with the facts in `listed`."""
 
     def __init__(
         self,
@@ -25,6 +26,8 @@ class ChatServer:
         self.key = key
         self.delay = delay
         self.bodies: list[dict] = []
+        self.names: list[str] | None = None
+        self.listed: dict[str, Any] = {}
         self.most_at_once = 0
         self._now = 0
         self._loop = LoopThread("chat-server")
@@ -37,11 +40,17 @@ class ChatServer:
     async def _start(self) -> str:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+
+    async def _models(self, request: web.Request) -> web.Response:
+        if self.names is None:
+            raise web.HTTPNotFound
+        return web.json_response({"data": [{"id": name} | self.listed for name in self.names]})
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -112,6 +112,10 @@ class CompletionsServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    def rename(self, name: str) -> None:
+        """Serve the model under another name."""
+        self._names = (name,)
+
     def start(self) -> None:
         """Listen, at the same port as before; a server that was started again knows no adapter."""
         self.adapters = set()

@@ -23,6 +23,7 @@ from agentsgym.generation.factory import (
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine
 from agentsgym.types.engine import _members
+from chat_server import ChatServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
 EVALUATION = Purpose(training=False)
@@ -71,13 +72,17 @@ def test_messages_call_settings_as_the_user_does():
 
 
 def test_an_engine_that_needs_no_weights_loads_none(model, tokenizer):
+    server = ChatServer()
     engine = make_engine(
-        EngineSettings(engine="chat", engine_urls=URLS, served_model="m", engine_capacity=3),
+        EngineSettings(
+            engine="chat", engine_urls=(server.url,), served_model="m", engine_capacity=3
+        ),
         EngineParts(),
         EVALUATION,
     )
     assert (engine.tokenizer, engine.capacity, engine.client.model) == (None, 3, "m")
     engine.close()
+    server.close()
 
 
 class ToyEngine(EmbeddedEngine):
@@ -112,8 +117,11 @@ def test_a_refused_model_is_sampled_by_the_plain_engine_unless_a_name_forbids(to
 def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkeypatch):
     lying = dataclasses.replace(ENGINES["chat"], training=True)
     monkeypatch.setattr(factory, "ENGINES", {"chat": lying})
+    server = ChatServer()
+    settings = EngineSettings(engine_urls=(server.url,), served_model="m")
     with pytest.raises(TypeError, match="ChatEngine can't be trained with: it lacks"):
-        make_trainable(EngineSettings(engine_urls=URLS, served_model="m"), EngineParts())
+        make_trainable(settings, EngineParts())
+    server.close()
 
 
 def test_the_documentation_holds_the_table():

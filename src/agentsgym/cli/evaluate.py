@@ -48,8 +48,9 @@ def evaluate(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model directory or hub name, a run directory, builtin:NAME, chat:NAME (a model "
-            "at --base-url), or agent:optimal, agent:teacher, agent:random.",
+            help="A model directory or hub name, a run directory, builtin:NAME, the http:// "
+            "address of a server, chat:NAME (a model at --base-url), or agent:optimal, "
+            "agent:teacher, agent:random.",
         ),
     ],
     settings: SettingsArgument = None,
@@ -87,6 +88,8 @@ def evaluate(
 
         agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
 
+        agentsgym eval http://localhost:8000 --env TwentyQuestions
+
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
     """
@@ -97,7 +100,7 @@ def evaluate(
     if max_action_tokens is not None:
         run.train["max_action_tokens"] = max_action_tokens
     run.threads = threads or run.threads
-    chosen = engine_settings(run, engine, base_url, served_model, key_env)
+    chosen = engine_settings(run, model, engine, base_url, served_model, key_env)
     played = _evaluate(run, seed, chosen)
     result = played.evaluation
     if as_json:
@@ -131,7 +134,8 @@ def _run_config(
         return _with_own_engine(run, more).model_copy(update={"model": model_now})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    data = {"env": env, "model": model, "env_config": settings, "name": "eval", **more}
+    more["model"] = {"path": model, **more.get("model", {})}
+    data = {"env": env, "env_config": settings, "name": "eval", **more}
     return permitted(parse_config(data), allowed)
 
 

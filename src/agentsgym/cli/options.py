@@ -15,7 +15,8 @@ SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Settings of the environment; values are YAML. `engine.KEY=VALUE` sets the engine.",
+        help="Settings of the environment; values are YAML. engine.KEY and model.KEY are settings "
+        "of engine and model.",
     ),
 ]
 ConfigOption = Annotated[
@@ -35,12 +36,17 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`KEY=VALUE` arguments as the settings of the environment, and those of the engine
-    (`engine.urls=…`) as a section of a run."""
+    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`
+    and `model` of a run (`engine.urls=…`, `model.path=…`)."""
     from agentsgym.runs.overrides import merge
 
-    engine = {key: value for key, value in given.items() if key.partition(".")[0] == "engine"}
-    return {key: given[key] for key in given if key not in engine}, merge({}, engine)
+    more = {key: value for key, value in given.items() if _is_of_section(key)}
+    return {key: given[key] for key in given if key not in more}, merge({}, more)
+
+
+def _is_of_section(key: str) -> bool:
+    head, dot, _ = key.partition(".")
+    return key == "engine" or (bool(dot) and head in ("engine", "model"))
 
 
 def module_of(name: str) -> list[str]:

@@ -94,7 +94,7 @@ def play(
         from agentsgym.cli.watch import run_of, watch
 
         run = run_of(name, agent, given, temperature, more)
-        chosen = engine_settings(run, engine, base_url, served_model, key_env)
+        chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
         _show_result(watch(run, given, task, seed, chosen), "The agent")
         return
     env = make_env(name, given)

@@ -40,6 +40,9 @@ def run_of(
         if stored.engine.capacity is not None:
             train["engine_capacity"] = stored.engine.capacity
         model = stored.model.at(str(model_in(directory))).model_dump()
+    if isinstance(model, str):
+        model = {"path": model, **more.get("model", {})}
+    more = {key: value for key, value in more.items() if key != "model"}
     data = {"env": name, "model": model, "env_config": settings, "train": train, "name": "play"}
     return parse_config({**data, **more, "eval": {"temperature": temperature}})
 

@@ -16,6 +16,7 @@ from agentsgym.types import FinishReason, Message, SamplingParams
 from agentsgym.types.secrets import mask_secrets
 
 DEFAULT_CONCURRENCY = 16
+_PROBE_SECONDS = 30.0
 _LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
@@ -93,6 +94,17 @@ class ChatClient:
         """The model's answer to a conversation. Blocks. Raises EndpointError."""
         work = self.reply(messages, sampling or SamplingParams(), seed)
         return self._loop.run(work).text
+
+    def check(self) -> None:
+        """Find out at once whether anything answers at the address. Raises EndpointError."""
+        base = self.url.partition("/chat/completions")[0]
+        try:
+            self._loop.run(self._http.get(f"{base}/models", _PROBE_SECONDS))
+        except Refused:
+            return  # it answers; not every endpoint lists its models
+        except Unreachable as error:
+            if error.status is None:
+                raise EndpointError(f"nothing answers at {self.url}: {error.reason}") from None
 
     async def reply(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0

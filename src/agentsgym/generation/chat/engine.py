@@ -33,7 +33,7 @@ class ChatEngine(RemoteEngine):
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
         """Called by the factory: `engine_capacity` limits the requests in flight. Raises
-        MissingKey, and ValueError for several URLs."""
+        MissingKey, ValueError for several URLs, and EndpointError if nothing answers."""
         url, *more = settings.engine_urls
         if more:
             raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
@@ -41,6 +41,11 @@ class ChatEngine(RemoteEngine):
         client = ChatClient(
             url, settings.served_model or "", key_env=settings.key_env, concurrency=capacity
         )
+        try:
+            client.check()
+        except BaseException:
+            client.close()
+            raise
         return cls(client)
 
     def close(self) -> None:
