@@ -10,6 +10,7 @@ from pathlib import Path
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.generation.factory import engines_table
+from agentsgym.generation.families import families_table
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -63,6 +64,11 @@ def engines() -> str:
     return f"{engines_table()}\n"
 
 
+def families() -> str:
+    """The model families and the engine that samples from each."""
+    return f"{families_table()}\n"
+
+
 def ratio_scopes() -> str:
     """The scopes of the importance ratio."""
     rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
@@ -83,7 +89,7 @@ def final_rewards() -> str:
 
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
-    "docs/engines.md": {"engines": engines},
+    "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {
         "estimators": estimators,
         "formulas": formulas,

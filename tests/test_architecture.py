@@ -26,6 +26,7 @@ CIRCLES = {
 HEAVY = {"torch", "trl", "transformers", "accelerate", "peft"}
 HEAVY_ROOMS = (
     "agentsgym.generation.embedded.",
+    "agentsgym.generation.plain.",
     "agentsgym.generation.vllm.trl",
     "agentsgym.training.",
     "agentsgym.runs.callbacks",

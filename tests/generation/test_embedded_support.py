@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from generation_helpers import build_model
+from generation_helpers import assert_exact, build_model
 
-from agentsgym.generation import EmbeddedEngine, UnsupportedModelError
+from agentsgym.generation import EmbeddedEngine, PlainEngine, UnsupportedModelError
+from agentsgym.types import GenerationRequest, SamplingParams
 
 _TINY = {
     "vocab_size": 96,
@@ -26,18 +27,20 @@ _TINY = {
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (transformers.MistralConfig(**_TINY, sliding_window=16), "sliding window of 16"),
-        (transformers.Gemma2Config(**_TINY), "sliding_attention.*attn_logit_softcapping"),
         (
-            transformers.Qwen2Config(**_TINY, use_sliding_window=True, max_window_layers=1),
-            "sliding_attention",
+            transformers.Lfm2Config(**_TINY, layer_types=["conv", "full_attention"]),
+            r"layers of type conv \(not full_attention or sliding_attention\)",
         ),
         (
             transformers.LlamaConfig(
                 **_TINY,
-                rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+                rope_parameters={
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "mrope_section": [1, 1, 2],
+                },
             ),
-            "rope_type dynamic",
+            "mrope_section",
         ),
         (transformers.MambaConfig(vocab_size=96, hidden_size=32, num_hidden_layers=1), "attention"),
         (
@@ -66,6 +69,43 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
         UnsupportedModelError, match=r"other logits with slot attention.*engine_urls"
     ):
         EmbeddedEngine(model, tokenizer)
+
+
+def test_a_window_that_attention_ignores_is_found(tokenizer: Any) -> None:
+    model = build_model("mistral", sliding_window=64)
+    attention = model.model.layers[1].self_attn
+    seeing = attention.forward
+
+    def blind(*args: Any, **options: Any) -> Any:
+        window, model.config.sliding_window = model.config.sliding_window, None
+        try:
+            return seeing(*args, **options)
+        finally:
+            model.config.sliding_window = window
+
+    attention.forward = blind
+    with pytest.raises(UnsupportedModelError, match="other logits with slot attention"):
+        EmbeddedEngine(model, tokenizer)
+
+
+def test_windows_of_several_sizes_are_refused_and_windows_are_restored(tokenizer: Any) -> None:
+    model = build_model("mistral", sliding_window=64)
+    EmbeddedEngine(model, tokenizer)
+    assert model.config.sliding_window == 64
+    model.model.layers[1].self_attn.sliding_window = 32
+    with pytest.raises(UnsupportedModelError, match=r"windows of \[32\] tokens.* says 64"):
+        EmbeddedEngine(model, tokenizer)
+
+
+@pytest.mark.parametrize("engine", [EmbeddedEngine, PlainEngine])
+def test_contexts_end_where_positions_change(tokenizer: Any, engine: Any) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    model = build_model(max_position_embeddings=64, rope_parameters=rope)
+    engine = engine(model, tokenizer, stop_token_ids=[])
+    engine.submit([GenerationRequest("a", [5] * 60, SamplingParams(max_tokens=9))])
+    (result,) = engine.poll()
+    assert (len(result.token_ids), result.finish_reason) == (4, "length")
+    assert_exact(model, [5] * 60, result)
 
 
 def test_attention_that_ignores_the_slots_is_found(tokenizer: Any) -> None:

@@ -1,12 +1,15 @@
 """The plain engine: what it samples is what a full forward says, for models of every kind."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from generation_helpers import assert_exact, play
+from generation_helpers import assert_exact, build_model, play
 
 from agentsgym.generation import EmbeddedEngine, PlainEngine
+from agentsgym.generation.plain.reader import _READINGS, Reading
+from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -22,3 +25,60 @@ def test_samples_what_the_embedded_engine_samples(model: Any, tokenizer: Any) ->
     assert ours == play(EmbeddedEngine(model, tokenizer), sessions=6, turns=3)
     assert ours == play(PlainEngine(model, tokenizer, capacity=2), sessions=6, turns=3)
     assert ours == play(PlainEngine(model, tokenizer, max_batch_tokens=1), sessions=6, turns=3)
+
+
+@pytest.mark.parametrize("reading", _READINGS[1:], ids=["equal lengths", "without a cache"])
+def test_each_way_to_read_is_exact(model: Any, tokenizer: Any, reading: Reading) -> None:
+    engine = PlainEngine(model, tokenizer)
+    engine.reading = reading
+    engine.reset()
+    played = play(engine, sessions=4, turns=2, longest=4, check=partial(assert_exact, model))
+    assert played == play(PlainEngine(model, tokenizer), sessions=4, turns=2, longest=4)
+
+
+def test_a_model_whose_cache_is_not_exact_reads_without_it(tokenizer: Any) -> None:
+    model = build_model()
+    forward = model.model.forward
+
+    def forgetful(*args: Any, past_key_values: Any = None, **options: Any) -> Any:
+        return forward(*args, **options | {"use_cache": False})
+
+    model.model.forward = forgetful
+    engine = PlainEngine(model, tokenizer)
+    assert not engine.reading.cached
+    play(engine, sessions=2, turns=2, longest=4, check=partial(assert_exact, model))
+
+
+def test_padding_that_enters_a_state_is_found(tokenizer: Any) -> None:
+    model = build_model()
+    forward = model.model.forward
+
+    def unmasked(*args: Any, attention_mask: Any = None, **options: Any) -> Any:
+        return forward(*args, **options)
+
+    model.model.forward = unmasked
+    engine = PlainEngine(model, tokenizer)
+    assert engine.reading == Reading(cached=True, ragged=False)
+
+
+def test_cancel_release_and_new_weights_in_the_middle_of_a_batch(
+    model: Any, tokenizer: Any
+) -> None:
+    engine = PlainEngine(model, tokenizer, stop_token_ids=[])
+    lengths = {"a": 3, "b": 9, "c": 9, "d": 9}
+    engine.submit(
+        [
+            GenerationRequest(name, [7, 8, 9], SamplingParams(max_tokens=most), seed=ord(name))
+            for name, most in lengths.items()
+        ]
+    )
+    assert [result.session_id for result in engine.poll()] == ["a"]
+    engine.cancel(["b"])
+    engine.release(["c"])
+    (cancelled,) = engine.poll()
+    assert (cancelled.finish_reason, len(cancelled.token_ids)) == ("cancelled", 3)
+    engine.update_weights(WeightUpdate(model, 7, Path()))
+    (last,) = engine.poll()
+    assert (last.session_id, last.policy_version, len(last.token_ids)) == ("d", 7, 9)
+    assert_exact(model, [7, 8, 9], last)
+    assert engine.poll() == []

@@ -8,6 +8,7 @@ unmodified Hugging Face one: transformers allows registering an attention functi
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,26 @@ ATTENTION_NAME = "agentsgym_slots"
 
 _VIEW_DENSITY = 0.5  # below it, copying the rows costs less than attending over unused rows
 _ROUND_KEYS = 16  # key counts are rounded up, so that shapes repeat and kernels stay aligned
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """What a layer's attention does besides reading all earlier keys.
+
+    `scale` multiplies the products (None: 1 / sqrt(dim)); a query sees the last `window` keys, its
+    own among them (None: all); `cap` squeezes scaled products into (-cap, cap) by tanh; `sinks`
+    [heads] are logits of a key without a value.
+    """
+
+    scale: float | None = None
+    window: int | None = None
+    cap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether torch's own attention computes it."""
+        return self.cap is None and self.sinks is None
 
 
 class AttentionGroup:
@@ -54,38 +75,24 @@ class AttentionGroup:
             within = np.arange(total) - np.repeat(np.cumsum(chunks) - chunks, chunks)
             grid = np.repeat(offsets * self.width, chunks) + within
             self.grid = torch.from_numpy(grid).to(device)
-        self._mask: Tensor | None = None
+        self._masks: dict[tuple[int | None, torch.dtype], Tensor] = {}
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+    ) -> Tensor:
         """Queries [tokens, heads, dim] over the layer's planes, [tokens, heads, dim]."""
         _, heads, size = queries.shape
         if self.grid is not None:
             padded = queries.new_zeros((self.count * self.width, heads, size))
             queries = padded.index_copy_(0, self.grid, queries)
         key, value = self._select(keys), self._select(values)
-        mask = self._additive_mask(queries.dtype)
+        mask = self._additive_mask(layer.window, queries.dtype)
         queries = queries.reshape(self.count, self.width, heads, size)
-        out = self._scaled(queries, key, value, mask, scale)
+        out = (_torch_attention if layer.is_plain else _own_attention)(
+            queries, key, value, mask, layer
+        )
         out = out.reshape(self.count * self.width, heads, out.shape[-1])
         return out if self.grid is None else out.index_select(0, self.grid)
-
-    def _scaled(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None
-    ) -> Tensor:
-        """Query [count, width, heads, dim]; key, value [count, kv_heads, keys, dim]."""
-        count, width, heads, size = query.shape
-        kv_heads = key.shape[1]
-        if width == 1:
-            # The query heads that share a key head take the place of several positions.
-            grouped = query.reshape(count, kv_heads, heads // kv_heads, size)
-            return scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scale)
-        if kv_heads != heads:
-            key = key.repeat_interleave(heads // kv_heads, dim=1)
-            value = value.repeat_interleave(heads // kv_heads, dim=1)
-        out = scaled_dot_product_attention(
-            query.transpose(1, 2), key, value, attn_mask=mask, scale=scale
-        )
-        return out.transpose(1, 2)
 
     def _select(self, plane: Tensor) -> Tensor:
         """This group's rows, up to its longest sequence: [count, kv_heads, keys, dim]."""
@@ -93,14 +100,57 @@ class AttentionGroup:
             return plane[self.first_row : self.first_row + self.count, :, : self.keys]
         return plane[self.rows, :, : self.keys]
 
-    def _additive_mask(self, dtype: torch.dtype) -> Tensor:
+    def _additive_mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """0 where a query sees a key, else -inf: [count, 1, width, keys]; made once per pass."""
-        if self._mask is None or self._mask.dtype != dtype:
+        mask = self._masks.get((window, dtype))
+        if mask is None:
             keys = torch.arange(self.keys, device=self.positions.device)
-            hidden = keys > self.positions[:, None, :, None]
-            self._mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            self._mask.masked_fill_(hidden, -torch.inf)
-        return self._mask
+            positions = self.positions[:, None, :, None]
+            hidden = keys > positions
+            if window is not None:
+                hidden |= keys <= positions - window
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            self._masks[window, dtype] = mask.masked_fill_(hidden, -torch.inf)
+        return mask
+
+
+def _torch_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, layer: LayerAttention
+) -> Tensor:
+    """Query [count, width, heads, dim]; key, value [count, kv_heads, keys, dim]."""
+    count, width, heads, size = query.shape
+    kv_heads = key.shape[1]
+    if width == 1:
+        # The query heads that share a key head take the place of several positions.
+        query = query.reshape(count, kv_heads, heads // kv_heads, size)
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
+    if kv_heads != heads:
+        key = key.repeat_interleave(heads // kv_heads, dim=1)
+        value = value.repeat_interleave(heads // kv_heads, dim=1)
+    out = scaled_dot_product_attention(
+        query.transpose(1, 2), key, value, attn_mask=mask, scale=layer.scale
+    )
+    return out.transpose(1, 2)
+
+
+def _own_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, layer: LayerAttention
+) -> Tensor:
+    """As `_torch_attention`, with soft-capped products and sinks; the softmax is in float32."""
+    count, width, heads, size = query.shape
+    kv_heads = key.shape[1]
+    grouped = query.reshape(count, width, kv_heads, heads // kv_heads, size).permute(0, 2, 3, 1, 4)
+    scale = size**-0.5 if layer.scale is None else layer.scale
+    scores = torch.matmul(grouped, key[:, :, None].transpose(-1, -2)) * scale
+    if layer.cap is not None:
+        scores = torch.tanh(scores / layer.cap) * layer.cap
+    scores = (scores + mask[:, :, None]).float()
+    if layer.sinks is not None:
+        sinks = layer.sinks.float().reshape(1, kv_heads, heads // kv_heads, 1, 1)
+        scores = torch.cat((scores, sinks.expand(count, -1, -1, width, -1)), dim=-1)
+    shares = scores.softmax(-1)[..., : key.shape[2]].to(value.dtype)
+    out = torch.matmul(shares, value[:, :, None])
+    return out.permute(0, 3, 1, 2, 4).reshape(count, width, heads, -1)
 
 
 def slot_attention(
@@ -111,16 +161,21 @@ def slot_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     slot_groups: Sequence[AttentionGroup] = (),
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: `query` [1, heads, N, dim] over `SlotCache`'s planes.
 
-    Returns [1, N, heads, dim]. Dropout is ignored: this runs in evaluation mode only.
+    Returns [1, N, heads, dim]. Window, soft cap and sinks (`s_aux`) are the layer's. Dropout is
+    ignored: this runs in evaluation mode only.
     """
     if not slot_groups:
         raise RuntimeError("the model does not pass its keyword arguments to its attention")
     packed = query[0].transpose(0, 1)
-    outputs = [group.attend(packed[group.tokens], key, value, scaling) for group in slot_groups]
+    layer = LayerAttention(scaling, sliding_window, softcap, s_aux)
+    outputs = [group.attend(packed[group.tokens], key, value, layer) for group in slot_groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
 
 

@@ -5,6 +5,7 @@ compare the engine's logits with the model's own.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import SlotMemory
+from agentsgym.generation.embedded.requests import rope_parameters
 from agentsgym.generation.unsupported import UnsupportedModelError
 from agentsgym.types import SamplingParams
 
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
 _LENGTHS = (7, 4)
 _FIRST_READ = 4
+_WINDOW = 3  # shorter than what the second pass reads, and than the first
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 _LOW_PRECISION = 0.1
 
@@ -53,27 +57,18 @@ def _reasons(model: Any) -> Iterator[str]:
         yield "its attention cannot be replaced (no attention backend in transformers)"
     yield from _layer_reasons(config)
     yield from _rope_reasons(config)
-    if getattr(config, "attn_logit_softcapping", None) is not None:
-        yield "it soft-caps attention logits (attn_logit_softcapping)"
     if getattr(config, "alibi", False):
         yield "it uses ALiBi positions (alibi)"
 
 
 def _layer_reasons(config: Any) -> Iterator[str]:
-    layer_types = getattr(config, "layer_types", None)
-    others = sorted(set(layer_types or ()) - {"full_attention"})
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES)
     if others:
-        yield f"it has layers of type {', '.join(others)} (only full_attention is supported)"
-    elif not layer_types and getattr(config, "sliding_window", None) is not None:
-        yield f"it has a sliding window of {config.sliding_window} tokens (sliding_window)"
+        yield f"it has layers of type {', '.join(others)} (not {' or '.join(sorted(_LAYER_TYPES))})"
 
 
 def _rope_reasons(config: Any) -> Iterator[str]:
-    rope = getattr(config, "rope_parameters", None) or {}
-    kind = rope.get("rope_type", "default")
-    if kind in ("dynamic", "longrope"):
-        yield f"its positions depend on the sequence's length (rope_type {kind})"
-    if "mrope_section" in rope:
+    if any("mrope_section" in rope for rope in rope_parameters(config)):
         yield "it has multimodal positions (mrope_section)"
 
 
@@ -81,15 +76,17 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
     """Raise UnsupportedModelError if slots and a plain forward disagree on a few tokens.
 
     Two sequences are read, one in two chunks; `model` is in evaluation mode, without gradients.
+    Sliding windows are narrowed for these passes, so that the sequences are longer.
     """
     sequences = [(np.arange(1, n + 1) * 7919 * n) % vocabulary for n in _LENGTHS]
-    plain = [_plain_logits(model, ids, device) for ids in sequences]
-    try:
-        ours = _slot_logits(model, layers, sequences, device)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} does not run with slot attention: {error}"
-        ) from error
+    with narrow_windows(model, _WINDOW):
+        plain = [_plain_logits(model, ids, device) for ids in sequences]
+        try:
+            ours = _slot_logits(model, layers, sequences, device)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} does not run with slot attention: {error}"
+            ) from error
     tolerance = tolerance_of(model)
     for expected, actual in zip(plain, ours, strict=True):
         scale = 1 + float(expected.abs().max())
@@ -99,6 +96,33 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
                 f"{type(model).__name__} gives other logits with slot attention than by itself "
                 f"(relative difference {gap:.2g}): its positions or attention are unusual"
             )
+
+
+@contextmanager
+def narrow_windows(model: Any, window: int) -> Iterator[None]:
+    """Let all sliding windows of the model, if it has any, be `window` tokens for this block.
+
+    Raises UnsupportedModelError if its layers have windows of other sizes than its configuration.
+    """
+    config = model.config.get_text_config()
+    size = getattr(config, "sliding_window", None)
+    holders = [m for m in model.modules() if getattr(m, "sliding_window", None) is not None]
+    sizes = {holder.sliding_window for holder in holders}
+    if not sizes <= {size}:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has layers with sliding windows of {sorted(sizes)} tokens, "
+            f"but its configuration says {size}"
+        )
+    if size is None:
+        yield
+        return
+    for holder in (config, *holders):
+        holder.sliding_window = window
+    try:
+        yield
+    finally:
+        for holder in (config, *holders):
+            holder.sliding_window = size
 
 
 def tolerance_of(model: Any) -> float:

@@ -1,0 +1,46 @@
+"""Every family of the table: the engine that is chosen, and what it samples."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from generation_helpers import assert_exact, play
+
+from agentsgym.generation.factory import ENGINES, make_trainable
+from agentsgym.generation.families import FAMILIES, families_table
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from family_models import CHANGES, WINDOW, family_model
+
+QUICK = {"gemma3_text", "gpt_oss", "qwen3_5_text", "lfm2"}
+EACH = [
+    pytest.param(family, marks=[] if family.model_type in QUICK else pytest.mark.slow)
+    for family in FAMILIES
+]
+
+
+@pytest.mark.parametrize("family", EACH, ids=lambda family: family.model_type)
+def test_the_chosen_engine_samples_what_a_full_forward_says(tokenizer: Any, family: Any) -> None:
+    model = family_model(family.model_type)
+    parts = EngineParts(model=lambda: model, tokenizer=lambda: tokenizer)
+    engine: Any = make_trainable(EngineSettings(), parts)
+    assert type(engine).__name__ == ENGINES[family.engine].path.rpartition(".")[2]
+    longest = []
+
+    def check(context: list[int], result: Any) -> None:
+        longest.append(len(context))
+        assert_exact(model, context, result, temperature=temperature)
+
+    for temperature in (0.0, 0.7):
+        play(engine, sessions=3, turns=3, temperature=temperature, longest=6, check=check)
+    assert max(longest) > 2 * WINDOW
+    if family.engine == "plain":
+        assert engine.reading.cached
+
+
+def test_each_family_has_a_tiny_model() -> None:
+    assert [family.model_type for family in FAMILIES] == list(CHANGES)
+
+
+def test_the_documentation_holds_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    assert families_table() in page, "python scripts/docs_tables.py writes the table"
