@@ -8,6 +8,7 @@ from transformers import TrainerCallback
 
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress, StepReport
+from agentsgym.runs.signal_check import is_hopeless, signal_text
 from agentsgym.runs.stop_request import StopRequest
 
 # A message of the Hugging Face trainer at the end of training; the summary has its content.
@@ -146,3 +147,29 @@ class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
         """Request a stop when the time is used up."""
         if self.share_used() >= 1.0:
             self._request.ask("max_seconds")
+
+
+class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
+    """Tells after the first generation what share of its actions is legal and what share of its
+    groups has signal; `hopeless` is then whether both are near zero, which stops training if `stop`
+    says so."""
+
+    def __init__(
+        self, figures: Callable[[], Mapping[str, float] | None], progress: Progress, *, stop: bool
+    ) -> None:
+        self._figures = figures
+        self._progress = progress
+        self._stop = stop
+        self.hopeless: Mapping[str, float] | None = None
+        self._told = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Check once."""
+        figures = None if self._told else self._figures()
+        if figures is not None:
+            self._told = True
+            self._progress.note(f"first generation: {signal_text(figures)}")
+            if self._stop and is_hopeless(figures):
+                self.hopeless = figures
+                control.should_training_stop = True
+        return control

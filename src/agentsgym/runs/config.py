@@ -38,8 +38,10 @@ class RunConfig(BaseModel):
     """A training run.
 
     `env` is a registered name or the dotted path of a class. `model` is a `ModelConfig`, or a
-    string for its `path`; the model `tiny` is warm-started with the `warm_start` settings. `engine`
-    is an `EngineConfig`, or a string for its `name`. `train` has fields of `GRPOEnvConfig`.
+    string for its `path`; `engine` is an `EngineConfig`, or a string for its `name`. `warm_start`
+    has the settings of a warm start: of the model `tiny`, or of a pretrained model if it names a
+    `source`. `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run stops after its
+    first generation if hardly any action is legal and hardly any group has signal.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
     `threads` is torch's number of threads (None: torch's own default).
@@ -57,6 +59,7 @@ class RunConfig(BaseModel):
     warm_start: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
+    signal_check: bool = True
     max_seconds: float | None = Field(default=None, gt=0)
     time_decay_to: float | None = Field(default=None, ge=0, le=1)
     threads: int | None = Field(default=None, ge=1)

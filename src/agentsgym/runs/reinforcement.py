@@ -3,10 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentsgym.runs.callbacks import GracefulStopCallback, MetricsCallback, TimeBudgetCallback
+from agentsgym.runs.callbacks import (
+    GracefulStopCallback,
+    MetricsCallback,
+    SignalCheckCallback,
+    TimeBudgetCallback,
+)
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.signal_check import advice
 from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
 
 if TYPE_CHECKING:
@@ -25,7 +31,8 @@ def train_until_stopped(
 ) -> str:
     """Train, from a checkpoint if there is one; return the reason why training stopped.
 
-    `used` is the number of seconds of RL before a resume.
+    `used` is the number of seconds of RL before a resume. Raises NoSignal after the first
+    generation of a run if it is hopeless.
     """
     request = StopRequest()
     share = None
@@ -37,8 +44,13 @@ def train_until_stopped(
         share = budget.share_used
     trainer.add_callback(MetricsCallback(metrics, writer, progress, used=used, time_share=share))
     trainer.add_callback(GracefulStopCallback(request, trainer.args.updates_per_generation))
+    check = SignalCheckCallback(lambda: trainer.first_figures, progress, stop=config.signal_check)
+    if checkpoint is None:
+        trainer.add_callback(check)
     with ctrl_c_asks(request, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if check.hopeless is not None:
+        raise advice(check.hopeless)
     return _why_it_stopped(trainer, request)
 
 

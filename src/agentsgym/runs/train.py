@@ -84,7 +84,7 @@ class TrainingRun:
         self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
         self._warm_start = (
-            WarmStart(config, self._env, self._train_data, progress)
+            WarmStart(config, self._env, self._train_data, eval_data, progress)
             if warm_starts(config)
             else None
         )

@@ -149,11 +149,21 @@ def _sending(config: RunConfig) -> dict[str, str]:
     """Keys and values, as they are given on a command line."""
     set_here = {f"train.{key}": config.train.get(key) for key in _SENDING}
     set_here |= {f"engine.{key}": getattr(config.engine, key) for key in _OF_ENGINE}
+    set_here |= _warm_start_reaches(config)
     return {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in set_here.items()
         if value and value not in ("none", ["none"])
     }
+
+
+def _warm_start_reaches(config: RunConfig) -> dict[str, Any]:
+    """What a warm start of a pretrained model reads or asks elsewhere."""
+    asked = config.warm_start.get("engine")
+    found = {"warm_start.run": config.warm_start.get("run")}
+    if isinstance(asked, Mapping):
+        found |= {f"warm_start.engine.{key}": asked.get(key) for key in _OF_ENGINE}
+    return found
 
 
 def _with(config: RunConfig, allowed: Allowed) -> RunConfig:

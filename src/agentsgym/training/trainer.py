@@ -62,6 +62,9 @@ class GRPOEnvTrainer(PlayingTrainer):
         note: is told in a sentence what is being waited for, such as servers that start.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
+    `first_figures` are the figures of the first generation that this trainer played, over all
+    ranks; None before.
+
     Raises ValueError for a dataset that is too small for one generation, ConfigError (a ValueError)
     with the rows that do not follow the row schema or whose environment cannot be made, and
     TypeError with the members that an engine lacks.
@@ -110,6 +113,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             self.args.min_signal_share, self.args.min_signal_patience
         )
         self.add_callback(self.low_signal)
+        self.first_figures: dict[str, float] | None = None
         self._tokens_here = 0
 
     # -- rollouts and their advantages ----------------------------------------------------------
@@ -232,6 +236,8 @@ class GRPOEnvTrainer(PlayingTrainer):
             if not math.isnan(value):
                 self.record_metric(name, value)
         self.low_signal.update(signal)
+        if self.first_figures is None:
+            self.first_figures = values
         if self.args.log_completions:
             self._log_completions(rollouts, advantages.of_rows())
 

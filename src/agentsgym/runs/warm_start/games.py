@@ -23,13 +23,19 @@ def played_games(
     seed: int,
     *,
     max_rollout_tokens: int | None = None,
+    done: Sequence[int] = (),
 ) -> Iterator[list[Rollout]]:
     """Rounds of games on `rows`, `config.games` in all: the best of `best_of` on each drawn task.
 
-    Raises RuntimeError if a game fails, or if none has enough reward for too long.
+    `done` has the number of games of each round that was played before, and is not played again.
+    Raises RuntimeError if all games of a round fail, or if none has enough reward for too long.
     """
-    found, without = 0, 0
+    found, without = sum(done), 0
     for number, drawn in enumerate(_drawn(rows, seed)):
+        if found >= config.games:
+            return
+        if number < len(done):
+            continue
         requests = [
             RolloutRequest.of(
                 check_row(row, group),
@@ -41,12 +47,10 @@ def played_games(
             for group, row in enumerate(drawn[: config.games - found])
             for index in range(config.best_of)
         ]
-        kept = [r for r in best_of_groups(play(requests, agent, envs)) if _passes(r, config)]
+        played = _live(play(requests, agent, envs))
+        kept = [rollout for rollout in best_of_groups(played) if _passes(rollout, config)]
         found, without = found + len(kept), 0 if kept else without + 1
-        if kept:
-            yield kept
-        if found >= config.games:
-            return
+        yield kept
         if without >= _MOST_ROUNDS_WITHOUT:
             raise RuntimeError(
                 f"warm_start.min_reward: none of the last {without * len(requests)} games of the "
@@ -54,13 +58,19 @@ def played_games(
             )
 
 
+def _live(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollouts that did not fail. Raises RuntimeError if all did."""
+    live = [rollout for rollout in rollouts if not rollout.failed]
+    if not live:
+        last = str(rollouts[0].error).strip().splitlines()[-1]
+        raise RuntimeError(f"every game of the warm start failed; the first: {last}")
+    return live
+
+
 def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """The rollout with the highest reward of each group, the first of equal ones. Raises
-    RuntimeError if a rollout failed."""
+    """The rollout with the highest reward of each group, the first of equal ones."""
     best: dict[int, Rollout] = {}
     for rollout in rollouts:
-        if rollout.failed:
-            raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
         known = best.get(rollout.group)
         if known is None or rollout.final_reward > known.final_reward:
             best[rollout.group] = rollout

@@ -5,20 +5,21 @@ trained model. A killed warm start continues after the last of them; a finished 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs import MultistepEnv
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
-from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
+from agentsgym.runs.files.rollouts import read_shard
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.scripted_agents import scripted_agent
-from agentsgym.runs.warm_start.games import played_games
+from agentsgym.runs.signal_check import signal_text
 from agentsgym.runs.warm_start.probe import probe
 from agentsgym.runs.warm_start.settings import WarmStartSettings, settings_of
+from agentsgym.runs.warm_start.sources import Surroundings, check_source, source_games
 from agentsgym.types import Rollout
 
 if TYPE_CHECKING:
@@ -32,21 +33,21 @@ after, and the evaluation of the warm-started model."""
 class WarmStart:
     """The warm start of one run. The constructor checks the settings and touches no file."""
 
-    def __init__(self, config: RunConfig, env: MultistepEnv, rows: Any, progress: Progress) -> None:
+    def __init__(
+        self, config: RunConfig, env: MultistepEnv, rows: Any, held_out: Any, progress: Progress
+    ) -> None:
         self._settings: WarmStartSettings = settings_of(config.warm_start)
         self._env = env
         self._rows: Sequence[Mapping[str, Any]] = list(rows)
+        self._held_out = held_out
         self._progress = progress
         self._directory = RunDirectory(config.directory)
         self._folder = self._directory.warm_start
-        try:
-            self._player()
-        except ConfigError as error:
-            raise ConfigError(f"warm_start.source: {error}") from error
+        check_source(self._settings.games, env)
 
     def __str__(self) -> str:
         games = self._settings.games
-        return f"{games.games} games of {games.source} on training tasks"
+        return f"{games.games} games, source {games.source}"
 
     @property
     def model(self) -> Path:
@@ -75,25 +76,50 @@ class WarmStart:
     # -- the games ------------------------------------------------------------------------------
 
     def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:
-        """The stored games, or newly played ones."""
+        """The stored games, completed if the run was killed while they were played."""
         if self._figures().get("games") is None:
-            self._progress.note(f"warm start: games of {self._settings.games.source}")
-            played = played_games(
-                self._rows,
-                self._player(),
-                trainer.collector.envs,
-                self._settings.games,
-                self._settings.training.seed,
-                max_rollout_tokens=trainer.args.max_rollout_tokens,
-            )
-            for number, rollouts in enumerate(played):
+            done = self._stored_parts()
+            for number, rollouts in enumerate(self._new_games(trainer, done), len(done)):
                 write(rollouts, {"phase": GAMES, "step": number, "advantages": None})
-            self._keep("games", {"rounds": number + 1})
-        return list(read_rollouts(self._directory.root, GAMES))
+            games = list(read_rollouts(self._directory.root, GAMES))
+            reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
+            self._keep("games", {"games": len(games), "reward": reward})
+        games = list(read_rollouts(self._directory.root, GAMES))
+        vocabulary = len(trainer.tokenizer)
+        if any(not 0 <= i < vocabulary for r in games for row in r.rows for i in row.token_ids):
+            raise DamagedFile(f"the games in {self._directory.rollouts} are of another tokenizer")
+        return games
 
-    def _player(self) -> Any:
-        games, seed = self._settings.games, self._settings.training.seed
-        return scripted_agent(self._env, games.source, seed=seed)
+    def _stored_parts(self) -> list[int]:
+        """Number of games in each stored part; a damaged part and those after it are removed."""
+        parts = [path for phase, _, path in self._directory.shards() if phase == GAMES]
+        done: list[int] = []
+        for number, path in enumerate(parts):
+            try:
+                done.append(sum(1 for _ in read_shard(path)))
+            except DamagedFile as error:
+                self._progress.note(f"{error}; these games are played again")
+                for later in parts[number:]:
+                    later.unlink()
+                break
+        return done
+
+    def _new_games(
+        self, trainer: "GRPOEnvTrainer", done: Sequence[int]
+    ) -> Iterator[Sequence[Rollout]]:
+        return source_games(
+            self._settings.games,
+            Surroundings(
+                self._env,
+                self._rows,
+                self._held_out,
+                trainer.collector.envs,
+                self._settings.training.seed,
+                trainer.args.max_rollout_tokens,
+                self._progress.note,
+            ),
+            done,
+        )
 
     # -- training -------------------------------------------------------------------------------
 
@@ -125,10 +151,8 @@ class WarmStart:
             return {}
         figures, rollouts = probe(trainer, self._rows, tasks, self._settings.training.seed)
         write(rollouts, {"phase": PROBE, "step": step, "advantages": None})
-        self._progress.note(
-            f"{'after' if step else 'before'} the warm start: {figures['legal_actions']:.1%} of "
-            f"the actions are legal, {figures['groups_with_signal']:.0%} of the groups have signal"
-        )
+        when = "after" if step else "before"
+        self._progress.note(f"{when} the warm start: {signal_text(figures)}")
         return figures
 
     # -- figures on disk ------------------------------------------------------------------------

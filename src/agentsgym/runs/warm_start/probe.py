@@ -33,21 +33,12 @@ def probe(
 
 
 def figures_of(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """`malformed`, `truncated` and the environment's own figures as means per action;
-    `legal_actions`, the share of actions that the environment understood; and
-    `groups_with_signal`, the share of groups whose rewards differ."""
+    """`malformed`, `truncated` and the environment's own figures as means per action, and
+    `groups_without_signal`, the share of groups whose rewards are equal."""
     live = [rollout for rollout in rollouts if not rollout.failed]
     figures = step_means([record(rollout) for rollout in live])
     rewards: dict[int, set[float]] = {}
     for rollout in live:
         rewards.setdefault(rollout.group, set()).add(rollout.final_reward)
-    differing = sum(len(found) > 1 for found in rewards.values())
-    return figures | {
-        "legal_actions": legal_share(figures),
-        "groups_with_signal": differing / max(1, len(rewards)),
-    }
-
-
-def legal_share(figures: Mapping[str, float]) -> float:
-    """The share of actions that are neither malformed nor unparsed."""
-    return max(0.0, 1.0 - figures.get("malformed", 0.0) - figures.get("unparsed", 0.0))
+    equal = sum(len(found) < 2 for found in rewards.values())
+    return figures | {"groups_without_signal": equal / max(1, len(rewards))}

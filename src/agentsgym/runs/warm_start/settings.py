@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.engine_config import EngineConfig, parse_engine
 from agentsgym.runs.model_config import TINY
 
 if TYPE_CHECKING:
     from agentsgym.training.warm_start.supervised import SupervisedConfig
 
-SOURCES = ("teacher", "optimal", "random")
+SCRIPTED = ("teacher", "optimal", "random")
+ROLLOUTS, CHAT = "rollouts", "chat"
+SOURCES = (*SCRIPTED, ROLLOUTS, CHAT)
+# Keys that belong to one source.
+_ONLY = {"run": ROLLOUTS, "engine": CHAT, "temperature": CHAT, "max_answer_tokens": CHAT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +25,19 @@ class GamesConfig:
     """The games of a warm start.
 
     Args:
-        source: who plays them: the environment's "teacher" or "optimal" agent, or a "random"
-            player of its admissible actions.
-        games: number of games to imitate.
+        source: who plays them: the environment's "teacher" or "optimal" agent, a "random" player
+            of its admissible actions, or the model behind a "chat" endpoint; "rollouts" are the
+            best games of each group of a finished run.
+        games: number of games to imitate; of "rollouts" at most, those with most reward.
         best_of: games played on each drawn task, of which the one with the highest reward is
             imitated.
         min_reward: games with less reward are not imitated; None: all are.
         probe_tasks: training tasks that the model plays before and after, a group of games each,
             to measure its share of malformed actions; 0: none.
+        run: the directory of the run with the rollouts.
+        engine: the chat endpoint: `urls`, `served_model`, `key_env`, `capacity`.
+        temperature: of the endpoint's answers.
+        max_answer_tokens: limit on each of them.
     """
 
     source: str
@@ -35,17 +45,32 @@ class GamesConfig:
     best_of: int = 1
     min_reward: float | None = None
     probe_tasks: int = 8
+    run: str | None = None
+    engine: EngineConfig | None = None
+    temperature: float = 1.0
+    max_answer_tokens: int = 512
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
-        for name, least in (("games", 1), ("best_of", 1), ("probe_tasks", 0)):
+        if self.source == ROLLOUTS and not isinstance(self.run, str):
+            raise ValueError("source 'rollouts' needs run, the directory of a finished run")
+        if self.source == ROLLOUTS and self.best_of != 1:
+            raise ValueError(
+                "source 'rollouts' takes the best game of each group; leave best_of out"
+            )
+        if self.source == CHAT and self.engine is None:
+            raise ValueError("source 'chat' needs engine, with urls and served_model")
+        _check_number("temperature", self.temperature)
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        least = {"games": 1, "best_of": 1, "probe_tasks": 0, "max_answer_tokens": 1}
+        for name, low in least.items():
             value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name} must be a whole number from {least}, got {value!r}")
-        reward = self.min_reward
-        if reward is not None and (isinstance(reward, bool) or not isinstance(reward, int | float)):
-            raise ValueError(f"min_reward must be a number, got {reward!r}")
+            if type(value) is not int or value < low:
+                raise ValueError(f"{name} must be a whole number from {low}, got {value!r}")
+        if self.min_reward is not None:
+            _check_number("min_reward", self.min_reward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +92,34 @@ def settings_of(given: Mapping[str, Any]) -> WarmStartSettings:
 
     own, training = _names(GamesConfig), _names(SupervisedConfig)
     check_keys(given, own | training, "warm_start.")
+    for key, source in _ONLY.items():
+        if given.get(key) is not None and given["source"] != source:
+            raise ConfigError(f"warm_start.{key} is only for source {source!r}; leave it out")
+    games = {key: value for key, value in given.items() if key in own}
+    games["engine"] = endpoint(games.get("engine"))
     try:
         return WarmStartSettings(
-            GamesConfig(**{key: value for key, value in given.items() if key in own}),
+            GamesConfig(**games),
             SupervisedConfig(**{key: value for key, value in given.items() if key in training}),
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"warm_start: {error}") from error
+
+
+def endpoint(given: Any) -> EngineConfig | None:
+    """The endpoint of the source "chat", from its key. Raises ConfigError."""
+    if given is None:
+        return None
+    check_keys(given, ("urls", "served_model", "key_env", "capacity"), "warm_start.engine.")
+    try:
+        return parse_engine({**given, "name": CHAT})
+    except ConfigError as error:
+        raise ConfigError(f"warm_start.{error}") from None
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, got {value!r}")
 
 
 def _names(kind: Any) -> set[str]:

@@ -5,7 +5,7 @@ the agent's turn. A model that starts a turn must end it, so the end is a target
 does not have it yet. Actions that the environment could not read are context, never targets.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +73,8 @@ def readable(step: Step | None) -> bool:
     """Whether the environment understood an action."""
     if step is None or step.malformed:
         return False
-    metrics = step.info.get("metrics") or {}
-    return not metrics.get("unparsed")
+    metrics = step.info.get("metrics")
+    return not (isinstance(metrics, Mapping) and metrics.get("unparsed"))
 
 
 def _example(row: Row, steps: dict[tuple[int, int], Step], end: tuple[int, ...]) -> Example:
