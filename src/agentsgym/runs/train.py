@@ -199,7 +199,10 @@ class TrainingRun:
         from agentsgym.training import GRPOEnvTrainer
 
         if self._settings.beta:
-            name_reference(policy.model, self._config.model, self._directory.reference)
+            named = self._config.model
+            if self._warm_start is not None and self._warm_start.finished:
+                named = named.at(str(self._warm_start.model))
+            name_reference(policy.model, named, self._directory.reference)
         trainer = GRPOEnvTrainer(
             model=policy.model,
             args=self._settings,

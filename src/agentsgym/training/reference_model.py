@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_model, save_model
 
 from agentsgym.training.trl_compat import REFERENCE_ADAPTER
@@ -26,6 +27,22 @@ def reference_adapter(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_adapter(before)
+
+
+@torch.no_grad()
+def become_reference(model: Any, ref_model: Any) -> None:
+    """Make the current weights of `model` the reference: of a copy (`ref_model`), or of the
+    original adapter that a PEFT model keeps. A reference without any adapter stays what it is."""
+    if ref_model is not None:
+        ref_model.load_state_dict(model.state_dict())
+        return
+    if REFERENCE_ADAPTER not in getattr(model, "peft_config", {}):
+        return
+    parameters = dict(model.named_parameters())
+    trained, kept = f".{model.active_adapter}.", f".{REFERENCE_ADAPTER}."
+    for name, parameter in parameters.items():
+        if kept in name:
+            parameter.copy_(parameters[name.replace(kept, trained)])
 
 
 def check_reference(model: Any, beta: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.envs import MultistepEnv
+from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
 from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
@@ -65,6 +65,7 @@ class WarmStart:
         if not self.finished:
             games = self._games(trainer, write)
             self._keep("training", self._train(trainer, games))
+            self._set_reference(trainer)
             with replacing(self.model) as part:
                 trainer.save_model(str(part))
         for checkpoint in self._folder.glob("checkpoint-*"):
@@ -130,7 +131,10 @@ class WarmStart:
         config = self._settings.training
         codec = trainer.collector.envs.get(self._rows[0]).codec
         assert codec is not None
-        lessons = make_lessons(games, codec, config.held_out_share, config.seed)
+        try:
+            lessons = make_lessons(games, codec, config.held_out_share, config.seed)
+        except ValueError as error:
+            raise ConfigError(f"warm_start.source: {error}") from None
         result = fit(
             trainer.accelerator.unwrap_model(trainer.model),
             lessons,
@@ -142,6 +146,15 @@ class WarmStart:
         )
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
         return counts | {"targets": lessons.targets} | asdict(result)
+
+    def _set_reference(self, trainer: "GRPOEnvTrainer") -> None:
+        """The reference of KL is the warm-started model, as in a resumed run, which loads it."""
+        from agentsgym.training.reference_model import become_reference
+
+        if trainer.args.beta:
+            unwrap = trainer.accelerator.unwrap_model
+            reference = None if trainer.ref_model is None else unwrap(trainer.ref_model)
+            become_reference(unwrap(trainer.model), reference)
 
     # -- the model's own games ------------------------------------------------------------------
 

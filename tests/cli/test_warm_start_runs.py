@@ -1,0 +1,299 @@
+"""Runs of a pretrained model that begin with a warm start: real models on disk, real games."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import agentsgym.training.warm_start.progress_files as progress_files
+from agentsgym.envs import ConfigError
+from agentsgym.runs import Silent, load_run, parse_config, train_run
+from agentsgym.runs.files import RunDirectory, read_rollouts, read_summary
+from agentsgym.runs.signal_check import NoSignal
+from agentsgym.runs.trust import check_sending
+from chat_server import ChatServer
+
+CHATTY = """
+from agentsgym import MultistepEnv, task_dataset
+
+
+class WordEnv(MultistepEnv):
+    "Say the word of the task within two steps; words without a letter are malformed."
+
+    def _initialize_episode(self, session_id, task_data):
+        return dict(task_data)
+
+    def _format_prompt(self, state, step):
+        return f"guess the number {state['solution']}" if step == 0 else "no"
+
+    def _step_episode(self, session_id, state, action):
+        win = action.strip() == state["solution"]
+        info = {"malformed": not action.strip().isdigit(), "win": win}
+        return state, float(win), win, info
+
+    def admissible_actions(self, state):
+        return ["0", "1", "2", "3", "4", "5", "6", "7"]
+
+    def teacher_agent(self, *, seed=0):
+        return Reader()
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"solution": str(k % 6)} for k in range(24)])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"solution": str(6 + k % 2), "seed": k} for k in range(4)])
+
+
+class Reader:
+    "Reads the solution in the prompt."
+
+    def get_action(self, messages, agent_state):
+        return messages[0]["content"].split()[-1], None
+"""
+
+WARM = {
+    "source": "teacher",
+    "games": 24,
+    "epochs": 10,
+    "batch_size": 4,
+    "eval_steps": 10,
+    "patience": 9,
+    "learning_rate": 2e-2,
+    "held_out_share": 0.2,
+    "probe_tasks": 2,
+}
+
+
+@pytest.fixture
+def run(workplace):
+    """Makes the configuration of a run in the current directory."""
+    Path("word.py").write_text(CHATTY)
+
+    def make(name="warm", warm=None, train=None, **keys):
+        return parse_config(
+            {
+                "name": name,
+                "env": "word.WordEnv",
+                "env_config": {"max_steps_per_episode": 2},
+                "model": "model",
+                "warm_start": {**WARM, **(warm or {})},
+                "train": {
+                    "max_steps": 1,
+                    "per_device_train_batch_size": 8,
+                    "num_generations": 4,
+                    "max_action_tokens": 3,
+                    "learning_rate": 1e-4,
+                    "use_cpu": True,
+                    **(train or {}),
+                },
+                "eval": {"episodes": 8},
+                "threads": 1,
+                "output_dir": name,
+                **keys,
+            }
+        )
+
+    return make
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class KilledAt(Silent):
+    """Kills the process when an update of the warm start is reported."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def warm_start(self, step, steps, values):
+        if step == self._step:
+            raise KeyboardInterrupt
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one | other)
+
+
+def test_a_warm_started_run_from_beginning_to_end(run):
+    notes = Notes()
+    summary = train_run(run(signal_check=False), progress=notes)
+    directory = RunDirectory(Path("warm"))
+    assert summary.status == "finished" and read_summary(directory.summary) == summary
+    assert None not in (summary.before, summary.warm_started, summary.after)
+    assert {"before", "warm_start", "warm_started", "rl", "after"} <= set(summary.phases)
+    figures = summary.model_figures["warm_start"]
+    assert figures["games"] == {"games": 24, "reward": 1.0}
+    losses = figures["training"]["held_out_losses"]
+    assert losses[str(figures["training"]["step"])] == min(losses.values()) < losses["0"]
+    assert figures["after"]["malformed"] < figures["before"]["malformed"]
+    assert any("before the warm start" in note for note in notes.notes)
+    assert any("first generation" in note for note in notes.notes)
+    # What is evaluated is the warm-started model, and RL goes on from it.
+    texts = [
+        [s.action for r in read_rollouts("warm", phase) for e in r.episodes for s in e.steps]
+        for phase in ("before", "warmstarted", "after")
+    ]
+    assert texts[0] != texts[1]
+    assert not same(weights("warm/warm-start/model"), weights("model"))
+    assert not same(weights("warm/warm-start/model"), weights("warm/model"))
+    assert not list(directory.warm_start.glob("checkpoint-*"))
+
+
+def test_a_killed_warm_start_continues_to_the_same_weights(run):
+    """Killed before its first checkpoint, then after it."""
+    train_run(run("whole", signal_check=False))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run("parts", signal_check=False), progress=KilledAt(3))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(load_run(Path("parts")), resume=True, progress=KilledAt(16))
+    assert (Path("parts/warm-start/checkpoint-10")).is_dir()
+    assert read_summary(Path("parts/summary.json")).status == "interrupted"
+    games = list(read_rollouts("parts", "warmstart"))
+    again = train_run(load_run(Path("parts")), resume=True)
+    assert again.status == "finished"
+    assert list(read_rollouts("parts", "warmstart")) == games
+    for folder in ("warm-start/model", "model"):
+        assert same(weights(f"parts/{folder}"), weights(f"whole/{folder}"))
+    whole = read_summary(Path("whole/summary.json"))
+    assert (again.before, again.warm_started, again.after) == (
+        whole.before,
+        whole.warm_started,
+        whole.after,
+    )
+
+
+@pytest.mark.slow
+def test_a_finished_warm_start_is_not_repeated(run, monkeypatch):
+    class NoRL(Silent):
+        def phase(self, name, what):
+            if name == "rl":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run(), progress=NoRL())
+    before = weights("warm/warm-start/model")
+    monkeypatch.setattr(progress_files.ProgressFiles, "resume", None)  # a second one would fail
+    summary = train_run(load_run(Path("warm"), {"signal_check": False}), resume=True)
+    assert summary.status == "finished" and summary.warm_started is not None
+    assert same(weights("warm/warm-start/model"), before)
+
+
+def test_the_reference_of_kl_is_the_warm_started_model(run, monkeypatch):
+    """One step later the KL to the warm-started model is small, to the first model it is not."""
+    from agentsgym.training import GRPOEnvTrainer
+
+    seen = []
+    train = GRPOEnvTrainer.train
+
+    def look(trainer, **options):
+        seen.append({k: v.clone() for k, v in trainer.ref_model.state_dict().items()})
+        return train(trainer, **options)
+
+    monkeypatch.setattr(GRPOEnvTrainer, "train", look)
+    train_run(run(train={"beta": 0.1}, signal_check=False))
+    start = weights("warm/warm-start/model")
+    assert all(torch.equal(seen[0][name], start[name]) for name in start)
+    shutil.rmtree("warm/checkpoints")
+    shutil.rmtree("warm/model")
+    train_run(load_run(Path("warm")), resume=True)
+    assert all(torch.equal(seen[1][name], start[name]) for name in start)
+
+
+@pytest.mark.slow
+def test_the_best_game_of_a_random_player_is_imitated(run):
+    train_run(run(warm={"source": "random", "best_of": 12, "min_reward": 1.0}, signal_check=False))
+    games = list(read_rollouts("warm", "warmstart"))
+    assert len(games) == 24 and {game.final_reward for game in games} == {1.0}
+    actions = {step.action for game in games for step in game.episodes[0].steps}
+    assert len(actions) > 2
+
+
+def test_the_rollouts_of_another_run_are_rendered_anew(run):
+    """Its rows are not read, its held-out tasks not learned from, its damaged parts left out."""
+    train_run(run("first", signal_check=False, train={"max_steps": 2}))
+    path = RunDirectory(Path("first")).shard("train", 1)
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    for line in lines:
+        line["rows"], line["advantages"] = [], None
+        for step in line["episodes"][0]["steps"]:
+            step["malformed"] = False
+    lines[0]["task_data"] = {"solution": "7"}  # a task of the evaluation
+    lines[0]["episodes"][0]["reward"] = 100.0
+    lines[1]["episodes"][0]["messages"][0]["role"] = "system"
+    lines[1]["episodes"][0]["reward"] = 99.0
+    with gzip.open(path, "wb") as file:
+        file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines) + b"{broken\n")
+    notes = Notes()
+    train_run(
+        run("second", warm={"source": "rollouts", "run": "first"}, signal_check=False),
+        progress=notes,
+    )
+    games = list(read_rollouts("second", "warmstart"))
+    assert games and all(game.final_reward <= 1.0 for game in games)
+    assert all(row.spans and not row.sampled for game in games for row in game.rows)
+    assert any("is damaged" in note for note in notes.notes)
+    assert any("left out: damaged or too long" in note for note in notes.notes)
+
+
+def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
+    server = ChatServer(say=lambda messages: messages[0]["content"].split()[-1], key=None)
+    engine = {"urls": [server.url], "served_model": "big"}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_run(
+                run(warm={"source": "chat", "engine": engine}, signal_check=False),
+                progress=KilledAt(2),
+            )
+        asked = len(server.bodies)
+        assert asked == 24 and server.bodies[0]["model"] == "big"
+        stored = load_run(Path("warm"))
+        with pytest.raises(ConfigError, match=r"sets warm_start.engine.urls"):
+            check_sending(stored, {})
+        train_run(stored, resume=True)
+        assert len(server.bodies) == asked
+    finally:
+        server.close()
+    assert {g.final_reward for g in read_rollouts("warm", "warmstart")} == {1.0}
+
+
+def test_a_model_that_only_says_nonsense_is_stopped_with_advice(run):
+    config = run(warm_start={})
+    with pytest.raises(NoSignal, match=r"0% of the groups.*warm_start\.source=teacher"):
+        train_run(config)
+    summary = read_summary(Path("warm/summary.json"))
+    assert summary.status == "failed" and "signal_check=false" in summary.error
+    assert train_run(run("other", warm_start={}, signal_check=False)).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("warm", "message"),
+    [
+        ({"source": "nobody"}, r"warm_start: source must be one of teacher, optimal"),
+        ({"source": "optimal"}, r"warm_start.source: .*has no optimal agent"),
+        ({"gamse": 3}, r"unknown key 'warm_start.gamse'; did you mean 'warm_start.games'"),
+        ({"games": 0}, r"games must be a whole number from 1"),
+        ({"run": "first"}, r"warm_start.run is only for source 'rollouts'"),
+        ({"source": "rollouts"}, r"needs run"),
+        ({"source": "rollouts", "run": "nowhere"}, r"nowhere holds no training rollouts"),
+        ({"source": "chat", "engine": {"urls": ["http://x"]}}, r"needs warm_start.engine.served"),
+        ({"learning_rate": "fast"}, r"learning_rate must be a number from 0"),
+    ],
+)
+def test_bad_settings_are_told_before_anything_is_written(run, warm, message):
+    with pytest.raises(ConfigError, match=message):
+        train_run(run(warm=warm))
+    assert not Path("warm").exists()
