@@ -134,9 +134,8 @@ def by_index(table):
 
 
 def example_in_first_prompt(env, task):
-    """The example of an action in the first prompt of an episode: its last line."""
+    """The example of an action at the end of the first prompt of an episode."""
     state = env._initialize_episode("example", task)
-    prompt = env._format_prompt(state, 0)
-    before, _, example = prompt.rpartition("For example:\n")
-    assert before and example == env.example_action(state)
+    example = env.example_action(state)
+    assert env._format_prompt(state, 0).endswith((f"For example:\n{example}", f" {example}."))
     return example

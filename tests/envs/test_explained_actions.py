@@ -1,4 +1,5 @@
-"""The first prompt of an episode says the form of an action, with a legal example."""
+"""The first prompt of an episode says the form of an action, with a legal example. (The tests of
+ALFWorld and TextWorld, which must make their games, are in their folders.)"""
 
 import pytest
 
@@ -10,8 +11,7 @@ from helpers import example_in_first_prompt
 
 ECHO = {"table": "quickstart", "hints": 2, "answer_style": "echo"}
 CASES = [
-    *((name, {}) for name in BUILTIN if name in ("TwentyQuestions", "Bandit")),
-    *((name, {}) for name in BUILTIN if name.startswith("TextArena/")),
+    *((name, {}) for name in BUILTIN if name not in ("ALFWorld", "TextWorld")),
     ("TwentyQuestions", {"hardcore": True}),
     ("TwentyQuestions", ECHO),
     ("Bandit", {"arms": 8}),
@@ -39,7 +39,7 @@ def test_the_example_in_the_first_prompt_is_a_legal_action(name, config):
         example = example_in_first_prompt(env, task)
         (step, *_) = env.run_trial([task], ScriptedAgent([example])).rollouts[0].episodes[0].steps
         assert not step.malformed and not step.info.get("metrics", {}).get("unparsed")
-        assert step.observation.endswith(example)
+        assert example in step.observation
 
 
 @pytest.mark.parametrize(("name", "config"), CASES)

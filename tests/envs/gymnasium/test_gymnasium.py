@@ -136,7 +136,8 @@ def test_an_environment_of_ones_own_takes_a_few_lines():
 
     env = Walk()
     assert env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0) == (
-        "Find the way.\nAnswer with one of: north, east, south, west.\n\nObservation: 36"
+        "Find the way.\n\nObservation: 36\n\n"
+        "Answer with one of: north, east, south, west. For example:\nnorth"
     )
     batch = env.run_trial([{"seed": 0}], ScriptedAgent(["north", *["east"] * 11, "south"]))
     assert batch["final_rewards"] == [-13.0]

@@ -47,11 +47,9 @@ def test_an_episode_in_words():
     script = ScriptedAgent(["Blue, red.", "red blue"])
     episode = play(env, {"solution": "red blue", "seed": 1}, script).episodes[0]
     first, _, answer, _ = [message["content"] for message in episode.messages]
-    rules, hint = first.splitlines()
-    assert rules == (
-        "Find the code: 2 of red, green, blue, yellow, repeats allowed. "
-        'Guess like "red green". 3 guesses.'
-    )
+    rules, hint, form, example = first.splitlines()
+    assert rules == "Find the code: 2 of red, green, blue, yellow, repeats allowed. 3 guesses."
+    assert (form, example) == ("Answer with one code only. For example:", "red green")
     assert hint.endswith("right colour.") and not hint.startswith("red blue")
     assert answer == "0 right place, 2 right colour."
     assert [step.reward for step in episode.steps] == pytest.approx([-0.1, 0.9])

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import read_option, spoken
 from agentsgym.envs.alfworld.expert import ExpertAgent, Household
 from agentsgym.envs.alfworld.games import (
     data_root,
@@ -35,6 +37,7 @@ GENERATED_EVAL = 12
 _NOTHING = "Nothing happens."
 _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _RULES = "You are in a household. Do the task by giving one command per turn."
+_FORM = "Answer with one command only."
 _TAGGED = " Write it as <action>command</action>."
 
 
@@ -133,13 +136,16 @@ class ALFWorldEnv(MultistepEnv, Household):
             parts.insert(0, _RULES + (_TAGGED if self.config["action_tags"] else ""))
         if self.config["admissible_commands"]:
             parts.append(f"Admissible commands: {', '.join(state.commands)}.")
-        return "\n\n".join(parts)
+        prompt = "\n\n".join(parts)
+        if step > 0 or not self.config["explain_actions"]:
+            return prompt
+        return with_form(f"{prompt}\n", _FORM, self.example_action(state))
 
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        command = self.command(action)
-        if state.won or command not in state.commands:
+        command = self.command(action, state.commands)
+        if state.won or command is None:
             return self._refused(state)
         game = self._game(state)
         view = game.step(command)
@@ -154,17 +160,21 @@ class ALFWorldEnv(MultistepEnv, Household):
         """The actions that an agent may take in a state."""
         return [self.spoken(command) for command in state.commands]
 
+    def example_action(self, state: State) -> str:
+        """The command that looks around; without it the first one."""
+        looking = "look" if "look" in state.commands else state.commands[0]
+        return self.spoken(looking)
+
     def spoken(self, command: str) -> str:
         """A command as an action, with tags if the configuration requires them."""
         return f"<action>{command}</action>" if self.config["action_tags"] else command
 
-    def command(self, action: str) -> str:
-        """The command in an action, without any thoughts before it; "" if there is none."""
-        said = action.rpartition("</think>")[2]
+    def command(self, action: str, commands: Sequence[str]) -> str | None:
+        """The command out of `commands` in an action (see `read_option`); None without one."""
         if not self.config["action_tags"]:
-            return said.strip()
-        tagged = _TAG.findall(said)
-        return tagged[0].strip() if len(tagged) == 1 else ""
+            return read_option(action, commands)
+        tagged = _TAG.findall(spoken(action))
+        return read_option(tagged[0], commands) if len(tagged) == 1 else None
 
     def _refused(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
         """The engine's answer to a command that is not admissible, without running the engine."""

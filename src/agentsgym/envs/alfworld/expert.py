@@ -21,8 +21,8 @@ class Household(ABC):
         """The path of a task's game."""
 
     @abstractmethod
-    def command(self, action: str) -> str:
-        """The command in an action."""
+    def command(self, action: str, commands: Sequence[str]) -> str | None:
+        """The command out of `commands` in an action; None without one."""
 
     @abstractmethod
     def spoken(self, command: str) -> str:
@@ -92,7 +92,7 @@ def _game(env: Household, task_data: Any, said: Sequence[str]) -> Any:
 
     game = Game(env.game_file(task_data))
     for action in said:
-        command = env.command(action)
-        if command in game.view.commands:
+        command = env.command(action, game.view.commands)
+        if command is not None:
             game.step(command)
     return game

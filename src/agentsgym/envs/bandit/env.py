@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import read_option
 from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher
 from agentsgym.envs.bandit.beliefs import (
     Counts,
@@ -175,9 +176,9 @@ class BanditEnv(MultistepEnv):
         )
 
     def read_arm(self, action: str) -> int | None:
-        """The arm named in an action (after any thoughts, in any case); None for other words."""
-        word = action.rpartition("</think>")[2].strip(" \n\t.,!\"'[]").lower()
-        return self.arm_names.index(word) if word in self.arm_names else None
+        """The arm named in an action (see `read_option`); None for other words."""
+        name = read_option(action, self.arm_names)
+        return None if name is None else self.arm_names.index(name)
 
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""

@@ -171,6 +171,10 @@ class ClassicalReasoningEnv(MultistepEnv):
         discount: float = self.config["retry_discount"] ** state.wrong
         return discount / len(state.questions)
 
+    def example_action(self, state: State) -> str:
+        """The form that the default instructions name, with "answer" as the answer."""
+        return "\\boxed{answer}"
+
     # -- tasks ----------------------------------------------------------------------------------
 
     def get_train_dataset(self) -> Any:

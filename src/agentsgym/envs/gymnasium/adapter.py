@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
@@ -121,7 +122,10 @@ class GymnasiumEnv(MultistepEnv):
     def _format_prompt(self, state: Running, step: int) -> str:
         words = ", ".join(self.actions)
         if step == 0:
-            return f"{self.rules}\nAnswer with one of: {words}.\n\n{state.text}"
+            if not self.config["explain_actions"]:
+                return f"{self.rules}\nAnswer with one of: {words}.\n\n{state.text}"
+            form = f"Answer with one of: {words}."
+            return with_form(f"{self.rules}\n\n{state.text}\n", form, self.example_action(state))
         if state.malformed:
             return f"That named no single action. Answer with one of: {words}.\n\n{state.text}"
         return state.text
@@ -166,6 +170,10 @@ class GymnasiumEnv(MultistepEnv):
     def admissible_actions(self, state: Running) -> list[str]:
         """The action words."""
         return list(self.actions)
+
+    def example_action(self, state: Running) -> str:
+        """The first action word."""
+        return next(iter(self.actions))
 
     # -- tasks ----------------------------------------------------------------------------------
 

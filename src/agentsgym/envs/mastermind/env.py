@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
+from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
@@ -13,7 +14,13 @@ from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
 from agentsgym.envs.mastermind.players import make_player
 from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.mastermind.trials import Player, TrialPlan
-from agentsgym.envs.mastermind.wording import COLORS, read_code, say_code, say_feedback
+from agentsgym.envs.mastermind.wording import (
+    COLORS,
+    read_code,
+    read_guess,
+    say_code,
+    say_feedback,
+)
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 
 MAX_CODES = 1296
@@ -145,14 +152,15 @@ class MastermindEnv(MultistepEnv):
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
             return state["said"]
-        names = self.color_names
-        example = say_code((0, *[1] * (self.config["length"] - 1)), names)
-        rules = (
-            f"Find the code: {self.config['length']} of {', '.join(names)}, repeats allowed. "
-            f'Guess like "{example}". {self.config["max_steps_per_episode"]} guesses.'
-        )
+        names, explained = self.color_names, self.config["explain_actions"]
+        example = self.example_action(state)
+        rules = f"Find the code: {self.config['length']} of {', '.join(names)}, repeats allowed. "
+        rules += "" if explained else f'Guess like "{example}". '
+        rules += f"{self.config['max_steps_per_episode']} guesses."
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
-        return "\n".join([f"{state['trial'].round_line('same code')} {rules}".strip(), *hints])
+        lines = [f"{state['trial'].round_line('same code')} {rules}".strip(), *hints]
+        prompt = "\n".join(lines)
+        return with_form(prompt, "Answer with one code only.", example) if explained else prompt
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]
@@ -166,7 +174,7 @@ class MastermindEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        guess = read_code(action, self.color_names, self.config["length"])
+        guess = read_guess(action, self.color_names, self.config["length"])
         after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
         out = after["steps"] >= self.config["max_steps_per_episode"]
         reward = -float(self.config["step_cost"])
@@ -278,6 +286,10 @@ class MastermindEnv(MultistepEnv):
     def admissible_actions(self, state: State) -> list[str]:
         """All codes."""
         return [say_code(code, self.color_names) for code in self.space.codes]
+
+    def example_action(self, state: State) -> str:
+        """The first color, then the second one in all other places."""
+        return say_code((0, *[1] * (self.config["length"] - 1)), self.color_names)
 
     def optimal_agent(self) -> Agent:
         """The best player: exact up to 64 codes, else greedy by entropy."""

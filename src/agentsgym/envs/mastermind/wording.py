@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from agentsgym.envs.action_text import names_any, read_action, spoken
 from agentsgym.envs.mastermind.codes import Code, Feedback
 
 COLORS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
@@ -16,10 +17,17 @@ def say_code(code: Code, names: Sequence[str]) -> str:
 
 def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
     """The code in a text, after any thoughts and in any case; None for anything else."""
-    words = re.split(r"[\s,]+", text.rpartition("</think>")[2].strip(" \n\t.,!\"'[]").lower())
+    words = re.split(r"[\s,]+", spoken(text).strip(" \n\t.,!\"'[]").lower())
     if len(words) != length or any(word not in names for word in words):
         return None
     return tuple(names.index(word) for word in words)
+
+
+def read_guess(action: str, names: Sequence[str], length: int) -> Code | None:
+    """The one code in an agent's text (see `read_action`); None for anything else."""
+    return read_action(
+        action, lambda text: read_code(text, names, length), lambda text: names_any(text, names)
+    )
 
 
 def say_feedback(answer: Feedback) -> str:

@@ -2,6 +2,8 @@
 
 import re
 
+from agentsgym.envs.action_text import bare, spoken
+
 MAX_ACTION_CHARACTERS = 4000
 MAX_MOVE_CHARACTERS = 64
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
@@ -10,19 +12,20 @@ _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 def last_move(action: str) -> str:
     """The last `[...]` of an action, ignoring thoughts before `</think>`; "" if there is no move.
 
-    An action without any bracket is put into brackets, as TextArena's own wrapper does. A move is
+    An action without any bracket is put into brackets, as TextArena's own wrapper does, without
+    quotes, a leading "Action:" and the like (see `bare`). A move is
     at most 64 characters of printable ASCII, and an action longer than 4,000 characters is no
     move: games pass the text in the brackets to `int`, which raises for a superscript digit and
     for five thousand nines.
     """
     if len(action) > MAX_ACTION_CHARACTERS:
         return ""
-    said = action.rpartition("</think>")[2].strip()
+    said = spoken(action)
     found = _BRACKETS.findall(said)
     if found:
         move: str = found[-1]
     elif said and "[" not in said and "]" not in said:
-        move = f"[{said}]"
+        move = f"[{bare(said)}]"
     else:
         return ""
     usable = len(move) <= MAX_MOVE_CHARACTERS and move.isascii() and move.isprintable()

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import read_option
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import ConfigError, Key
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 LAST_SEED = 2**31 - 1
 _REFUSED = "You can't do that now."
 _RULES = "You are in a text adventure. Do the task by giving one command per turn."
+_FORM = "Answer with one command only."
 _SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
 
 
@@ -101,13 +104,16 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         parts = [_RULES, state.text] if step == 0 else [state.text]
         if self.config["admissible_commands"]:
             parts.append(f"Admissible commands: {', '.join(state.commands)}.")
-        return "\n\n".join(parts)
+        prompt = "\n\n".join(parts)
+        if step > 0 or not self.config["explain_actions"]:
+            return prompt
+        return with_form(f"{prompt}\n", _FORM, self.example_action(state))
 
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        command = action.rpartition("</think>")[2].strip()
-        if state.over or command not in state.commands:
+        command = read_option(action, state.commands)
+        if state.over or command is None:
             refused = {"malformed": True, "win": state.won, "anchor": state.anchor}
             return replace(state, text=_REFUSED), 0.0, state.over, refused
         game = self._game(state)
@@ -127,6 +133,10 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
     def admissible_actions(self, state: State) -> list[str]:
         """The actions that an agent may take in a state."""
         return list(state.commands)
+
+    def example_action(self, state: State) -> str:
+        """The command that looks around; without it the first one."""
+        return "look" if "look" in state.commands else state.commands[0]
 
     def _game(self, state: State) -> "Game":
         """The running game of a state; replayed if the game has moved on from this state."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import spoken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, Key
 from agentsgym.envs.dataset import task_dataset
@@ -319,8 +320,3 @@ class TwentyQuestionsEnv(MultistepEnv):
             assert attribute is not None
             known.append((attribute.key, {"Yes": True, "No": False}.get(answer)))
         return False, limit
-
-
-def spoken(action: str) -> str:
-    """The action without any thoughts before it and without outer white space."""
-    return action.rpartition("</think>")[2].strip()

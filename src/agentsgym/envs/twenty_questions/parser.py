@@ -9,7 +9,10 @@ question's length, which is limited.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+
+from agentsgym.envs.action_text import bare
 
 from .knowledge import KnowledgeTable
 from .lexicon import lexicon, question_words
@@ -20,18 +23,34 @@ from .wording import tokens
 
 MAX_CHARS = 200
 MAX_WORDS = 30
+_SENTENCE_ENDS = re.compile(r"(?<=[.!:])\s+|\n")
 
 
 def parse(question: str, table: KnowledgeTable) -> Predicate | None:
     """The meaning of a question about the secret, or None if it cannot be read.
 
     Never raises; a text that is empty, longer than `MAX_CHARS`, or not exactly one question is not
-    read.
+    read. Quotes, a leading "Question:", and sentences before the question do not matter.
     """
     text = question.strip()
-    if not text or len(text) > MAX_CHARS or "?" in text.rstrip("? !."):
+    if not text or len(text) > MAX_CHARS:
         return None
-    return _parse(text, table)
+    if "?" not in text.rstrip("? !."):
+        found = _parse(text, table)
+        if found is not None:
+            return found
+    text = bare(text)
+    if "?" in text.rstrip("? !."):
+        return None
+    return _parse(text, table) or _last_sentence(text, table)
+
+
+def _last_sentence(text: str, table: KnowledgeTable) -> Predicate | None:
+    """The meaning of the last sentence if it ends with a question mark and no other is one."""
+    *before, last = [bare(part) for part in _SENTENCE_ENDS.split(text) if part.strip()] or [""]
+    if not before or not last.endswith("?") or any(_parse(part, table) for part in before if part):
+        return None
+    return _parse(last, table)
 
 
 @lru_cache(maxsize=8192)

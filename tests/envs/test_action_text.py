@@ -1,0 +1,153 @@
+"""An action in the forms that models write it in, texts that are ambiguous, and hostile texts."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_option
+from agentsgym.envs.classical_reasoning.answer import final_answer
+from agentsgym.envs.gymnasium.words import action_word
+from agentsgym.envs.mastermind.wording import read_guess
+from agentsgym.envs.textarena.action import last_move
+from agentsgym.envs.twenty_questions.knowledge import load_table
+from agentsgym.envs.twenty_questions.parser import parse
+
+COMMANDS = ("go to desk 1", "go to desk 10", "look", "take mug 1 from desk 1", "open door")
+COLORS = ("red", "green", "blue")
+TABLE = load_table("quickstart")
+
+AROUND = [
+    ("", ""), ("  \n", "\n\n"), ('"', '"'), ("“", "”"), ("'", "'"), ("`", "`"), ("**", "**"),
+    ("```\n", "\n```"), ("```text\n", "\n```"), ("Action: ", ""), ("Answer: ", ""),
+    ("**Action:** ", ""), ("**My answer**: ", ""), ("My guess is ", ""), ("My guess is: ", ""),
+    ("The answer is ", ""), ("I choose ", ""), ("I'll pull ", ""), ("", "."), ("", "!"), ("", ", "),
+    ("<think>look, red or [5]?</think>", ""), ("Action:\n", ""),
+]  # fmt: skip
+
+
+def _is_written(forms):
+    """Thoughts come first, and nobody writes four backticks."""
+    befores = [before for before, _ in forms]
+    thinks = any("think" in before for before in befores[:-1])
+    return not thinks and not ("`" in befores and any("```" in before for before in befores))
+
+
+wrapped = st.lists(st.sampled_from(AROUND), max_size=2, unique=True).filter(_is_written)
+
+
+def wrap(action, forms):
+    """The action in these forms, the first one innermost."""
+    for before, after in forms:
+        action = f"{before}{action}{after}"
+    return action
+
+
+@given(st.sampled_from(COMMANDS), wrapped)
+def test_a_command_in_any_form_is_that_command(command, forms):
+    assert read_option(wrap(command, forms), COMMANDS) == command
+    assert read_option(wrap(command.capitalize(), forms), COMMANDS) == command
+
+
+@given(st.lists(st.sampled_from(COLORS), min_size=2, max_size=2), wrapped)
+def test_a_code_in_any_form_is_that_code(code, forms):
+    said = wrap(" ".join(code), forms)
+    assert read_guess(said, COLORS, 2) == tuple(COLORS.index(color) for color in code)
+
+
+@given(st.sampled_from(COLORS), wrapped)
+def test_a_word_in_any_form_is_that_word(word, forms):
+    assert action_word(wrap(word, forms), COLORS) == word
+
+
+@given(st.integers(1, 20), st.booleans(), wrapped)
+def test_a_move_in_any_form_is_that_move(number, brackets, forms):
+    said = wrap(f"[{number}]" if brackets else str(number), forms)
+    assert last_move(said) == f"[{number}]"
+
+
+@given(st.sampled_from(TABLE.attributes), wrapped)
+def test_a_question_in_any_form_is_that_question(attribute, forms):
+    said = wrap(attribute.question, [form for form in forms if "think" not in form[0]])
+    found = parse(said, TABLE)
+    assert found is not None and found.attribute == attribute.key
+
+
+@pytest.mark.parametrize(
+    "said", ["```\nFriday\n```", "```text\nFriday\n```.", "My guess is Friday", "Answer: Friday"]
+)
+def test_a_final_answer_in_a_fence_or_after_a_label(said):
+    assert final_answer(said) == "Friday"
+
+
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        ("I see a desk.\ngo to desk 1\n", "go to desk 1"),
+        ("go to desk 1\nThis brings me closer.", "go to desk 1"),
+        ("I would say [go to desk 1].", "go to desk 1"),
+        ("First this:\n```\nopen door\n```", "open door"),
+        ("open door\nopen door", "open door"),
+        ("open door\nlook", None),
+        ("[open door] or [look]", None),
+        ("I could look.\nopen door", None),
+        ("not open door", None),
+        ("I will not do this:\nopen door", None),
+        ("Don't do this:\nopen door", None),
+        ("open the door", None),
+        ("open door look", None),
+        ("go to desk 1 and go to desk 10", None),
+        ("", None),
+        ("\n", None),
+        ("[]", None),
+        ("</think>", None),
+    ],
+)
+def test_texts_around_a_command(said, command):
+    assert read_option(said, COMMANDS) == command
+
+
+@given(st.permutations(COMMANDS), st.sampled_from(["\n", " or ", "; ", ". ", " "]))
+def test_two_commands_are_none(commands, between):
+    assert read_option(between.join(commands[:2]), COMMANDS) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "attribute"),
+    [
+        ("Sure! Is it alive?", "alive"),
+        ("Let me think. Okay:\nIs it alive?", "alive"),
+        ("Is it alive? Is it a food?", None),
+        ("Is it alive. Is it a food?", None),
+        ("Is it alive?\nIs it a food?", None),
+    ],
+)
+def test_sentences_around_a_question(said, attribute):
+    found = parse(said, TABLE)
+    assert (found and found.attribute) == attribute
+
+
+@pytest.mark.parametrize("said", ["I don't go left", "not left", "never left", "don’t: left"])
+def test_a_negated_word_is_no_action(said):
+    assert action_word(said, ["left", "right"]) is None
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=200)
+def test_any_text_is_read_or_not(said):
+    assert read_option(said, COMMANDS) in (None, *COMMANDS)
+    assert len(bare(said)) <= len(said)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ['"', "*", "`", "```", "[", "]", "[a", "Action:", "my ", "\n", "n't", "not ", "a\n", "…"],
+)
+def test_hostile_texts_take_linear_time(unit):
+    said = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
+    long = unit * 100_000
+    start = time.perf_counter()
+    read_option(said, COMMANDS), read_option(long, COMMANDS), bare(long)
+    read_guess(long, COLORS, 2), last_move(long), final_answer(long), parse(long, TABLE)
+    assert time.perf_counter() - start < 1.0
