@@ -7,6 +7,9 @@ import yaml
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelConfig, load_config, load_run, merge, parse_config
+from agentsgym.runs.chat_settings import chat_settings, template_remarks
+from agentsgym.runs.from_config import train_settings
+from agentsgym.runs.trust import Allowed, check_model
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 
@@ -92,3 +95,111 @@ def test_the_summary_keeps_the_path(workplace):
     config = load_config("toy.yaml", {"model.dtype": "float32"})
     assert new_summary(config).model == "model"
     assert yaml.safe_load(config.to_yaml())["model"]["path"] == str(Path("model"))
+
+
+def loaded(**model):
+    from agentsgym.runs.load_model import Use, load_model
+
+    use = Use(training=True, device="cpu")
+    return load_model(ModelConfig(**{"path": "model", "dtype": "float32", **model}), use)
+
+
+def test_a_template_file_is_the_tokenizers_template(workplace):
+    Path("mine.jinja").write_text("{% for m in messages %}<{{ m.content }}>{% endfor %}")
+    tokenizer = loaded(chat_template="mine.jinja").tokenizer
+    messages = [{"role": "user", "content": "hi"}]
+    assert tokenizer.apply_chat_template(messages, tokenize=False) == "<hi>"
+    with pytest.raises(ConfigError, match=r"model.chat_template: none.jinja"):
+        loaded(chat_template="none.jinja")
+    assert of({"path": "m", "chat_template": "mine.jinja"}).at("run/model").chat_template == "own"
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "found"),
+    [
+        ({}, {}, {"chat_template": "own"}),
+        ({"chat_template": "training"}, {}, {"chat_template": "training"}),
+        ({}, {"chat_template": "training"}, {"chat_template": "training"}),
+        (
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {},
+            {"chat_template": "own", "chat_template_kwargs": {"enable_thinking": False}},
+        ),
+    ],
+)
+def test_the_trainer_gets_the_section_s_template(model, train, found):
+    data = {"env": "Bandit", "model": {"path": "m", **model}, "train": train}
+    assert chat_settings(parse_config(data)) == found
+    settings = train_settings(parse_config(data | {"train": {**train, "max_steps": 1}}))
+    assert settings.chat_template == found["chat_template"]
+    assert (settings.chat_template_kwargs or {}) == found.get("chat_template_kwargs", {})
+
+
+def test_two_different_templates_are_an_error():
+    train = {"chat_template_kwargs": {"enable_thinking": True}}
+    model = {"path": "m", "chat_template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(ConfigError, match=r"model.chat_template_kwargs and train.chat_template_"):
+        chat_settings(parse_config({"env": "Bandit", "model": model, "train": train}))
+
+
+def test_what_a_user_is_told_of_a_template(workplace, chat_tokenizer, plain_tokenizer,
+                                           thinking_tokenizer):  # fmt: skip
+    config = parse_config({"env": "Bandit", "model": "model"})
+    assert template_remarks(config, chat_tokenizer) == []
+    assert "no chat template" in template_remarks(config, plain_tokenizer)[0]
+    assert "drops earlier thoughts" in template_remarks(config, thinking_tokenizer)[0]
+    asked = parse_config({"env": "Bandit", "model": {"path": "m", "chat_template": "training"}})
+    with pytest.raises(ConfigError, match="has no chat template"):
+        template_remarks(asked, plain_tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"model": "nowhere"}, "there is no such directory, and from the hub: "),
+        ({"model.dtype": "float16"}, "model.dtype: dtype float16 needs a GPU"),
+        ({"model.quantization": "4bit"}, "model.quantization=4bit needs a GPU"),
+        ({"model.attn_implementation": "flash_attention_2"}, "flash_attention_2 needs a GPU"),
+        ({"model.attn_implementation": "flash_x"}, "is not one of flash_attention_2"),
+        ({"model.revision": "v2"}, "is a branch or commit on the hub, but model.path"),
+        ({"model.lora": {"target_modules": ["none"]}}, "Target modules {'none'} not found"),
+        ({"train.fp16": True}, "train.fp16 needs a GPU"),
+        ({"train.trust_remote_code": True}, "a run never executes a model's own code"),
+        ({"train.model_init_kwargs": {"dtype": "auto"}}, "in the section model"),
+        ({"model": "tiny", "model.lora": {}}, "'tiny' is trained as a whole"),
+    ],
+)
+def test_bad_input_is_one_sentence(workplace, invoke, setting, message):
+    import json
+
+    words = [f"{key}={json.dumps(value)}" for key, value in setting.items()]
+    result = invoke("train", "toy.yaml", "--allow-imports", "digit", *words)
+    text = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and message in text and text.startswith("error: "), text
+    assert "Traceback" not in text and text.count("error:") == 1
+
+
+def test_quantized_weights_cannot_be_trained(workplace, monkeypatch):
+    """Without a GPU quantization is refused before; the sentence is for machines with one."""
+    monkeypatch.setattr("agentsgym.runs.load_model.check_machine", lambda *_: None)
+    with pytest.raises(ConfigError, match="quantized weights cannot be trained; train an adapter"):
+        loaded(quantization="8bit")
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("model: model\n", "model.path model"),
+        ("model: {path: some/model, chat_template: secret.jinja}\n", "secret.jinja"),
+    ],
+)
+def test_a_strangers_run_names_no_model_directory_and_no_template(workplace, config, named):
+    run = Path("run")
+    run.mkdir()
+    (run / "config.yaml").write_text(f"env: Bandit\n{config}train: {{max_steps: 1}}\n")
+    stored = load_run(run)
+    with pytest.raises(ConfigError, match=named):
+        check_model(stored, Allowed(), {})
+    allowed = check_model(stored, Allowed(paths=(".",)), {})
+    assert not allowed.model.may_download and load_run(run).model.may_download
+    assert check_model(stored, Allowed(), {"model.path", "model.chat_template"}) == stored

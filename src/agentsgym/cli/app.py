@@ -7,6 +7,7 @@ from agentsgym.cli.credit import credit
 from agentsgym.cli.envs import envs
 from agentsgym.cli.evaluate import evaluate
 from agentsgym.cli.guard import Commands
+from agentsgym.cli.merge import merge
 from agentsgym.cli.play import play
 from agentsgym.cli.presets import presets
 from agentsgym.cli.train import train
@@ -37,6 +38,7 @@ app.command()(train)
 app.command(name="eval")(evaluate)
 app.command()(play)
 app.command()(credit)
+app.command()(merge)
 app.command()(envs)
 app.command()(check)
 app.command()(presets)

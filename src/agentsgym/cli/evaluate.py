@@ -31,6 +31,7 @@ from agentsgym.cli.options import (
     SettingsArgument,
     given_settings,
     model_in,
+    model_with,
     split_settings,
 )
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
@@ -130,12 +131,14 @@ def _run_config(
         overrides |= {"env": env} if env else {}
         stored = load_run(directory.root, overrides)
         run = distrusted(stored, allowed.and_named_in(overrides), overrides)
-        model_now = run.model.at(str(model_in(directory)))
-        return _with_own_engine(run, more).model_copy(update={"model": model_now})
+        path = str(model_in(directory))
+        section = model_with(run.model.at(path).model_dump(), more, path)
+        now = parse_config({"env": run.env, "model": section}).model
+        return _with_own_engine(run, more).model_copy(update={"model": now})
     if env is None:
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    more["model"] = {"path": model, **more.get("model", {})}
     data = {"env": env, "env_config": settings, "name": "eval", **more}
+    data["model"] = model_with({}, more, model)
     return permitted(parse_config(data), allowed)
 
 
@@ -158,11 +161,10 @@ def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played"
     from agentsgym.envs import ConfigError, EnvPool
     from agentsgym.evaluation import evaluate as evaluate_agent
     from agentsgym.rollout.drive import tokenizer_of
+    from agentsgym.runs.chat_settings import rendering
     from agentsgym.runs.from_config import make_env
     from agentsgym.runs.model_agent import evaluated_agent
     from agentsgym.runs.trust import trusted_imports
-    from agentsgym.training.chat_templates import template_options
-    from agentsgym.training.setting_parsers import mapping
 
     bare = make_env(run)
     try:
@@ -181,11 +183,7 @@ def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played"
                 tokenizer,
                 trusted_imports(run),
                 allow_paths=run.train.get("allow_paths") or (),
-                template_options=template_options(
-                    tokenizer,
-                    run.train.get("chat_template", "own"),
-                    mapping("chat_template_kwargs", run.train.get("chat_template_kwargs")),
-                ),
+                template_options=rendering(run, tokenizer),
             ),
             max_rollout_tokens=run.train.get("max_rollout_tokens"),
         )

@@ -49,6 +49,11 @@ def _is_of_section(key: str) -> bool:
     return key == "engine" or (bool(dot) and head in ("engine", "model"))
 
 
+def model_with(section: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The section `model` for an evaluation of the model `path`, with the user's own settings."""
+    return {**section, "path": path, **(given.get("model") or {})}
+
+
 def module_of(name: str) -> list[str]:
     """The module of a dotted path that the user typed and so allows; none of a registered name."""
     module = name.rpartition(".")[0]

@@ -28,6 +28,7 @@ from agentsgym.cli.options import (
     module_of,
     split_settings,
 )
+from agentsgym.cli.permissions import AllowPathsOption, allowed_by
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def play(
     served_model: ServedModelOption = None,
     key_env: KeyEnvOption = None,
     engine: EngineOption = None,
+    allow_paths: AllowPathsOption = None,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List the environment's settings and exit.")
     ] = False,
@@ -93,7 +95,7 @@ def play(
     else:
         from agentsgym.cli.watch import run_of, watch
 
-        run = run_of(name, agent, given, temperature, more)
+        run = run_of(name, agent, given, temperature, more, allowed_by(None, allow_paths))
         chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
         _show_result(watch(run, given, task, seed, chosen), "The agent")
         return

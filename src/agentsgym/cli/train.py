@@ -127,7 +127,7 @@ def _run_to_resume(
 ) -> "RunConfig":
     """The configuration stored in a run directory, if the user trusts everything that it names."""
     from agentsgym.runs import load_run
-    from agentsgym.runs.trust import check_sending, distrusted, named_code
+    from agentsgym.runs.trust import check_model, check_sending, distrusted, named_code
 
     allowed = allowed.and_named_in(overrides)
     own = _own_config(sources)
@@ -138,7 +138,9 @@ def _run_to_resume(
     import_from_here(*allowed.names)
     stored = load_run(_run_dir(sources, output, own), overrides)
     check_sending(stored, given)
-    return distrusted(stored, allowed, overrides)
+    if own is not None and own.model.path == stored.model.path:
+        given.add("model")
+    return distrusted(check_model(stored, allowed, given), allowed, overrides)
 
 
 def _own_config(sources: list[str]) -> "RunConfig | None":

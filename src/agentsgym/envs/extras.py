@@ -12,7 +12,8 @@ _EXTRAS = {
     "accelerate": "train",
     "trl": "train",
     "aiohttp": "http",
-    "peft": "vllm",
+    "peft": "train",
+    "bitsandbytes": "quantized",
 }
 
 

@@ -10,6 +10,7 @@ from agentsgym.runs.files.atomic import remove
 
 # Without these files a resumed run would silently restart its optimizer and schedule.
 _STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
+ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
@@ -36,11 +37,20 @@ def checkpoint_damage(folder: Path) -> str | None:
     return _first_problem(folder, _STATE_LOOKS) or model_damage(folder)
 
 
+def adapter_damage(folder: Path) -> str | None:
+    """The problem with the files of an adapter directory, or None."""
+    if not (folder / _ADAPTER_WEIGHTS).is_file():
+        return f"it has no weights in {_ADAPTER_WEIGHTS} (pickled ones are not read)"
+    return _first_problem(folder, _MODEL_LOOKS)
+
+
 def model_damage(folder: Path) -> str | None:
-    """The problem with the files of a model directory, or None.
+    """The problem with the files of a model or adapter directory, or None.
 
     It checks each file's structure and length, not the weights themselves.
     """
+    if (folder / ADAPTER_CONFIG).is_file():
+        return adapter_damage(folder)
     if not (folder / "config.json").is_file():
         return "config.json is missing"
     problem = _first_problem(folder, _MODEL_LOOKS)
@@ -86,6 +96,7 @@ def _look_at_archive(file: Path) -> None:
 
 _MODEL_LOOKS = {
     "config.json": _look_at_json,
+    ADAPTER_CONFIG: _look_at_json,
     "generation_config.json": _look_at_json,
     "tokenizer_config.json": _look_at_json,
     "tokenizer.json": _look_at_json,

@@ -89,6 +89,13 @@ _OWN_TRAIN_KEYS = {
 }
 
 
+# Fields whose values would run a model's own code, or are in the section `model`.
+_NOT_IN_A_RUN = {
+    "trust_remote_code": "a run never executes a model's own code",
+    "model_init_kwargs": "its settings are in the section model (model.dtype, …)",
+}
+
+
 def parse_config(data: Mapping[str, Any]) -> RunConfig:
     """Check a mapping and convert it to a RunConfig.
 
@@ -107,6 +114,9 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     for key, instead in _OWN_TRAIN_KEYS.items():
         if key in (data.get("train") or {}):
             raise ConfigError(f"train.{key} is set by the run; use {instead} instead")
+    for key, why in _NOT_IN_A_RUN.items():
+        if (data.get("train") or {}).get(key):
+            raise ConfigError(f"train.{key} is not for a run: {why}")
     try:
         config = RunConfig.model_validate(data)
     except ValidationError as error:

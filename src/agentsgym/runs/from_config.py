@@ -10,9 +10,11 @@ from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure, installed
 from agentsgym.generation.factory import TRAINING, EngineEntry, Purpose, choose
 from agentsgym.generation.http.keys import read_key
+from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.engine_config import with_engine, written
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.machine import check_machine, device_in_use
 from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.precision import mixed_precision
 from agentsgym.runs.trust import trusted_imports
@@ -64,7 +66,11 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
     _check_engine(config)
-    train = with_engine(config.train, config.engine)
+    device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
+    check_machine(config.model, device)
+    if config.train.get("fp16") and device == "cpu":
+        raise ConfigError("train.fp16 needs a GPU; on a CPU leave it out, or use train.bf16")
+    train = with_engine(config.train, config.engine) | chat_settings(config)
     given = {**_DEFAULTS, **train, **mixed_precision(config), "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given["allow_imports"] = trusted_imports(config)

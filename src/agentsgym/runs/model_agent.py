@@ -110,8 +110,8 @@ def _load(run: RunConfig) -> Any:
 
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    policy = load_policy(run, Silent())
-    if torch.cuda.is_available():
+    policy = load_policy(run, Silent(), training=False)
+    if torch.cuda.is_available() and run.model.quantization is None:
         policy.model.to("cuda")
     return policy
 

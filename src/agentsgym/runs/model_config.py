@@ -4,7 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 CHAT, SCRIPTED = "chat:", "agent:"
 TINY, BUILTIN = "tiny", "builtin:"
@@ -22,7 +29,7 @@ class LoraSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     r: int = Field(default=16, ge=1, le=4096)
-    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     target_modules: str | list[str] = ALL_LINEAR
     use_rslora: bool = False
@@ -79,6 +86,19 @@ class ModelConfig(BaseModel):
             raise ValueError(f"must be own, training or the path of a .jinja file, got {given!r}")
         return given
 
+    _foreign: bool = PrivateAttr(default=False)
+
+    @property
+    def may_download(self) -> bool:
+        """Whether files may come from the hub: not if only a run directory names the model."""
+        return not self._foreign
+
+    def without_downloads(self) -> "ModelConfig":
+        """The same model, which must already be on this machine."""
+        copy = self.model_copy()
+        copy._foreign = True
+        return copy
+
     @property
     def template_file(self) -> str | None:
         """The path of the chat template, if it is a file."""
@@ -91,12 +111,15 @@ class ModelConfig(BaseModel):
 
     @property
     def precision(self) -> str:
-        """`dtype`, where `auto` is settled for our own models: they are small and float32."""
+        """`dtype`, where `auto` is settled for models too small to gain from fewer bits."""
         return "float32" if self.dtype == "auto" and self.is_ours else self.dtype
 
     def at(self, path: str) -> "ModelConfig":
-        """These settings for weights in another place, for instance those that a run trained."""
-        found = {"path": path, "revision": None, "dtype": self.precision}
+        """These settings for the weights that a run trained from this model: its directory also
+        has the adapter's settings and the chat template."""
+        found = {"path": path, "revision": None, "dtype": self.precision, "lora": None}
+        if self.template_file is not None:
+            found["chat_template"] = "own"
         return self.model_copy(update=found)
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.load_model import Use, load_model, load_tokenizer_of
+from agentsgym.runs.machine import device_in_use
 from agentsgym.runs.model_config import BUILTIN, TINY, ModelConfig
-from agentsgym.runs.pretrained import Policy, load_pretrained, pretrained_tokenizer
+from agentsgym.runs.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 
@@ -22,14 +25,46 @@ if TYPE_CHECKING:
 _FIGURES = "figures.json"
 
 
-def load_policy(config: RunConfig, progress: Progress) -> Policy:
-    """The model that `config.model` names. Raises ConfigError if it does not exist."""
+def load_policy(config: RunConfig, progress: Progress, *, training: bool = True) -> Policy:
+    """The model that `config.model` names, to train or only to evaluate it. Raises ConfigError if
+    it does not exist or cannot be loaded here."""
     path = config.model.path
     if path == TINY:
         return _warm_start(config, progress)
-    if path.startswith(BUILTIN):
-        return _load_builtin(path.removeprefix(BUILTIN))
-    return load_pretrained(path)
+    policy = load_model(config.model, _use(config, training))
+    figures = _builtin_figures(path) if path.startswith(BUILTIN) else {}
+    return Policy(policy.model, policy.tokenizer, figures)
+
+
+def load_trained(config: RunConfig, folder: Path) -> Policy:
+    """The run's model with the weights in `folder`: a checkpoint, or the trained model.
+
+    Raises ConfigError if they are whole weights and the run trains an adapter, or the reverse.
+    """
+    from agentsgym.training.adapters import load_adapters
+
+    adapted = config.model.lora is not None or is_adapter(Path(config.model.path))
+    if is_adapter(folder) != adapted:
+        kinds = ("whole weights", "an adapter")
+        raise ConfigError(
+            f"{folder} contains {kinds[is_adapter(folder)]}, but the run trains {kinds[adapted]}; "
+            "model.lora must stay as it was"
+        )
+    if not adapted:
+        loading = Loading(attn_implementation=config.model.attn_implementation)
+        return load_pretrained(folder, loading)
+    policy = load_model(config.model, _use(config, training=True))
+    try:
+        load_adapters(policy.model, folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return Policy(policy.model, pretrained_tokenizer(folder))
+
+
+def _use(config: RunConfig, training: bool) -> Use:
+    device = device_in_use(use_cpu=training and bool(config.train.get("use_cpu")))
+    paths = config.train.get("allow_paths") or ()
+    return Use(training=training, device=device, allow_paths=paths)
 
 
 def load_tokenizer(config: RunConfig) -> Any:
@@ -37,26 +72,24 @@ def load_tokenizer(config: RunConfig) -> Any:
 
     Raises ConfigError if it does not exist.
     """
-    path = config.model.path
-    if path == TINY:
+    if config.model.path == TINY:
         raise ConfigError("model: 'tiny' is made in this process, so no server can serve it")
-    if path.startswith(BUILTIN):
-        with builtin_folder(path.removeprefix(BUILTIN)) as folder:
-            return pretrained_tokenizer(folder)
-    return pretrained_tokenizer(path)
+    return load_tokenizer_of(config.model, _use(config, training=False))
 
 
-def _load_builtin(name: str) -> Policy:
-    with builtin_folder(name) as folder:
-        policy = load_pretrained(folder)
+def _builtin_figures(path: str) -> dict[str, Any]:
+    """The figures of a model's warm start, if the package has them."""
+    with builtin_folder(path.removeprefix(BUILTIN)) as folder:
         notes = folder / _FIGURES
-        figures = json.loads(notes.read_text(encoding="utf-8")) if notes.is_file() else {}
-    return Policy(policy.model, policy.tokenizer, figures)
+        found: dict[str, Any] = json.loads(notes.read_bytes()) if notes.is_file() else {}
+    return found
 
 
 def _warm_start(config: RunConfig, progress: Progress) -> Policy:
     from agentsgym.training.warm_start.loop import warm_start
 
+    if config.model.lora is not None:
+        raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     env = make_env(config)
     settings = warm_start_settings(config.warm_start)
     seed = config.warm_start.get("seed", 0)
@@ -101,10 +134,13 @@ def name_reference(model: Any, named: ModelConfig, folder: Path) -> None:
     """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
     A resumed model was loaded from its checkpoint and would otherwise be its own reference.
-    `named` is the run's `model`; if the run created it, a copy is kept in `folder`.
+    `named` is the run's `model`; if that name alone does not lead to its weights, a copy is kept in
+    `folder`. The reference of an adapter is in the model itself.
     """
+    if hasattr(model, "peft_config"):
+        return
     source = named.path
-    if named.is_ours:
+    if source == TINY or source.startswith(BUILTIN) or named.revision is not None:
         if not folder.is_dir():
             _save_whole(model, folder)
         source = str(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
@@ -23,14 +24,14 @@ from agentsgym.runs.files import (
     RunDirectory,
     Summary,
 )
-from agentsgym.runs.files.atomic import replacing, write_text
+from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim
-from agentsgym.runs.policy import load_policy, name_reference
-from agentsgym.runs.pretrained import Policy, load_pretrained
+from agentsgym.runs.policy import load_policy, load_trained, name_reference
+from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
@@ -176,13 +177,15 @@ class TrainingRun:
 
     def _policy(self, trained: bool) -> Policy:
         if trained:
-            return load_pretrained(self._directory.model)
+            return load_trained(self._config, self._directory.model)
         if self._checkpoint is not None:
             self.progress.note(f"continuing from step {self._checkpoint[0]}")
-            return load_pretrained(self._checkpoint[1])
+            return load_trained(self._config, self._checkpoint[1])
         if self._warm_start is not None and self._warm_start.finished:
-            return load_pretrained(self._warm_start.model)
+            return load_trained(self._config, self._warm_start.model)
         policy = load_policy(self._config, self.progress)
+        for remark in template_remarks(self._config, policy.tokenizer):
+            self.progress.note(remark)
         figures = dict(policy.figures)
         if self._config.model.is_ours:
             found = self._env.model_figures(policy.model, policy.tokenizer)
@@ -213,6 +216,8 @@ class TrainingRun:
             note=self.progress.note,
         )
         trainer.remove_callback(PrinterCallback)
+        if self._is_warm and self._warm_start is not None:
+            restore_reference(trainer, self._warm_start.model)
         return trainer
 
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
@@ -239,7 +244,7 @@ class TrainingRun:
         self._summary.agent_tokens = self._writer.agent_tokens
         self._summary.stop_reason = stop_reason
         with replacing(self._directory.model) as part:
-            trainer.save_model(str(part))
+            save_trained(trainer, part)
 
     def _close(self, status: Status) -> None:
         self._summary.status = status
@@ -258,6 +263,24 @@ class TrainingRun:
         finally:
             self._summary.add_time(name, time.monotonic() - started)
             self._summary.write(self._directory.summary)
+
+
+def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
+    """Save the trained model or adapter, without the adapter that KL is measured against."""
+    from agentsgym.training.trl_compat import REFERENCE_ADAPTER
+
+    trainer.save_model(str(folder))
+    remove(folder / REFERENCE_ADAPTER)
+
+
+def restore_reference(trainer: "GRPOEnvTrainer", folder: Path) -> None:
+    """Let KL be measured against the adapter of before the warm start whose result is in `folder`:
+    the trainer has just copied the adapter of after it."""
+    from agentsgym.training.adapters import is_adapted, load_adapters
+
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if is_adapted(model):
+        load_adapters(model, folder)
 
 
 @contextmanager

@@ -8,13 +8,18 @@ import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_paths import check_paths, given_paths
 from agentsgym.envs.user_code import is_foreign
+from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.model_config import ModelConfig
+from agentsgym.types.paths import allowed_directories, is_allowed, real_path
 from agentsgym.types.secrets import mask_secrets
 
 
@@ -45,7 +50,9 @@ class Allowed:
     def and_trusted_in(self, config: RunConfig) -> "Allowed":
         """These permissions and the names in a configuration of the user's own."""
         more = self.and_also(trusted_imports(config), map(module_of, named_code(config)))
-        return more.and_paths([*_named_paths(config), *(config.train.get("allow_paths") or ())])
+        models = [path for _, path in model_files(config.model)]
+        named = [*_named_paths(config), *models]
+        return more.and_paths([*named, *(config.train.get("allow_paths") or ())])
 
     def and_also(self, given: bool | Collection[str], modules: Iterable[str]) -> "Allowed":
         """These permissions and more modules; True for all."""
@@ -134,6 +141,40 @@ def distrusted(
     return _with(config, allowed)
 
 
+def check_model(config: RunConfig, allowed: Allowed, given: Collection[str]) -> RunConfig:
+    """The configuration of a run directory that will be continued: its model must already be on
+    this machine. `given` are the keys that the user set.
+
+    Raises ConfigError for a directory or a template file that it names, if the run still reads it
+    and the user does not allow it.
+    """
+    if "model" in given or "model.path" in given:
+        return config
+    if reads_its_model(config):
+        directories = allowed_directories(allowed.paths)
+        for key, path in model_files(config.model):
+            if key not in given and not is_allowed(real_path(path), directories):
+                raise ConfigError(
+                    f"the run in {config.directory} names {key} {path}; if you trust what is "
+                    f"there: --allow-paths {path}"
+                )
+    return config.model_copy(update={"model": config.model.without_downloads()})
+
+
+def reads_its_model(config: RunConfig) -> bool:
+    """Whether a resumed run reads the model that it began with, and not only a checkpoint."""
+    adapted = config.model.lora is not None or is_adapter(Path(config.model.path))
+    begins = RunDirectory(config.directory).last_checkpoint() is None
+    return adapted or begins or bool(config.train.get("beta"))
+
+
+def model_files(model: ModelConfig) -> list[tuple[str, str]]:
+    """The paths that the section `model` names, by their keys."""
+    named = [("model.path", model.path)] if Path(model.path).is_dir() else []
+    template = model.template_file
+    return named + ([("model.chat_template", template)] if template is not None else [])
+
+
 def check_sending(config: RunConfig, given: Collection[str]) -> None:
     """Raise ConfigError if the configuration of a run directory would reach an address, send a key
     or data, or start a command; `given` are the keys that the user set."""
@@ -181,12 +222,17 @@ def _with(config: RunConfig, allowed: Allowed) -> RunConfig:
 def resume_command(config: RunConfig) -> str:
     """The command that resumes a run, with the permissions that it needs."""
     modules = dict.fromkeys(map(module_of, named_code(config)))
-    paths = dict.fromkeys([*(config.train.get("allow_paths") or ()), *_named_paths(config)])
+    named = [*_named_paths(config), *_base_paths(config)]
+    paths = dict.fromkeys([*(config.train.get("allow_paths") or ()), *named])
     flags = [("--allow-imports", module) for module in modules]
     flags += [("--allow-paths", path) for path in paths]
     words = ["agentsgym", "train", "--resume", str(config.directory)]
     given = [f"{key}={value}" for key, value in _sending(config).items()]
     return mask_secrets(shlex.join([*words, *given, *(word for flag in flags for word in flag)]))
+
+
+def _base_paths(config: RunConfig) -> list[str]:
+    return [path for _, path in model_files(config.model)] if reads_its_model(config) else []
 
 
 def _named_paths(config: RunConfig) -> list[str]:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import Sampler
 from trl import GRPOTrainer
 
+from agentsgym.training.adapters import is_adapted, load_adapters
 from agentsgym.training.loss.batch import TrainRollout
 
 REFERENCE_ADAPTER = "ref"
@@ -187,7 +188,11 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
             self.checkpoint_saved(folder / f"checkpoint-{self.state.global_step}")
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        trained = self.model if model is None else model
+        if is_adapted(trained) and not self.is_fsdp_enabled:
+            load_adapters(trained, Path(resume_from_checkpoint))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
         self.checkpoint_loaded(Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:

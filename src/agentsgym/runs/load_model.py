@@ -1,0 +1,210 @@
+"""The model that a section `model` names: with a new or a stored adapter, in its dtype."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs.adapters import (
+    StoredAdapter,
+    is_adapter,
+    new_adapter,
+    read_adapter,
+    with_stored,
+)
+from agentsgym.runs.builtin_models import builtin_folder
+from agentsgym.runs.machine import check_machine, dtype_of
+from agentsgym.runs.model_config import BUILTIN, ModelConfig
+from agentsgym.runs.pretrained import (
+    Loading,
+    Policy,
+    check_vocabulary,
+    has_tokenizer,
+    load_pretrained,
+    pretrained_tokenizer,
+)
+from agentsgym.types import allowed_directories, real_path
+from agentsgym.types.paths import is_allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What a model is loaded for: `training` it or not, on a `device` ("cpu", "cuda"), and
+    directories outside an adapter's own in which its base model may be."""
+
+    training: bool
+    device: str
+    allow_paths: Collection[str] = ()
+
+
+def load_model(model: ModelConfig, use: Use) -> Policy:
+    """The model and its tokenizer; a model with an adapter is PEFT's.
+
+    Weights that are trained are float32, all others have the section's dtype. Raises ConfigError
+    for whatever is wrong with the settings, the files or the machine.
+    """
+    check_machine(model, use.device)
+    stored = stored_adapter(model)
+    _check_fitting(model, stored, use)
+    base, loading = _base(model, stored, use)
+    with _place(base) as place:
+        policy = load_pretrained(place, loading)
+    tokenizer = _own_tokenizer(stored, policy)
+    if stored is not None:
+        adapted = with_stored(policy.model, stored, trainable=use.training)
+    elif model.lora is not None and use.training:
+        adapted = new_adapter(policy.model, model.lora, _lasting(base), model.revision)
+    else:
+        adapted = policy.model
+    return Policy(adapted, with_template(tokenizer, model))
+
+
+def base_dtype(model: ModelConfig, use: Use) -> Any:
+    """The torch dtype in which the files of the base model are stored."""
+    import torch
+    from transformers import AutoConfig
+
+    base, loading = _base(model, stored_adapter(model), use)
+    with _place(base) as place:
+        stored = AutoConfig.from_pretrained(place, **loading.source).dtype
+    return torch.float32 if stored is None else stored
+
+
+def load_tokenizer_of(model: ModelConfig, use: Use) -> Any:
+    """The same tokenizer, without the weights."""
+    stored = stored_adapter(model)
+    if stored is not None and has_tokenizer(stored.folder):
+        return with_template(pretrained_tokenizer(stored.folder), model)
+    base, loading = _base(model, stored, use)
+    with _place(base) as place:
+        return with_template(pretrained_tokenizer(place, loading), model)
+
+
+def stored_adapter(model: ModelConfig) -> StoredAdapter | None:
+    """The adapter, if the section names the directory of one. Raises ConfigError if it is
+    damaged."""
+    folder = Path(model.path)
+    return read_adapter(folder) if is_adapter(folder) else None
+
+
+def with_template(tokenizer: Any, model: ModelConfig) -> Any:
+    """The tokenizer with the chat template of the file that the section names, if it names one."""
+    if model.template_file is not None:
+        try:
+            tokenizer.chat_template = Path(model.template_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
+    return tokenizer
+
+
+def _check_fitting(model: ModelConfig, stored: StoredAdapter | None, use: Use) -> None:
+    """Raise ConfigError for settings that this kind of model does not have."""
+    if model.revision is not None and (Path(model.path).is_dir() or model.path.startswith(BUILTIN)):
+        raise ConfigError(
+            f"model.revision={model.revision} is a branch or commit on the hub, but model.path "
+            f"{model.path} is not a name there; leave it out"
+        )
+    if stored is not None and model.lora is not None:
+        raise ConfigError(
+            f"model.path {model.path} is an adapter, which has settings of its own: leave "
+            "model.lora out, or first merge it (agentsgym merge)"
+        )
+    if use.training and model.quantization and stored is None and model.lora is None:
+        raise ConfigError(
+            f"model.quantization={model.quantization}: quantized weights cannot be trained; train "
+            "an adapter on them (model.lora={})"
+        )
+
+
+def _base(model: ModelConfig, stored: StoredAdapter | None, use: Use) -> tuple[str, Loading]:
+    """The name of the plain model to load, and how."""
+    whole = stored is None and model.lora is None
+    dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))
+    loading = Loading(
+        dtype=dtype.removeprefix("torch."),
+        revision=model.revision,
+        attn_implementation=model.attn_implementation,
+        quantization=model.quantization,
+        download=model.may_download,
+    )
+    if stored is None:
+        return model.path, loading
+    return base_of(stored, use), replace(loading, revision=stored.revision, download=False)
+
+
+def base_of(stored: StoredAdapter, use: Use) -> str:
+    """The base model that an adapter directory names, if it may: a model of the package, one that
+    was downloaded before, or a directory that the user allows.
+
+    Raises ConfigError otherwise, and if the directory does not exist.
+    """
+    base = stored.base
+    if base.startswith(BUILTIN):
+        return base
+    if Path(base).is_absolute() or Path(base).is_dir():
+        _check_directory(stored, use)
+    elif not _is_downloaded(base, stored.revision):
+        raise ConfigError(
+            f"{_belongs_to(stored)} of the hub, which was not downloaded here; if you trust it: "
+            f"hf download {base}"
+        )
+    return base
+
+
+def _check_directory(stored: StoredAdapter, use: Use) -> None:
+    allowed = [real_path(str(stored.folder)), *allowed_directories(tuple(use.allow_paths))]
+    if not is_allowed(real_path(stored.base), allowed):
+        raise ConfigError(
+            f"{_belongs_to(stored)}; if you trust what is there: --allow-paths {stored.base}"
+        )
+    if not Path(stored.base).is_dir():
+        raise ConfigError(
+            f"{_belongs_to(stored)}, which does not exist; if it has moved, correct "
+            "base_model_name_or_path in adapter_config.json"
+        )
+    if is_adapter(Path(stored.base)):
+        raise ConfigError(
+            f"{_belongs_to(stored)}, which is an adapter itself: first merge that one (agentsgym "
+            "merge)"
+        )
+
+
+def _belongs_to(stored: StoredAdapter) -> str:
+    return f"the adapter in {stored.folder} belongs to the model {stored.base}"
+
+
+def _is_downloaded(name: str, revision: str | None) -> bool:
+    """Whether the hub's cache on this machine has a model's configuration."""
+    from transformers.utils import cached_file
+
+    try:
+        return bool(
+            cached_file(name, "config.json", revision=revision or "main", local_files_only=True)
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _lasting(base: str) -> str:
+    """The name of a base model that holds in every working directory."""
+    return str(Path(base).resolve()) if Path(base).is_dir() else base
+
+
+def _own_tokenizer(stored: StoredAdapter | None, base: Policy) -> Any:
+    if stored is None or not has_tokenizer(stored.folder):
+        return base.tokenizer
+    tokenizer = pretrained_tokenizer(stored.folder)
+    check_vocabulary(stored.folder, base.model, tokenizer)
+    return tokenizer
+
+
+@contextmanager
+def _place(base: str) -> Iterator[str | Path]:
+    """Where the files of a base model are, for the duration of the block."""
+    if base.startswith(BUILTIN):
+        with builtin_folder(base.removeprefix(BUILTIN)) as folder:
+            yield folder
+    else:
+        yield base
