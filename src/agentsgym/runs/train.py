@@ -216,8 +216,6 @@ class TrainingRun:
             note=self.progress.note,
         )
         trainer.remove_callback(PrinterCallback)
-        if self._is_warm and self._warm_start is not None:
-            restore_reference(trainer, self._warm_start.model)
         return trainer
 
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
@@ -271,16 +269,6 @@ def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
 
     trainer.save_model(str(folder))
     remove(folder / REFERENCE_ADAPTER)
-
-
-def restore_reference(trainer: "GRPOEnvTrainer", folder: Path) -> None:
-    """Let KL be measured against the adapter of before the warm start whose result is in `folder`:
-    the trainer has just copied the adapter of after it."""
-    from agentsgym.training.adapters import is_adapted, load_adapters
-
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if is_adapted(model):
-        load_adapters(model, folder)
 
 
 @contextmanager
