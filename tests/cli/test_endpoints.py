@@ -164,7 +164,7 @@ REFUSED = {
         ["eval", "m", *BANDIT, "--engine", "trl_vllm"], "only a trainer can make it; use embedded",
     ),
     "no engine": (
-        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, vllm, trl_vllm, chat",
+        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, plain, vllm, trl_vllm",
     ),
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so --base-url",
@@ -192,7 +192,7 @@ REFUSED = {
         ["train", "run.yaml", "train.engine=trl_vllm"], "'trl_vllm' needs use_vllm",
     ),
     "training, no engine": (
-        ["train", "run.yaml", "train.engine=x"], "engine must be one of embedded, vllm, trl_vllm",
+        ["train", "run.yaml", "train.engine=x"], "engine must be one of embedded, plain, vllm",
     ),
     "training, ahead of the own weights": (
         ["train", "run.yaml", "train.generate_ahead=true"], "generate_ahead needs",

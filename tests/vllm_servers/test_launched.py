@@ -1,0 +1,81 @@
+"""A real vLLM that a run starts itself, and one that is found by its address."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import helpers
+from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
+from vllm_servers.conftest import PYTHON
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
+RUN = """\
+env: digit.DigitEnv
+model: model
+threads: 1
+train:
+  max_steps: 2
+  per_device_train_batch_size: 16
+  num_generations: 8
+  max_action_tokens: 6
+  learning_rate: 1e-2
+  bf16: false
+eval: {episodes: 16}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, model_dir):
+    """The current directory, with a model, an environment and a run's file."""
+    if not PYTHON.exists():
+        pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
+    shutil.copytree(model_dir, tmp_path / "model")
+    shutil.copy(helpers.__file__, tmp_path / "digit.py")
+    (tmp_path / "run.yaml").write_text(RUN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def invoke(*arguments):
+    from typer.testing import CliRunner
+
+    from agentsgym.cli.app import app
+
+    return CliRunner().invoke(app, list(arguments))
+
+
+def processes_with(word):
+    """The processes of this machine with `word` in their command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in line and int(folder.name) != os.getpid():
+            found.append(folder.name)
+    return found
+
+
+def test_a_training_launches_its_server_and_ends_it(place):
+    result = invoke("train", "run.yaml", "engine.launch=1", f"engine.command={PYTHON}")
+    assert result.exit_code == 0, result.output
+    assert "a vLLM server ready after" in result.stdout
+    run = RunDirectory(place / "runs" / "run")
+    assert [line["step"] for line in read_metrics(run.metrics)] == [1, 2]
+    assert all(abs(line["sampler/ratio"] - 1) < 1e-2 for line in read_metrics(run.metrics))
+    summary = read_summary(run.summary)
+    assert (summary.before.failures, summary.after.failures) == (0, 0)
+    assert processes_with(str(place / "model")) == []
+
+
+def test_a_server_is_evaluated_by_its_address(place, servers, model_dir):
+    command = ("eval", servers[0].url, "--env", "digit.DigitEnv", "--allow-imports", "digit")
+    result = invoke(*command, "--episodes", "8", "--json", "model.path=model")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["failures"] == 0
