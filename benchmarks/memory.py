@@ -80,7 +80,7 @@ def measure(
         raise RuntimeError("the peak of the small model is not small")
     length = _train(model, tokenizer, rollouts=rollouts, **options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    rows = min(64, rollouts)
+    rows = min(256, rollouts)
     grown = 0
     for turn in range(1, TURNS + 1):
         limit = round(length * turn / TURNS)
@@ -95,6 +95,7 @@ def measure(
         base_bytes=4,
         half=half,
         moments=2,
+        differentiated=model.layers,
         reference=False,
         checkpointing=checkpointing,
         forward_tokens=chunk,

@@ -6,9 +6,11 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
+from agentsgym.runs.estimate import on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings, trusted_imports
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.policy import warm_start_settings
+from agentsgym.runs.warm_start.settings import settings_of, warm_starts
 
 
 def test_overrides_are_yaml_values():
@@ -83,9 +85,12 @@ def test_every_preset_is_valid():
     for name in presets():
         config = load_config(name)
         assert config.name == name and config.description
-        assert train_settings(config).seed == config.seed
+        assert train_settings(on_any_machine(config)).seed == config.seed
         make_env(config)
-        warm_start_settings(config.warm_start)
+        if warm_starts(config):
+            settings_of(config.warm_start)
+        else:
+            warm_start_settings(config.warm_start)
 
 
 def test_a_configuration_is_read_back_as_it_was(tmp_path):

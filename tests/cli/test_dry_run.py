@@ -5,7 +5,7 @@ import tempfile
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import Silent, parse_config
+from agentsgym.runs import Silent, parse_config, presets
 from agentsgym.runs.dry_run import dry_run
 
 RUN = {
@@ -39,3 +39,13 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
 def test_a_wrong_setting_is_named_before_anything_runs(change, message):
     with pytest.raises(ConfigError, match=message):
         dry_run(parse_config({**RUN, **change}), Silent())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_runs_in_small(name, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke("train", name, "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "1 optimizer step ran" in done.stdout and "memory at its peak" in done.stdout
+    assert not list(tmp_path.iterdir())

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from agentsgym.cli.estimate import size
 from agentsgym.envs import ConfigError
-from agentsgym.runs import parse_config
+from agentsgym.runs import load_config, parse_config, presets
 from agentsgym.runs.architecture import KNOWN, architecture_of, of_file
 from agentsgym.runs.estimate import estimate
 from agentsgym.runs.memory import Workload, block_bytes, memory_of
@@ -31,6 +32,7 @@ LOAD = Workload(
     base_bytes=4,
     half=True,
     moments=2,
+    differentiated=QWEN.layers,
     reference=False,
     checkpointing=False,
     forward_tokens=4096,
@@ -163,3 +165,21 @@ def test_the_estimate_reads_the_config_of_a_directory(invoke, tiny_llama, tmp_pa
     width = json.loads((tmp_path / "config.json").read_text())["hidden_size"]
     found = architecture_of(run(model=str(tmp_path)))
     assert found.width == width
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "processes"), [("one-gpu", "one process", 1), ("eight-gpus", "ZeRO-2", 6)]
+)
+def test_a_preset_costs_what_the_estimate_says(name, layout, processes):
+    config = load_config(name)
+    peak = estimate(config, processes).memory[layout].peak
+    assert config.costs.startswith(f"{size(peak)} "), size(peak)
+    assert "never run on a GPU" in config.run_on
+
+
+def test_the_list_of_presets_says_what_each_needs_and_costs(invoke):
+    shown = " ".join(invoke("presets").stdout.split())
+    for name in presets():
+        config = load_config(name)
+        for text in (name, config.description, config.needs, config.costs, config.run_on):
+            assert " ".join(text.split()) in shown, text

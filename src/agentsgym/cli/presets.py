@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.padding import Padding
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, shown
+
+_LINES = {"needs": "needs", "costs": "costs", "run_on": "run on"}
 
 
 def presets(
@@ -34,12 +36,14 @@ def presets(
 def _list_presets(texts: Mapping[str, str]) -> None:
     from agentsgym.runs.overrides import load_yaml
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("preset", no_wrap=True)
-    table.add_column("environment", no_wrap=True)
-    table.add_column("description")
     for name, text in texts.items():
         data = load_yaml(text, f"preset {name!r}")
-        table.add_row(name, str(data.get("env")), shown(str(data.get("description", ""))))
-    out.print(table)
-    out.print("\nRun one with [bold]agentsgym train PRESET[/].")
+        environment = shown(str(data.get("env")))
+        out.print(f"[bold]{name}[/] ({environment}): {shown(str(data.get('description', '')))}")
+        for key, title in _LINES.items():
+            if data.get(key):
+                out.print(Padding(f"{title}: {shown(str(data[key]))}", (0, 0, 0, 2)))
+    out.print(
+        "\nRun one with [bold]agentsgym train PRESET[/]; --estimate prints its memory, --dry-run "
+        "tries it in small."
+    )

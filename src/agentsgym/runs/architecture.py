@@ -79,11 +79,13 @@ class Architecture:
         biases = self.queries + 2 * self.keys if self.bias else 0
         return self.linear + self.layers * (norms + biases) + self.embeddings + self.width
 
-    def lora_weights(self, r: int, targets: str | list[str]) -> int:
-        """Weights of a LoRA adapter of rank `r`; `targets` as in PEFT."""
+    def lora_weights(
+        self, r: int, targets: str | list[str], layers: list[int] | None = None
+    ) -> int:
+        """Weights of a LoRA adapter of rank `r`; `targets` and `layers` (None: all) as in PEFT."""
         wanted = self.linear_shapes if isinstance(targets, str) else targets
         shapes = [shape for name, shape in self.linear_shapes.items() if name in wanted]
-        return self.layers * r * sum(a + b for a, b in shapes)
+        return (len(layers) if layers else self.layers) * r * sum(a + b for a, b in shapes)
 
 
 def _qwen3(

@@ -37,6 +37,7 @@ class EvalConfig(BaseModel):
 class RunConfig(BaseModel):
     """A training run.
 
+    `description`, `needs`, `costs` and `run_on` are for the reader.
     `env` is a registered name or the dotted path of a class. `model` is a `ModelConfig`, or a
     string for its `path`; `engine` is an `EngineConfig`, or a string for its `name`. `warm_start`
     has the settings of a warm start: of the model `tiny`, or of a pretrained model if it names a
@@ -51,6 +52,9 @@ class RunConfig(BaseModel):
 
     name: str = Field(default="run", pattern=r"^\w[\w.-]*$")
     description: str = ""
+    needs: str = ""
+    costs: str = ""
+    run_on: str = ""
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     env: str
     env_config: dict[str, Any] = Field(default_factory=dict)

@@ -13,7 +13,6 @@ from agentsgym.runs.memory import Layout, Memory, Workload, memory_of
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-CAPACITY = 64
 FIRST_PROMPT, OBSERVED = 256, 32
 """Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
 
@@ -110,10 +109,11 @@ def workload(
 ) -> Workload:
     """What one process holds and computes."""
     lora, half = config.model.lora, precision_of(config) != "float32"
-    adapter = 0 if lora is None else model.lora_weights(lora.r, lora.target_modules)
+    layers = None if lora is None else getattr(lora, "layers_to_transform", None)
+    adapter = 0 if lora is None else model.lora_weights(lora.r, lora.target_modules, layers)
     micro = settings.per_device_train_batch_size * tokens.rollout
     forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
-    capacity = engine_of(config.engine, config.train).capacity or CAPACITY
+    capacity = engine_of(config.engine, config.train).capacity or settings.engine_capacity
     rows = min(capacity, tokens.generation) if is_embedded(config) else 0
     return Workload(
         model=model,
@@ -122,6 +122,7 @@ def workload(
         base_bytes=_base_bytes(config, half=half),
         half=half,
         moments=_moments(settings),
+        differentiated=model.layers - min(layers) if layers else model.layers,
         reference=bool(settings.beta) and lora is None,
         checkpointing=bool(settings.gradient_checkpointing),
         forward_tokens=forward,

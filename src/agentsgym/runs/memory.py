@@ -46,7 +46,8 @@ class Workload:
 
     `trained` of the model's weights are trained, in float32; `base_bytes` is the size of a frozen
     weight. `half` says that passes compute in 16 bits (autocast where weights are float32).
-    `moments` is the number of float32 values that the optimizer keeps per trained weight.
+    `moments` is the number of float32 values that the optimizer keeps per trained weight. Backward
+    passes go through the last `differentiated` blocks.
     `forward_tokens` are the padded tokens of a forward chunk, `agent_tokens` those of them that are
     scored; `several` says that an optimizer step has more than one chunk. `cache_tokens` tokens of
     `cache_bytes` per value are cached and `rows` rows are sampled at once, 0 where servers sample.
@@ -58,6 +59,7 @@ class Workload:
     base_bytes: float
     half: bool
     moments: float
+    differentiated: int
     reference: bool
     checkpointing: bool
     forward_tokens: int
@@ -121,7 +123,7 @@ def memory_of(load: Workload, layout: Layout = "one process", processes: int = 1
         cache=load.cache_tokens * cached_bytes(model, half=load.half),
         sampling=load.rows * model.vocabulary * _SAMPLED,
         gradients=round(gradients),
-        activations=round(_activations(load) + _cast(load)),
+        activations=round(_activations(load) + (_cast(load) if full == 4 else 0)),
         head=_head(load),
         several=load.several,
     )
@@ -152,7 +154,7 @@ def _activations(load: Workload) -> float:
     # The gradients of a block's widest part while it is differentiated.
     working = 3 * linear * model.mlp + 2 * 4 * model.width
     stream = 4 if base >= 4 else 2
-    kept = model.layers * (stream * model.width if load.checkpointing else block)
+    kept = load.differentiated * (stream * model.width if load.checkpointing else block)
     return tokens * (kept + working + (block if load.checkpointing else 0))
 
 
