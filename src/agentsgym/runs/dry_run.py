@@ -118,6 +118,7 @@ def _in_small(
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
         "time_decay_to": None,
+        "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
     exchanged["sizes"] = (
