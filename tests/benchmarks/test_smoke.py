@@ -16,6 +16,12 @@ KEYS = {
     "scheduler.py": {"ours_over_lockstep", "ours_over_verifiers"},
     "demo.py": {"ours_over_trl", "ours_over_trl_rollouts"},
     "training.py": {"ours_over_trl", "ours_seconds_rollouts", "ours_seconds_update"},
+    "real_model.py": {
+        "bfloat16_over_float32_update",
+        "ours_over_trl_rollouts_bfloat16",
+        "update_over_floor_float32",
+        "peak_mb_context_1024",
+    },
 }
 
 

@@ -25,7 +25,7 @@ def native(request, monkeypatch):
 
 
 def test_auto_trains_in_bfloat16_where_the_device_has_it(native):
-    assert settings("some/model") == (native, False)
+    assert settings("some/model") == settings("builtin:smollm2") == (native, False)
 
 
 @pytest.mark.parametrize("path", ["tiny", "builtin:quickstart"])

@@ -8,6 +8,8 @@ from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 from agentsgym.training.warm_start.tiny import TinyConfig, build_model
 from helpers import CHATML, build_tokenizer
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
 def fused_model():
@@ -39,7 +41,7 @@ def _scored(model, labels, monkeypatch):
 def test_same_values_from_fewer_positions(fused_model, monkeypatch):
     labels = torch.tensor([[-100, 7, 8, -100, 9], [-100, -100, 6, -100, -100]])
     whole, gradients, all_positions = _scored(fused_model, labels, monkeypatch)
-    with fused_head_on_agent_tokens():
+    with fused_head_on_agent_tokens(CPU, 385):
         few, same, labelled = _scored(fused_model, labels, monkeypatch)
     assert (all_positions, labelled) == ([8], [4])
     torch.testing.assert_close(few.log_probs, whole.log_probs)
@@ -48,14 +50,30 @@ def test_same_values_from_fewer_positions(fused_model, monkeypatch):
 
 
 def test_no_label_at_all_is_a_differentiable_zero(fused_model, monkeypatch):
-    with fused_head_on_agent_tokens():
+    with fused_head_on_agent_tokens(CPU, 385):
         output, gradients, _ = _scored(fused_model, torch.full((1, 4), -100), monkeypatch)
     assert not output.log_probs.any()
     assert all(not gradient.any() for gradient in gradients)
 
 
 def test_trl_is_left_as_it_was():
-    before = trl_utils._use_triton
-    with pytest.raises(KeyError), fused_head_on_agent_tokens():
+    before = trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    with pytest.raises(KeyError), fused_head_on_agent_tokens(CPU, 385):
         raise KeyError
-    assert trl_utils._use_triton is before
+    with fused_head_on_agent_tokens(torch.device("cuda"), 385):
+        assert before == (trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE)
+    assert before == (trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE)
+
+
+@pytest.mark.parametrize("vocabulary", [385, 100_000])
+def test_a_tile_is_no_wider_than_the_vocabulary(vocabulary, fused_model, monkeypatch):
+    """TRL's tile of 32,768 columns gives the same bits as one of a small vocabulary's width."""
+    labels = torch.tensor([[-100, 7, 8, -100, 9]])
+    monkeypatch.setattr(trl_utils, "_use_triton", lambda device: True)
+    wide, gradients, _ = _scored(fused_model, labels, monkeypatch)
+    with fused_head_on_agent_tokens(CPU, vocabulary):
+        assert min(vocabulary, 8192) == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+        narrow, same, _ = _scored(fused_model, labels, monkeypatch)
+    assert torch.equal(narrow.log_probs, wide.log_probs)
+    assert torch.equal(narrow.entropy, wide.entropy)
+    assert all(map(torch.equal, same, gradients))

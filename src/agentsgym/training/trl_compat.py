@@ -25,6 +25,7 @@ REFERENCE_ADAPTER = "ref"
 _ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
 # Above the rounding error of the quotient, far below one step's share of an epoch.
 _ROUNDING = 1e-6
+_TILE = 8192  # columns; SmolLM2's head, 256 positions: 0.9 s against 1.2 s with 32,768
 
 
 class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -201,42 +202,25 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 @contextmanager
-def fused_head_on_agent_tokens() -> Iterator[None]:
+def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterator[None]:
     """Inside the block, forward passes with `fused_lm_head=True` only compute labeled positions,
-    also on the CPU.
+    also on the CPU, in tiles of the vocabulary that suit its cache.
 
     With its Triton kernels TRL's fused head skips positions without a label. Otherwise it computes
     every position, because a changing number of positions would recompile compiled kernels. Torch
-    on the CPU compiles nothing here, and the head is a large part of a small model.
+    on the CPU compiles nothing here, and the head is a large part of a small model. Its tiles have
+    32,768 columns even for a small vocabulary, whose rows then lie 128 KiB apart; a narrower tile
+    gives the same bits in half of the time there, and less memory where the vocabulary is large.
     """
+    if device.type != "cpu":
+        yield
+        return
     from trl.trainer import utils
 
-    before = utils._use_triton
-
-    def leave_out(device: torch.device) -> bool:
-        return device.type == "cpu" or before(device)
-
-    utils._use_triton = leave_out
+    before = utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    utils._use_triton = lambda device: True
+    utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(vocabulary, _TILE)
     try:
         yield
     finally:
-        utils._use_triton = before
-
-
-@contextmanager
-def fused_head(model: Any) -> Iterator[None]:
-    """Inside the block, `model(…, labels=…, fused_lm_head=True)` returns log-probabilities at
-    temperature 1, also if a trainer gave the model a head of another temperature."""
-    from trl.trainer.utils import add_fused_lm_head
-
-    core = model.get_base_model() if hasattr(model, "peft_config") else model
-    before = core.__dict__.get("forward")
-    add_fused_lm_head(core)
-    try:
-        with fused_head_on_agent_tokens():
-            yield
-    finally:
-        if before is None:
-            del core.forward
-        else:
-            core.forward = before
+        utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before

@@ -70,12 +70,14 @@ class Scorer:
         self, model: nn.Module, rows: Sequence[TrainRow], *, aux_loss: bool = False
     ) -> Scores:
         """Compute the log-probabilities of the rows in one pass."""
-        double = self._accelerator.unwrap_model(model).dtype == torch.float64
+        plain = self._accelerator.unwrap_model(model)
+        double = plain.dtype == torch.float64
         dtype = torch.float64 if double else torch.float32
         device = self._accelerator.device
         chunk = collate(rows, self._pad_token_id, device, dtype, self._multiple)
         options = {"output_router_logits": True} if aux_loss else {}
-        with self._accelerator.autocast(), fused_head_on_agent_tokens():
+        tiles = fused_head_on_agent_tokens(device, plain.config.get_text_config().vocab_size)
+        with self._accelerator.autocast(), tiles:
             output = model(
                 input_ids=chunk.input_ids,
                 attention_mask=chunk.attention_mask,
