@@ -224,3 +224,23 @@ def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterato
         yield
     finally:
         utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
+
+
+@contextmanager
+def fused_head(model: Any) -> Iterator[None]:
+    """Inside the block, `model(…, labels=…, fused_lm_head=True)` returns log-probabilities at
+    temperature 1, also if a trainer gave the model a head of another temperature."""
+    from trl.trainer.utils import add_fused_lm_head
+
+    core = model.get_base_model() if hasattr(model, "peft_config") else model
+    before = core.__dict__.get("forward")
+    add_fused_lm_head(core)
+    device = next(core.parameters()).device
+    try:
+        with fused_head_on_agent_tokens(device, core.config.get_text_config().vocab_size):
+            yield
+    finally:
+        if before is None:
+            del core.forward
+        else:
+            core.forward = before
