@@ -27,10 +27,10 @@ LORA = {
 EVALUATION = Use(training=False, device="cpu", allow_paths=["model"])
 
 
-def trained_adapter(folder, base="model", **model):
+def trained_adapter(folder, base="model", lora=None, **model):
     """An adapter directory with weights that are not zero."""
     policy = load_model(
-        ModelConfig(path=base, dtype="float32", lora={"r": 4}, **model),
+        ModelConfig(path=base, dtype="float32", lora=lora or {"r": 4}, **model),
         Use(training=True, device="cpu"),
     )
     torch.manual_seed(0)
@@ -116,6 +116,15 @@ def test_weights_that_train_are_float32_and_a_frozen_base_is_not(workplace):
     assert {p.dtype for p in evaluated.parameters()} == {torch.bfloat16}
 
 
+def test_only_the_named_layers_get_an_adapter(workplace):
+    lora = {"r": 4, "target_modules": ["q_proj", "up_proj"], "layers_to_transform": [1]}
+    model = trained_adapter(workplace / "upper", lora=lora)
+    trained = {name for name, weights in model.named_parameters() if weights.requires_grad}
+    assert len(trained) == 4 and all(".layers.1." in name for name in trained)
+    again = load_model(ModelConfig(path="upper", dtype="float32"), EVALUATION).model
+    torch.testing.assert_close(logits_of(again), logits_of(model))
+
+
 def test_training_goes_on_from_an_adapter(adapter):
     section = ModelConfig(path="adapter", dtype="float32")
     use = Use(training=True, device="cpu", allow_paths=["model"])
@@ -165,6 +174,7 @@ def test_a_base_inside_the_adapter_or_in_the_package_needs_no_permission(workpla
         ({"megatron_config": {"a": 1}}, "it uses 'megatron_config' of PEFT"),
         ({"target_modules": "(a+)+b"}, "its target_modules is '(a+)+b'"),
         ({"rank_pattern": {"(a+)+b": 2}}, "its rank_pattern is"),
+        ({"layers_to_transform": "1"}, "its layers_to_transform is '1'"),
         ({"layer_replication": [[0, 1000000]]}, "it uses 'layer_replication'"),
         ({"init_lora_weights": "pissa"}, "its init_lora_weights is 'pissa'"),
         ({"r": 10**9}, "its r is 1000000000"),

@@ -54,6 +54,8 @@ def test_only_the_run_s_own_section_has_a_short_form():
         ({"path": "x", "lora": {"rank": 8}}, "unknown key 'model.lora.rank'"),
         ({"path": "x", "lora": {"r": 0}}, "model.lora.r: input should be greater than or equal"),
         ({"path": "x", "lora": {"target_modules": ".*"}}, "all-linear or a list of module names"),
+        ({"path": "x", "lora": {"layers_to_transform": [1]}}, "needs target_modules as a list"),
+        ({"path": "x", "lora": {"layers_to_transform": [-1]}}, "model.lora.layers_to_transform.0"),
         ({"path": "x", "lora": 8}, "model.lora must be a mapping, got 8"),
         ({"path": "x", "dtype": "int8"}, "model.dtype: input should be 'auto', 'float32'"),
         ({"path": "x", "quantization": "2bit"}, "model.quantization: input should be '4bit'"),

@@ -131,6 +131,15 @@ def _are_names(given: Any) -> bool:
     )
 
 
+def _are_numbers(given: Any) -> bool:
+    """Whether it is a list of layer numbers."""
+    return (
+        isinstance(given, list)
+        and 0 < len(given) <= _MOST_NAMES
+        and all(type(number) is int and number >= 0 for number in given)
+    )
+
+
 def _are_per_module(given: Any) -> bool:
     if not given:
         return given is None or given == {}
@@ -147,6 +156,7 @@ _READ: Mapping[str, Callable[[Any], bool]] = {
     "lora_alpha": _is_positive,
     "lora_dropout": lambda given: given == 0 or (_is_positive(given) and given < 1),
     "target_modules": lambda given: given == ALL_LINEAR or _are_names(given),
+    "layers_to_transform": lambda given: given is None or _are_numbers(given),
     "use_rslora": _is_flag,
     "use_dora": _is_flag,
     "fan_in_fan_out": _is_flag,

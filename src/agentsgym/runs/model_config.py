@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -24,6 +24,8 @@ class LoraSettings(BaseModel):
     """A LoRA adapter that is trained instead of the whole model; the names are PEFT's.
 
     `target_modules` is a list of module names, or `all-linear` for every linear layer but the head.
+    `layers_to_transform` are the numbers of the layers, from 0, that get an adapter (null: all);
+    backward passes end at the lowest one. PEFT takes it with a list of names only.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -32,6 +34,9 @@ class LoraSettings(BaseModel):
     lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     target_modules: str | list[str] = ALL_LINEAR
+    layers_to_transform: list[Annotated[int, Field(ge=0)]] | None = Field(
+        default=None, min_length=1
+    )
     use_rslora: bool = False
 
     @field_validator("target_modules")
@@ -41,6 +46,12 @@ class LoraSettings(BaseModel):
         if given != ALL_LINEAR and (isinstance(given, str) or not given):
             raise ValueError(f"must be {ALL_LINEAR} or a list of module names, got {given!r}")
         return given
+
+    @model_validator(mode="after")
+    def _layers_of_named_modules(self) -> "LoraSettings":
+        if self.layers_to_transform is not None and self.target_modules == ALL_LINEAR:
+            raise ValueError("layers_to_transform needs target_modules as a list of module names")
+        return self
 
 
 class ModelConfig(BaseModel):
