@@ -41,6 +41,15 @@ def test_a_wrong_setting_is_named_before_anything_runs(change, message):
         dry_run(parse_config({**RUN, **change}), Silent())
 
 
+def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
+    asked = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
+    run = {**RUN, "warm_start": {**asked, "min_reward": 1e9, "probe_tasks": 3}}
+    done = dry_run(parse_config(run), Silent())
+    assert done.summary.warm_started is not None
+    assert "agent" in done.exchanged["warm_start"]
+    assert any("endpoint is not asked" in text for text in done.not_tried)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_runs_in_small(name, invoke, tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ def print_dry_run(config: "RunConfig") -> None:
         "model": config.model.path,
         "engine": ", ".join(config.engine.urls) or "servers",
         "tokenizer": "that of the model",
+        "warm_start": str(config.warm_start.get("source")),
         "sizes": "as configured",
     }
     for part, instead in done.exchanged.items():

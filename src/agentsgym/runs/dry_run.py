@@ -21,8 +21,9 @@ from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.model_config import BUILTIN
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.train import train_run
-from agentsgym.runs.warm_start.settings import settings_of, warm_starts
+from agentsgym.runs.warm_start.settings import CHAT, ENDPOINT_KEYS, settings_of, warm_starts
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -86,6 +87,8 @@ def _not_tried(config: RunConfig) -> list[str]:
         found.append(f"the run as it is configured, for here it ends with: {error}")
     if not is_embedded(config):
         found.append("the engine: no server is started and none is asked")
+    if _asks_endpoint(config):
+        found.append("warm_start.engine: the endpoint is not asked")
     if config.model.quantization:
         found.append(f"model.quantization={config.model.quantization}")
     if config.model.attn_implementation:
@@ -114,7 +117,7 @@ def _in_small(
         ),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
-        "warm_start": _small_warm_start(config),
+        "warm_start": _small_warm_start(config, exchanged),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
         "time_decay_to": None,
@@ -138,10 +141,23 @@ def _small_train(train: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _small_warm_start(config: RunConfig) -> dict[str, Any]:
+def _asks_endpoint(config: RunConfig) -> bool:
+    return warm_starts(config) and config.warm_start["source"] == CHAT
+
+
+def _small_warm_start(config: RunConfig, exchanged: dict[str, str]) -> dict[str, Any]:
+    """A few games of any reward, for in so few turns none may be won; of a player of the
+    environment instead of an endpoint's."""
     if not warm_starts(config):
         return {}
-    return {**config.warm_start, "games": 4, "best_of": 1, "probe_tasks": 1, "max_steps": 1}
+    left = {key: value for key, value in config.warm_start.items() if key != "min_reward"}
+    small = {**left, "games": 4, "best_of": 1, "probe_tasks": 1, "max_steps": 1}
+    if not _asks_endpoint(config):
+        return small
+    players = available_agents(make_env(config))
+    exchanged["warm_start"] = f"games of the {players[0]} agent" if players else "none"
+    own = {key: value for key, value in small.items() if key not in ENDPOINT_KEYS}
+    return {**own, "source": players[0]} if players else {}
 
 
 def _tokenizer(config: RunConfig) -> tuple[Any, bool]:

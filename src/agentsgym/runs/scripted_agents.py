@@ -24,12 +24,17 @@ def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
     agent = _find(env, kind, seed)
     if agent is not None:
         return agent
-    there = [f"agent:{other}" for other in _METHODS if _brings(env, other)]
+    there = [f"agent:{other}" for other in available_agents(env)]
     raise ConfigError(
         f"{env.name} has no {kind} agent: its class would have to define "
         f"{' or '.join(_METHODS[kind])}; it has {', '.join(there) or 'no other'}"
         + (f" (agentsgym eval {there[0]} --env {env.class_path})" if there else "")
     )
+
+
+def available_agents(env: MultistepEnv) -> list[str]:
+    """The kinds of agents that an environment has."""
+    return [kind for kind in _METHODS if _brings(env, kind)]
 
 
 def _brings(env: MultistepEnv, kind: str) -> bool:

@@ -18,6 +18,8 @@ ROLLOUTS, CHAT = "rollouts", "chat"
 SOURCES = (*SCRIPTED, ROLLOUTS, CHAT)
 # Keys that belong to one source.
 _ONLY = {"run": ROLLOUTS, "engine": CHAT, "temperature": CHAT, "max_answer_tokens": CHAT}
+ENDPOINT_KEYS = frozenset(key for key, source in _ONLY.items() if source == CHAT)
+"""The keys that only a chat endpoint has."""
 
 
 @dataclass(frozen=True, slots=True)
