@@ -9,7 +9,8 @@ held-out task. `--report` draws and prints again from smollm2.json, without the 
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,29 @@ def gain(root: Path) -> Mapping[str, Any]:
         numbers = [plays[seed].raw.game_number for seed in seeds]
         result["numbers"] = len(set(numbers))
         result["ci95_over_numbers"] = cluster_bootstrap(found, numbers)
+        result["follows_hints"] = [follows_hints(warm), follows_hints(after)]
     return result
+
+
+def follows_hints(rollouts: Sequence[Rollout]) -> float:
+    """The share of guesses after a game's first one that agree with all hints before them."""
+    agree = [followed for rollout in rollouts for followed in _follows(rollout)]
+    return sum(agree) / len(agree)
+
+
+def _follows(rollout: Rollout) -> Iterator[bool]:
+    low, high, guess = 1, 20, None
+    for number, step in enumerate(rollout.episodes[0].steps):
+        hint = re.search(r"The target number is (higher|lower)", step.observation)
+        if hint and guess is not None:
+            if hint[1] == "higher":
+                low = max(low, guess + 1)
+            else:
+                high = min(high, guess - 1)
+        found = re.search(r"\[(\d+)\]", step.action)
+        guess = int(found[1]) if found else None
+        if number > 0:
+            yield guess is not None and low <= guess <= high
 
 
 def table(runs: Sequence[Run]) -> str:
