@@ -4,11 +4,12 @@
 
 Every side trains the same float32 weights on the same games with the same settings: ours and TRL's
 own path (its `_generate_single_turn` and its `_compute_loss`), in float32 and under bfloat16
-autocast. The sides alternate in one process. Times are CPU seconds of the process. A ratio is only
-printed if turns and tokens agree. The floor of an update is a bare forward and backward pass over
-the same rows in the same chunks, with the output layer on agent tokens alone. Peaks of memory are
-measured in a process each, of one update of a Llama of SmolLM2's width with 4 layers. The last line
-is one JSON object.
+autocast as accelerate sets it (TRL samples under it too, ours from a copy in bfloat16). The sides
+alternate in one process, and the figures so far follow each round; the first round warms up. Times
+are CPU seconds of the process. The last line, one JSON object, has ratios only if turns and tokens
+agree. The floor of an update is a bare forward and backward pass over the same rows in the same
+chunks, with the output layer on agent tokens alone. Peaks of memory are measured in a process each,
+of one update of a Llama of SmolLM2's width with 4 layers.
 """
 
 import argparse
@@ -43,6 +44,11 @@ class Times(dict[str, list[float]]):
 
     def timed(self, part: str) -> Any:
         return cpu_seconds(self.setdefault(part, []))
+
+    def keep_last(self) -> None:
+        """Forget the rounds that warmed up."""
+        for seconds in self.values():
+            del seconds[:-1]
 
     def of(self, part: str) -> float:
         return common.median(self[part])
@@ -155,8 +161,7 @@ class Theirs:
         """A generation and its update, without the optimizer."""
         trainer = self.trainer
         trainer.model.train()
-        with autocast(self.bf16):
-            batch = trainer._generate_and_score_completions(self.inputs)
+        batch = trainer._generate_and_score_completions(self.inputs)
         with self.times.timed("update"):
             trainer._compute_loss(trainer.model, batch).backward()
         trainer.model.zero_grad()
@@ -179,8 +184,9 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         for (kind, bf16), side in sides.items():
             side.run()
             common.describe(kind, side.work, torch.bfloat16 if bf16 else torch.float32)
-            if round_ == 0:
-                side.times.clear()
+            if round_ == 1:
+                side.times.keep_last()
+        print(f"  after round {round_}: {json.dumps(_figures(sides))}", flush=True)
     works = {name: side.work.work for name, side in sides.items()}
     for name, work in works.items():
         common.demand_equal(work, works["ours", False], f"turns and tokens of {name}")
