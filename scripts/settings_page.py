@@ -7,6 +7,7 @@ from typing import Any
 from trl import GRPOConfig
 
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.setting_conditions import BELONGS_TO
 from agentsgym.training.trl_settings import GROUPS, Setting
 
 _PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -26,7 +27,9 @@ range is refused with a sentence that says what is allowed. This page is made by
 _TRL = """
 ## TRL's
 
-A setting is used, refused (it may only keep its default), or without meaning here.
+A setting is used, refused (it may only keep its default), or without meaning here. Where a setting
+is used only with others, another value than its default without them is refused, or, where it is a
+detail of something that is switched off, named in a warning when training starts.
 
 | setting | | |
 |---|---|---|
@@ -42,13 +45,19 @@ def settings_page() -> str:
     """The whole page, as Markdown."""
     of_trl = {field.name for field in dataclasses.fields(GRPOConfig)}
     ours = [f for f in dataclasses.fields(GRPOEnvConfig) if f.name not in of_trl]
-    lines = [_line(f"`{f.name}`", _default(f), str(f.metadata["help"])) for f in ours]
+    lines = [_line(f"`{f.name}`", _default(f), _help(f)) for f in ours]
     table = [_of_trl(setting) for group in GROUPS.values() for setting in group]
     return _HEAD + "\n".join(lines) + "\n" + _TRL + "\n".join(table) + "\n" + _ARGUMENTS
 
 
 def _of_trl(setting: Setting) -> str:
-    return _line(f"`{setting.name}`", setting.verdict, setting.why)
+    parts = (BELONGS_TO.get(setting.name, ""), setting.why)
+    return _line(f"`{setting.name}`", setting.verdict, "; ".join(filter(None, parts)))
+
+
+def _help(field: Any) -> str:
+    belongs = BELONGS_TO.get(field.name)
+    return str(field.metadata["help"]) + (f" Has an effect {belongs}." if belongs else "")
 
 
 def _default(field: Any) -> str:

@@ -36,9 +36,12 @@ def make_exact(make_trainer, tiny_llama):
     tiny_llama.double()
 
     def make(cell=None, epsilon_high=0.3, **options):
-        if options.get("loss_type") == "dr_grpo":
+        loss = LOSSES[options.get("loss_type", "dapo")]
+        if loss.weights.needs_norm_tokens:
             options["loss_norm_tokens"] = NORM
-        trainer = make_trainer(model=tiny_llama, epsilon=0.2, epsilon_high=epsilon_high, **options)
+        if "epsilon_high" in loss.settings:
+            options["epsilon_high"] = epsilon_high
+        trainer = make_trainer(model=tiny_llama, **options)
         trainer.model.train()
         if cell is not None:
             trainer._generate_and_score_completions = lambda inputs: cell.for_trainer()

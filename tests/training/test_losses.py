@@ -10,6 +10,7 @@ import pytest
 import trl.trainer.grpo_trainer as trl_trainer
 
 from agentsgym.training import config as config_module
+from agentsgym.training import setting_combinations, setting_conditions
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import losses, objective, ratios, weights
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
@@ -65,7 +66,7 @@ def test_a_whole_scratch_loss_is_trained_with_no_other_line_of_code(
 ):
     (scratch,) = import_scratch("scratch_loss", PARTS).LOSSES.values()
     wider = MappingProxyType({**LOSSES, "scratch": scratch})
-    for module in (config_module, objective):
+    for module in (setting_combinations, setting_conditions, objective):
         monkeypatch.setattr(module, "LOSSES", wider)
     trainer = make_trainer(loss_type="scratch", max_steps=1)
     trainer.train()
@@ -100,7 +101,7 @@ def test_a_refused_loss_type_is_told_with_the_reason(tmp_path, name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_formulas_read_settings_that_exist(tmp_path, name):
     assert set(LOSSES[name].settings) <= {field.name for field in fields(GRPOEnvConfig)}
-    args = GRPOEnvConfig(str(tmp_path), use_cpu=True, loss_type=name, loss_norm_tokens=9)
+    args = GRPOEnvConfig(str(tmp_path), use_cpu=True, loss_type=name, max_rollout_tokens=9)
     made = settings_of(args, 0.1, 0.3)
     assert list(made.loss_settings) == list(LOSSES[name].settings)
     bounds = {k: v for k, v in made.loss_settings.items() if k.startswith("epsilon")}

@@ -19,6 +19,7 @@ from trl import GRPOConfig, TrlParser
 import agentsgym.training
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.setting_conditions import BELONGS_TO
 from agentsgym.training.setting_parsers import limits
 from agentsgym.training.setting_ranges import RANGES
 from agentsgym.training.trl_settings import SETTINGS
@@ -28,7 +29,7 @@ OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}
 OURS = [field.name for field in dataclasses.fields(GRPOEnvConfig) if field.name not in OF_TRL]
 FIELDS = {field.name: field for field in dataclasses.fields(GRPOEnvConfig) if field.init}
 HINTS = typing.get_type_hints(GRPOEnvConfig)
-REFUSED = [name for name, setting in SETTINGS.items() if setting.verdict == "refused"]
+NEVER_CHANGED = [name for name, setting in SETTINGS.items() if setting.verdict == "refused"]
 
 # For each of our settings a value other than its default, as one writes it on a command line.
 WRITTEN = {
@@ -70,6 +71,7 @@ WRITTEN = {
 
 # What else must be set so that a setting is not refused as without effect.
 BESIDES = {
+    "loss_norm_tokens": ["--loss_type", "dr_grpo"],
     "engine_served_model": ["--engine_urls", "http://a"],
     "engine_key_env": ["--engine_urls", "http://a"],
     "engine_command": ["--engine_launch", "1"],
@@ -86,7 +88,7 @@ def numbers(kind):
     """Fields of floats, or of whole numbers only, that may be changed."""
     for name in FIELDS:
         own = kinds(name)
-        if name not in REFUSED and kind in own and (kind is float or float not in own):
+        if name not in NEVER_CHANGED and kind in own and (kind is float or float not in own):
             yield name
 
 
@@ -113,7 +115,7 @@ def test_every_setting_of_the_installed_trl_is_sorted():
     assert not unsorted, f"nobody has said what becomes of {sorted(unsorted)}"
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", NEVER_CHANGED)
 def test_a_refused_setting_names_itself_and_says_why(config, name):
     with pytest.raises(ValueError, match=f"{name}=") as caught:
         config(**{name: another_value(name)})
@@ -145,9 +147,9 @@ def test_what_a_sentence_names_exists():
         "max_tokens", "stop_strings", "non_padding", "split_batches", "dispatch_batches",
         "num_steps", *LOSSES,
     }  # fmt: skip
-    for setting in SETTINGS.values():
-        named = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", setting.why))
-        assert named <= set(FIELDS) | others, setting
+    for sentence in [*(setting.why for setting in SETTINGS.values()), *BELONGS_TO.values()]:
+        named = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", sentence))
+        assert named <= set(FIELDS) | others, sentence
 
 
 def test_the_page_is_made_of_the_table():
@@ -177,12 +179,11 @@ def names_read(path, left_out=(), of=""):
 
 def test_each_of_our_settings_is_read_somewhere():
     here = Path(agentsgym.training.__file__).parent
-    checks = {"__post_init__", "_read_texts", "_check_choices", "_check_staleness"}
-    read = names_read(here / "config.py", checks, of="^self$")
+    read = names_read(here / "config.py", {"__post_init__", "_read_texts"}, of="^self$")
     for path in here.rglob("*.py"):
         read |= names_read(path, of=r"(^|[._])args$")
     read |= {name for loss in LOSSES.values() for name in loss.settings}
-    # It does no more than allow what `_check_choices` would forbid.
+    # It does no more than allow what a check would forbid.
     assert set(OURS) - read <= {"allow_truncated_sampling"}
 
 
@@ -281,6 +282,9 @@ def test_numbers_outside_their_range_are_refused(config, name):
         ({"scale_rewards": "batch", "advantage_estimator": "rloo"}, "belongs to the estimator"),
         ({"engine_urls": ["http://a"], "use_vllm": True}, "two engines"),
         ({"generation_batch_size": 16, "steps_per_generation": 1}, "does not agree"),
+        ({"scale_rewards": "batch", "advantage_options": {"scale_rewards": "none"}},
+         "scale_rewards='batch' and .*='none' mean the same; set one of them"),
+        ({"use_vllm": True, "vllm_mode": "both"}, "vllm_mode must be one of colocate, server"),
     ],
 )  # fmt: skip
 def test_a_refused_value_is_told_in_one_sentence(config, options, words):
@@ -331,6 +335,7 @@ def test_all_of_ours_are_read_from_yaml(tmp_path):
     for name in ("engine_launch", "engine_command", "engine_launch_args"):
         del values[name]  # they belong to servers that do not run yet
     values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate", "engine": "vllm"}
+    values["loss_type"] = "dr_grpo"
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(values | {"output_dir": str(tmp_path), "use_cpu": True}))
     (made,) = TrlParser(GRPOEnvConfig).parse_args_and_config(["--config", str(path)])

@@ -82,9 +82,18 @@ def test_one_missing_method_is_named_alone(inner):
         trainable(Nothing())
 
 
-def test_two_engines_are_refused(make_trainer, inner):
-    with pytest.raises(ValueError, match="got a ToyEngine, but engine_urls selects another"):
-        make_trainer(engine=ToyEngine(inner), engine_urls=["http://127.0.0.1:9"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine_urls": ["http://127.0.0.1:9"]}, "engine_urls selects another engine"),
+        ({"engine_launch": 1}, "engine_launch selects another engine"),
+        ({"use_vllm": True}, "use_vllm selects another engine"),
+        ({"engine_capacity": 3}, "which has a capacity of its own; leave engine_capacity out"),
+    ],
+)
+def test_settings_of_an_engine_beside_an_engine_are_refused(make_trainer, inner, options, words):
+    with pytest.raises(ValueError, match=f"got a ToyEngine, .*{words}"):
+        make_trainer(engine=ToyEngine(inner), **options)
 
 
 def test_an_engine_without_a_tokenizer_is_refused(make_trainer, inner):

@@ -18,6 +18,9 @@ _WRITTEN = {
     "engine_urls": "--base-url",
     "served_model": "--served-model",
     "key_env": "--key-env",
+    "launch": "engine.launch",
+    "command": "engine.command",
+    "launch_args": "engine.launch_args",
 }
 
 BaseUrlOption = Annotated[

@@ -32,7 +32,7 @@ _OF_TRAIN = {
     "launch_args": "engine_launch_args",
     "mode": "vllm_mode",
 }
-_ENGINE_FIELDS = {*_OF_TRAIN.values(), "use_vllm", "vllm_server_base_url", "vllm_server_host"}
+_ENGINE_FIELDS = {*_OF_TRAIN.values(), "use_vllm"}
 # Keys of the section and the fields of EngineSettings that they set, for messages.
 _OF_SETTINGS = {
     "name": "engine",
@@ -158,6 +158,10 @@ def engine_of(engine: EngineConfig, train: Mapping[str, Any]) -> EngineConfig:
     return EngineConfig.model_validate({**fields, **engine.model_dump(exclude_defaults=True)})
 
 
+def _is_of_engine(field: str) -> bool:
+    return field in _ENGINE_FIELDS or field.startswith("vllm_")
+
+
 def replaced(
     engine: EngineConfig, train: Mapping[str, Any], given: Any
 ) -> tuple[EngineConfig, dict[str, Any]]:
@@ -168,5 +172,5 @@ def replaced(
     """
     capacity = engine_of(engine, train).capacity
     own = parse_engine(given)
-    left = {key: value for key, value in train.items() if key not in _ENGINE_FIELDS}
+    left = {key: train[key] for key in train if not _is_of_engine(key)}
     return own.model_copy(update={"capacity": own.capacity or capacity}), left

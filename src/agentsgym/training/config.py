@@ -1,29 +1,24 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
 import warnings
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
-from agentsgym.generation.factory import ENGINES, TRAINING, choose
+from agentsgym.credit import ESTIMATORS, find_estimator
+from agentsgym.generation.factory import ENGINES
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers as given
 from agentsgym.training.best_model import choose_metric, choose_mode
-from agentsgym.training.chat_templates import CHOICES
-from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
+from agentsgym.training.setting_combinations import check_combinations
 from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
 from agentsgym.types.renamed import renamed
 
 _EVAL_ROLLOUTS = 1
-
-# Optimizers that want something else of every backward pass or evaluation than we do.
-_OTHER_OPTIMIZERS = ("lomo", "adalomo", "schedule_free")
 
 
 def _engine_names() -> str:
@@ -230,8 +225,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._name_twice("max_action_tokens", "max_completion_length", given.ACTION_TOKENS)
         self._name_twice("eval_rollouts", "num_generations_eval", _EVAL_ROLLOUTS)
         check_fields(self)
-        self._check_choices()
-        self._check_processes()
+        check_combinations(self)
 
     def _read_texts(self) -> None:
         """Bring what a command line or YAML gives into the shape of the fields."""
@@ -286,68 +280,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             raise ValueError(f"{ours}={mine} and {trl}={theirs} mean the same; set one of them")
         self._set(**{ours: next((v for v in (mine, theirs) if v is not None), default)})
 
-    def _check_choices(self) -> None:
-        self._check_one_of("loss_type", LOSSES)
-        self._check_one_of("zero_signal_groups", ("keep", "drop", "resample"))
-        self._check_one_of("train_on", ("rollout", "steps"))
-        self._check_one_of("chat_template", CHOICES)
-        self._check_one_of("ratio_scope", RATIO_SCOPES)
-        self._check_one_of("sampler_correction", ("truncate", "none"))
-        self._check_one_of("scale_rewards", ("group", "batch", "none"))
-        self._check_one_of("scale_step_rewards", ("none", "batch"))
-        if self.steps_per_generation % self.gradient_accumulation_steps:
-            raise ValueError(
-                f"steps_per_generation ({self.steps_per_generation}) must be a multiple of "
-                f"gradient_accumulation_steps ({self.gradient_accumulation_steps}): an optimizer "
-                "step must not span two generations"
-            )
-        if (self.top_p < 1.0 or self.top_k > 0) and not self.allow_truncated_sampling:
-            raise ValueError(
-                "top_p and top_k bias the importance ratio; leave them off, or set "
-                "allow_truncated_sampling=True"
-            )
-        if LOSSES[self.loss_type].weights.needs_norm_tokens and self.norm_tokens is None:
-            raise ValueError(
-                f"loss_type {self.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
-            )
-        self._check_staleness()
-        check_estimator(self.advantage_estimator, self.estimator_options, self.allow_imports)
-        if not self._estimator_scales and self.scale_rewards != "group":
-            takers = ", ".join(repr(e.name) for e in ESTIMATORS.values() if e.takes_scale_rewards)
-            raise ValueError(
-                f"scale_rewards belongs to the estimator {takers}, not "
-                f"{self.advantage_estimator!r}; set advantage_options"
-            )
-
-    def _check_staleness(self) -> None:
-        if not self.generate_ahead:
-            return
-        if self.sampler_correction == "none":
-            raise ValueError("generate_ahead needs sampler_correction: rollouts are not on-policy")
-        if self.max_staleness == 0:
-            raise ValueError("generate_ahead plays one generation behind, max_staleness=0 drops it")
-
-    def _check_one_of(self, name: str, allowed: Collection[str]) -> None:
-        value = getattr(self, name)
-        if value not in allowed:
-            why = f" ({REFUSED_LOSSES[value]})" if value in REFUSED_LOSSES else ""
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{why}")
-
-    def _check_processes(self) -> None:
-        if self.engine_urls and self.use_vllm:
-            raise ValueError("engine_urls and use_vllm name two engines; set one of them")
-        choose(self.engine_settings, TRAINING)
-        if str(getattr(self.optim, "value", self.optim)).startswith(_OTHER_OPTIMIZERS):
-            raise ValueError(f"optim={self.optim.value!r} is not supported here; use another one")
-        options = self.accelerator_config
-        bad = [name for name in ("split_batches", "dispatch_batches") if getattr(options, name)]
-        if "num_steps" in (options.gradient_accumulation_kwargs or {}):
-            bad.append("num_steps")
-        if bad:
-            raise ValueError(
-                f"accelerator_config: {bad[0]} is not supported here, it breaks groups apart"
-            )
-
     @property
     def engine_settings(self) -> EngineSettings:
         """What decides which engine samples."""
@@ -367,12 +299,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     def estimator_options(self) -> dict[str, Any]:
         """`advantage_options`, with TRL's `scale_rewards` for the estimator that it belongs to."""
         options = given.mapping("advantage_options", self.advantage_options)
-        if self._estimator_scales:
+        if self.estimator_scales:
             return {"scale_rewards": self.scale_rewards, **options}
         return options
 
     @property
-    def _estimator_scales(self) -> bool:
+    def estimator_scales(self) -> bool:
+        """Whether `scale_rewards` belongs to the estimator."""
         return find_estimator(self.advantage_estimator, self.allow_imports).takes_scale_rewards
 
     @property

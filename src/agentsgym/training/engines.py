@@ -22,13 +22,18 @@ Note = Callable[[str], None]
 
 def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
     """Check an engine that was passed to the trainer. Raises TypeError with the members that it
-    lacks, ValueError if `args` select another one."""
+    lacks, ValueError if `args` select another one or say how it should be made."""
     trainable(engine)
-    if args.engine is not None or args.engine_urls:
-        asked = "engine" if args.engine is not None else "engine_urls"
+    name = type(engine).__name__
+    for asked in ("engine", "engine_urls", "engine_launch", "use_vllm"):
+        if getattr(args, asked):
+            raise ValueError(
+                f"the trainer got a {name}, but {asked} selects another engine; leave one of them "
+                "out"
+            )
+    if args.engine_capacity != GRPOEnvConfig.engine_capacity:
         raise ValueError(
-            f"the trainer got a {type(engine).__name__}, but {asked} selects another "
-            "engine; leave one of them out"
+            f"the trainer got a {name}, which has a capacity of its own; leave engine_capacity out"
         )
 
 

@@ -1,5 +1,6 @@
 """The trainer's rollouts: environments, an engine with the policy's weights, evaluation."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,9 +28,12 @@ from agentsgym.training.rollouts.failures import FailureReport
 from agentsgym.training.rollouts.prefetch import Prefetcher
 from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.setting_conditions import notes
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
+
+logger = logging.getLogger(__name__)
 
 RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 """Receives this rank's rollouts of each generation and evaluation, with `{"phase": "train" |
@@ -102,6 +106,8 @@ class PlayingTrainer(CheckpointingTrainer):
         rendering = template_options(self.tokenizer, args.chat_template, self.chat_template_kwargs)
         if self.accelerator.is_main_process:
             tell_about(self.tokenizer, rendering)
+            for sentence in notes(args):
+                logger.warning("%s.", sentence)
         return EnvPool(
             self.tokenizer,
             args.allow_imports,

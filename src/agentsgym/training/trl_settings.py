@@ -13,6 +13,7 @@ from trl import GRPOConfig
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
+from agentsgym.training.setting_conditions import default_of
 
 Verdict = Literal["used", "refused", "without meaning"]
 
@@ -46,12 +47,10 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _of_loss_types() -> list[Setting]:
-    """TRL's settings that formulas read, with the loss types whose formulas do."""
+    """TRL's settings that formulas read; setting_conditions.py knows which ones."""
     theirs = {field.name for field in dataclasses.fields(GRPOConfig)}
     read = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
-    names = [name for name in read if name in theirs]
-    readers = {n: [loss.name for loss in LOSSES.values() if n in loss.settings] for n in names}
-    return [Setting(n, "used", f"with loss_type {_quoted(readers[n])}") for n in names]
+    return [Setting(name, "used") for name in read if name in theirs]
 
 
 def _refused_losses() -> str:
@@ -138,7 +137,6 @@ _VLLM = [
         "vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout "
         "vllm_group_port vllm_gpu_memory_utilization vllm_max_model_length "
         "vllm_tensor_parallel_size",
-        "with use_vllm",
     ),
     *_refused(
         "vllm_importance_sampling_correction", 'set sampler_correction="none" to leave it out'
@@ -182,11 +180,16 @@ _LOSS = [
 ]
 
 _OPTIMIZER = [
-    *_used("output_dir num_train_epochs max_steps learning_rate"),
+    *_used("output_dir max_steps learning_rate"),
+    *_used("num_train_epochs", "where max_steps is not given"),
     *_used("lr_scheduler_type lr_scheduler_kwargs warmup_steps"),
     *_used("warmup_ratio", "where the installed transformers still has it"),
     *_used("optim", "all but schedule-free optimizers, LOMO and AdaLOMO"),
-    *_used("optim_args optim_target_modules weight_decay adam_beta1 adam_beta2 adam_epsilon"),
+    *_used(
+        "optim_args optim_target_modules adam_beta1 adam_beta2 adam_epsilon",
+        "by the optimizers that have it",
+    ),
+    *_used("weight_decay"),
     *_used("max_grad_norm", "0 switches clipping off"),
     *_used("gradient_accumulation_steps", "steps_per_generation must be a multiple of it"),
     *_meaningless(
@@ -215,7 +218,7 @@ _LOGS = [
     *_used("logging_nan_inf_filter log_level log_level_replica disable_tqdm debug"),
     *_used("skip_memory_metrics report_to run_name project"),
     *_used("logging_dir", "where the installed transformers still has it"),
-    *_used("trackio_space_id trackio_bucket_id trackio_static_space_id"),
+    *_used("trackio_space_id trackio_bucket_id trackio_static_space_id", "by the tracker trackio"),
     *_used(
         "include_num_input_tokens_seen",
         '"all" counts the padded tokens of the forward chunks, "non_padding" those of the rows',
@@ -266,7 +269,8 @@ _CHECKPOINTS = [
 
 _PROCESSES = [
     *_used("ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers"),
-    *_used("ddp_static_graph ddp_backend ddp_timeout fsdp fsdp_config deepspeed"),
+    *_used("ddp_static_graph ddp_backend ddp_timeout fsdp deepspeed"),
+    *_used("fsdp_config", "with fsdp"),
     *_used(
         "accelerator_config",
         "without split_batches, dispatch_batches and num_steps, which would break groups apart",
@@ -308,7 +312,7 @@ def refuse_settings(config: Any) -> None:
         setting = SETTINGS.get(field.name)
         if setting is None or setting.verdict != "refused":
             continue
-        value, default = getattr(config, field.name), _default(field)
+        value, default = getattr(config, field.name), default_of(field)
         if value != default and value not in setting.also:
             raise ValueError(f"{field.name}={value!r} is not supported here: {setting.why}")
 
@@ -318,8 +322,3 @@ def refuse_arguments(given: Mapping[str, Any]) -> None:
     for name, why in _REFUSED_ARGUMENTS.items():
         if name in given:
             raise TypeError(f"GRPOEnvTrainer takes no {name}: {why}")
-
-
-def _default(field: Any) -> Any:
-    missing = field.default_factory is dataclasses.MISSING
-    return field.default if missing else field.default_factory()
