@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelConfig, load_config, load_run, merge, parse_config
 from agentsgym.runs.chat_settings import chat_settings, template_remarks
 from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.trust import Allowed, check_model
+from agentsgym.runs.trust import Allowed, check_model, names_same_model
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 
@@ -205,3 +205,11 @@ def test_a_strangers_run_names_no_model_directory_and_no_template(workplace, con
     allowed = check_model(stored, Allowed(paths=(".",)), {})
     assert not allowed.model.may_download and load_run(run).model.may_download
     assert check_model(stored, Allowed(), {"model.path", "model.chat_template"}) == stored
+
+
+def test_a_file_of_the_user_stands_for_the_model_and_the_template_that_it_names():
+    theirs = ModelConfig(path="some/model", chat_template="secret.jinja")
+    assert names_same_model(theirs, theirs)
+    assert names_same_model(theirs, ModelConfig(path="some/model"))
+    assert not names_same_model(ModelConfig(path="some/model"), theirs)
+    assert not names_same_model(ModelConfig(path="other/model"), ModelConfig(path="some/model"))

@@ -178,6 +178,23 @@ def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(
     assert told in shlex.split(resume_command(config))
 
 
+def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):
+    reached = {
+        "engine": {"urls": ["http://mine"], "key_env": "MINE"},
+        "warm_start": {"source": "chat", "engine": {"urls": ["http://teacher"]}},
+        "train": {"max_steps": 1, "report_to": ["wandb"]},
+    }
+    own = parse_config({"env": "Bandit", **reached})
+    directory = run(**reached)
+    check_sending(load_run(directory), (), own)
+    (strange / "own.yaml").write_text(yaml.safe_dump({"env": "Bandit", **reached}))
+    result = invoke("train", "own.yaml", "--resume", "--output", str(directory))
+    assert "lets it reach others" not in result.output and "MINE" in result.output
+    for section in ({"engine": {"urls": ["http://theirs"]}}, {"train": {"report_to": ["theirs"]}}):
+        with pytest.raises(ConfigError, match="lets it reach others"):
+            check_sending(load_run(run(**reached | section)), (), own)
+
+
 def test_a_run_that_reports_to_nobody_goes_on_as_it_is(run):
     for value in ("none", ["none"], [], None):
         check_sending(load_run(run(train={"report_to": value, "push_to_hub": False})), ())

@@ -127,18 +127,24 @@ def _run_to_resume(
 ) -> "RunConfig":
     """The configuration stored in a run directory, if the user trusts everything that it names."""
     from agentsgym.runs import load_run
-    from agentsgym.runs.trust import check_model, check_sending, distrusted, named_code
+    from agentsgym.runs.trust import (
+        check_model,
+        check_sending,
+        distrusted,
+        named_code,
+        names_same_model,
+    )
 
     allowed = allowed.and_named_in(overrides)
     own = _own_config(sources)
-    given = {*overrides, *(f"train.{key}" for key in (own.train if own else ()))}
+    given = set(overrides)
     if own is not None:
         import_from_here(*named_code(own))
         allowed = allowed.and_trusted_in(own)
     import_from_here(*allowed.names)
     stored = load_run(_run_dir(sources, output, own), overrides)
-    check_sending(stored, given)
-    if own is not None and own.model.path == stored.model.path:
+    check_sending(stored, given, own)
+    if own is not None and names_same_model(own.model, stored.model):
         given.add("model")
     return distrusted(check_model(stored, allowed, given), allowed, overrides)
 

@@ -175,11 +175,18 @@ def model_files(model: ModelConfig) -> list[tuple[str, str]]:
     return named + ([("model.chat_template", template)] if template is not None else [])
 
 
-def check_sending(config: RunConfig, given: Collection[str]) -> None:
+def names_same_model(own: ModelConfig, stored: ModelConfig) -> bool:
+    """Whether the user's own section `model` names the model of a stored one, and its files."""
+    return own.path == stored.path and set(model_files(stored)) <= set(model_files(own))
+
+
+def check_sending(config: RunConfig, given: Collection[str], own: RunConfig | None = None) -> None:
     """Raise ConfigError if the configuration of a run directory would reach an address, send a key
-    or data, or start a command; `given` are the keys that the user set."""
+    or data, or start a command; `given` are the keys that the user set, `own` is the preset or file
+    that the user names."""
+    known = set() if own is None else _sending(own).items()
     for key, value in _sending(config).items():
-        if key not in given and key.partition(".")[0] not in given:
+        if key not in given and key.partition(".")[0] not in given and (key, value) not in known:
             raise ConfigError(
                 f"the run in {config.directory} sets {key}, which lets it reach others or start "
                 f"programs. If this is intended, give it again: {key}={value}"
