@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import ModelConfig, load_config, load_run, train_run
+from agentsgym.generation.factory import Purpose
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.generation.vllm.launcher import LaunchFailed
+from agentsgym.runs import ModelConfig, load_config, load_run, model_agent, parse_config, train_run
 from agentsgym.runs.adapters import read_adapter
 from agentsgym.runs.files import read_metrics
+from agentsgym.runs.from_config import make_env
 from agentsgym.runs.load_model import Use, load_model
 from agentsgym.runs.merged_model import merge_adapter
+from agentsgym.runs.trust import Allowed, permitted
 
 LORA = {
     "model.lora": {"r": 4},
@@ -211,3 +217,23 @@ def test_merge_says_what_it_cannot_merge(workplace):
     shutil.copytree("model", "run/model")
     with pytest.raises(ConfigError, match="run/model is a plain model already"):
         merge_adapter(Path("run"))
+
+
+def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(Path.cwd() / "temporary"))
+    Path("temporary").mkdir()
+    written = []
+
+    def fail(settings, parts, purpose):
+        folder = Path(parts.served(parts.directory()).folder)
+        written.extend(folder.glob("*.safetensors"))
+        (folder.parent / "server-0.log").write_text("no room for the KV cache")
+        raise LaunchFailed("not ready")
+
+    monkeypatch.setattr(model_agent, "make_engine", fail)
+    section = {"path": str(adapter), "dtype": "float32"}
+    run = permitted(parse_config({"env": "Bandit", "model": section}), Allowed(paths=("model",)))
+    given = (run, make_env(run), 0, EngineSettings(launch=1), Purpose(training=False))
+    with pytest.raises(LaunchFailed), model_agent.evaluated_agent(*given):
+        pass
+    assert written and [path.name for path in Path("temporary").rglob("*.*")] == ["server-0.log"]

@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
-from agentsgym.generation.settings import ServedModel
-from agentsgym.generation.vllm import launcher
+from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
+from agentsgym.generation.vllm import launched, launcher
 from agentsgym.generation.vllm.launcher import LaunchFailed, VLLMServers
 from agentsgym.generation.vllm.serve_command import (
     NoCommand,
@@ -30,6 +31,24 @@ from agentsgym.generation.vllm.launcher import VLLMServers
 model = ServedModel(folder="m", name="m", dtype="float32")
 VLLMServers(model, 1, Path(sys.argv[2]), command=sys.argv[1])
 """
+
+
+@pytest.mark.parametrize(
+    ("learns", "expected"), [(True, [Place("1")]), (False, [Place("0"), Place("1")])]
+)
+def test_servers_leave_a_gpu_to_a_learner_only_where_one_learns(
+    monkeypatch, tmp_path, learns, expected
+):
+    """An evaluation has no learner: its servers get all GPUs."""
+    given = {}
+    monkeypatch.setattr(launched, "_devices", lambda: ["0", "1"])
+    monkeypatch.setattr(
+        launched, "VLLMServers", lambda *_, **more: given.update(more) or Mock(urls=(), key="key")
+    )
+    settings = EngineSettings(launch=len(expected))
+    parts = EngineParts(served=lambda _: MODEL, directory=lambda: tmp_path, learns=learns)
+    launched.launched(settings, parts)
+    assert sorted(given["places"], key=str) == expected
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from agentsgym.types.engine import Gather
 
 logger = logging.getLogger(__name__)
 
+MODEL_FOLDER = "model"
+"""The folder of a written model in the directory of launched servers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
@@ -90,6 +93,7 @@ class EngineParts:
         gather: joins lists of all ranks.
         dtype: the torch dtype to sample in; None: that of the model's weights.
         rank: the number of this process among them.
+        learns: whether these processes train, each on a GPU of its own.
         served: brings the model into the shape in which vLLM servers can be started with it; it may
             write into the given directory.
         directory: returns a directory for the logs of such servers.
@@ -105,6 +109,7 @@ class EngineParts:
     gather: Gather = list
     dtype: Any = None
     rank: int = 0
+    learns: bool = False
     served: Callable[[Path], ServedModel] = lambda directory: _absent()
     directory: Callable[[], Path] = new_directory
     note: Callable[[str], None] = logger.info

@@ -11,7 +11,13 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
-from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel, new_directory
+from agentsgym.generation.settings import (
+    MODEL_FOLDER,
+    EngineParts,
+    EngineSettings,
+    ServedModel,
+    new_directory,
+)
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.model_config import SCRIPTED
@@ -45,11 +51,25 @@ def evaluated_agent(
         _refuse_engine(path, settings, purpose)
         yield scripted_agent(env, path.removeprefix(SCRIPTED), seed=seed)
         return
-    directory = cache(new_directory)
-    with closing(_engine(run, settings, purpose, directory, note)) as engine:
+    with (
+        _servers_directory() as directory,
+        closing(_engine(run, settings, purpose, directory, note)) as engine,
+    ):
         yield DirectOutputAgent(engine, _sampling(run, speaks=engine.tokenizer is None), seed=seed)
-    if directory.cache_info().currsize:  # after an error its logs are still of use
-        shutil.rmtree(directory(), ignore_errors=True)
+
+
+@contextmanager
+def _servers_directory() -> Iterator[Callable[[], Path]]:
+    """Inside the block, a function that makes a directory for servers. It is removed at the end;
+    after an error its logs, which are still of use, stay."""
+    directory = cache(new_directory)
+    left: str = MODEL_FOLDER
+    try:
+        yield directory
+        left = ""
+    finally:
+        if directory.cache_info().currsize:
+            shutil.rmtree(directory() / left, ignore_errors=True)
 
 
 def _engine(
@@ -66,7 +86,7 @@ def _engine(
     check_installed(entry)
     load = cache(partial(_load, run))
     parts = EngineParts(
-        model=lambda: load().model,
+        model=lambda: _on_gpu(load().model, run),
         tokenizer=partial(_tokenizer, run, load),
         served=partial(_served, run, load),
         directory=directory,
@@ -76,8 +96,8 @@ def _engine(
 
 
 def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> ServedModel:
-    """The model for servers that are started: a whole model where it is, without loading it; any
-    other is written, an adapter merged into its base."""
+    """The model for servers that are started: a whole model where it is; any other is written, an
+    adapter merged into its base."""
     from agentsgym.generation.embedded.precision import resolve_dtype
     from agentsgym.generation.vllm.model_folder import served_model
     from agentsgym.generation.vllm.weight_files import is_peft
@@ -110,10 +130,16 @@ def _load(run: RunConfig) -> Any:
 
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    policy = load_policy(run, Silent(), training=False)
-    if torch.cuda.is_available() and run.model.quantization is None:
-        policy.model.to("cuda")
-    return policy
+    return load_policy(run, Silent(), training=False)
+
+
+def _on_gpu(model: Any, run: RunConfig) -> Any:
+    """The model on the GPU, if there is one; for engines of this process only, so that servers
+    have all of its memory."""
+    import torch
+
+    on_gpu = torch.cuda.is_available() and run.model.quantization is None
+    return model.to("cuda") if on_gpu else model
 
 
 def _tokenizer(run: RunConfig, load: Any) -> Any:

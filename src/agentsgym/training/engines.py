@@ -81,6 +81,7 @@ def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
         rank=ranks.index,
+        learns=True,
         served=lambda directory: served_model(
             model(),
             trainer.tokenizer,

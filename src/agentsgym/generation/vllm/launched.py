@@ -54,7 +54,7 @@ def _start(settings: EngineSettings, parts: EngineParts) -> Launched:
         parts.served(directory),
         settings.launch,
         directory,
-        places=places(settings.launch, _devices(), _learners()),
+        places=places(settings.launch, _devices(), _learners() if parts.learns else 0),
         command=settings.command,
         arguments=settings.launch_args,
         note=parts.note,

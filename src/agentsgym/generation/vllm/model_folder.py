@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentsgym.generation.settings import ServedModel
+from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
 from agentsgym.generation.vllm.weight_files import check_whole, is_peft
 
 
@@ -26,7 +26,7 @@ def served_model(
     base = model.get_base_model() if is_peft(model) else model
     folder = _origin(base.config)
     if folder is None or (is_peft(model) and not _has_weights_of(base, folder)):
-        folder = _write(base, tokenizer, directory / "model")
+        folder = _write(base, tokenizer, directory / MODEL_FOLDER)
     text = base.config.get_text_config()
     return ServedModel(
         folder=str(folder),
