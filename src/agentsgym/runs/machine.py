@@ -1,13 +1,10 @@
 """Whether this machine can carry out the settings of a model, asked before anything is loaded."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
 from agentsgym.runs.model_config import ModelConfig
-
-if TYPE_CHECKING:
-    import torch
 
 # Without its package transformers would load a kernel from the hub instead, which is code.
 _FLASH = {
@@ -50,8 +47,8 @@ def _check_flash(name: str, device: str) -> None:
         )
 
 
-def dtype_of(model: ModelConfig, device: str) -> "torch.dtype":
-    """The dtype that the model computes with. Raises ConfigError if `device` cannot."""
+def dtype_of(model: ModelConfig, device: str) -> Any:
+    """The torch dtype that the model computes with. Raises ConfigError if `device` cannot."""
     from agentsgym.generation.embedded.precision import resolve_dtype
 
     try:
