@@ -7,10 +7,13 @@ import shutil
 import pytest
 import yaml
 
+from agentsgym.cli.engine_options import purpose
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation.factory import choose
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import load_config, load_run, parse_config
-from agentsgym.runs.engine_config import with_engine
+from agentsgym.runs.engine_config import replaced, with_engine
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.trust import resume_command
 from chat_server import ChatServer
@@ -69,6 +72,19 @@ def test_the_modes_of_trls_vllm_are_its_settings():
         "vllm_mode": "server",
         "vllm_server_base_url": "http://a",
     }
+
+
+def test_another_section_takes_the_place_of_all_settings_of_the_engine():
+    stored = run_of({}, use_vllm=True, vllm_gpu_memory_utilization=0.5, learning_rate=0.1)
+    _, train = replaced(stored.engine, stored.train, {"name": "embedded"})
+    assert train == {"max_steps": 1, "learning_rate": 0.1}
+
+
+@pytest.mark.parametrize("given", [{"command": "/other/vllm"}, {"launch_args": ("a",)}])
+def test_an_evaluation_calls_the_keys_of_launched_servers_as_one_writes_them(given):
+    (key,) = given
+    with pytest.raises(ValueError, match=f"engine.{key} belongs to engine.launch"):
+        choose(EngineSettings(**given), purpose())
 
 
 def test_a_setting_in_both_places_must_be_the_same():
