@@ -24,6 +24,8 @@ EXTRAS = {
     "envs/twenty_questions/guess_consistency.py": {"train"},
     "generation/embedded": {"train"},
     "generation/http": {"http"},
+    "generation/plain": {"train"},
+    "generation/vllm/launched.py": {"http", "train"},
     "runs": {"train"},
     "training": {"train"},
 }

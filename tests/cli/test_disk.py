@@ -67,7 +67,10 @@ def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, w
     RUN.mkdir(parents=True)
     (RUN / "config.yaml").write_text(Path("toy.yaml").read_text())
     lock = RunLock.acquire(RUN)
-    for arguments in (["toy.yaml"], ["--resume", str(RUN), "--allow-imports", "digit"]):
+    for arguments in (
+        ["toy.yaml"],
+        ["--resume", str(RUN), "--allow-imports", "digit", "--allow-paths", "model"],
+    ):
         result = invoke("train", *arguments)
         assert result.exit_code == 2 and f"by process {os.getpid()} on" in one_sentence(result)
     assert os.listdir("runs") == ["toy"] and sorted(os.listdir(RUN)) == [".lock", "config.yaml"]

@@ -14,7 +14,7 @@ SHORT = [
     "warm_start.games_per_round=8", "train.max_steps=1", "train.per_device_train_batch_size=8",
     "train.num_generations=4", "train.use_cpu=true", "eval.episodes=4",
     "warm_start.model.layers=1", "warm_start.model.hidden_size=32",
-    "warm_start.model.intermediate_size=64",
+    "warm_start.model.intermediate_size=64", "signal_check=false",
 ]  # fmt: skip
 
 

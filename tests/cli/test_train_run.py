@@ -266,14 +266,15 @@ def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(con
 
 
 def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path):
+    from agentsgym.runs.model_config import ModelConfig
     from agentsgym.runs.policy import name_reference
 
-    folder = tmp_path / "reference"
-    name_reference(tiny_llama, "tiny", folder)
+    folder, made = tmp_path / "reference", ModelConfig(path="tiny")
+    name_reference(tiny_llama, made, folder)
     began = {name: value.clone() for name, value in tiny_llama.state_dict().items()}
     with torch.no_grad():
         next(tiny_llama.parameters()).add_(1.0)
-    name_reference(tiny_llama, "tiny", folder)
+    name_reference(tiny_llama, made, folder)
     kept = weights(tiny_llama.config._name_or_path)
     assert all(torch.equal(kept[name], value) for name, value in began.items())
     assert [path.name for path in tmp_path.iterdir()] == ["reference"]

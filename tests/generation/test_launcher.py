@@ -26,6 +26,7 @@ MODEL = ServedModel(folder="/models/m", name="m", dtype="float32", longest=512)
 # A process that starts a server that never gets ready, and says so.
 PARENT = """
 import sys
+from pathlib import Path
 from agentsgym.generation.settings import ServedModel
 from agentsgym.generation.vllm.launcher import VLLMServers
 model = ServedModel(folder="m", name="m", dtype="float32")

@@ -193,4 +193,4 @@ def test_a_sharded_model_is_refused_by_the_embedded_engine(tmp_path, chat_tokeni
     trainer = learner.make_trainer(chat_tokenizer, tmp_path, per_device_train_batch_size=12)
     trainer.is_fsdp_enabled = True
     with pytest.raises(ValueError, match="whole model in each process"):
-        own_engine(trainer, trainer.ranks)
+        own_engine(trainer, trainer.ranks, print)

@@ -182,7 +182,7 @@ def shipped():
 def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
     policy, figures, folder = shipped
     assert sum(entry.stat().st_size for entry in folder.iterdir()) <= 4 * 2**20
-    env = TwentyQuestionsEnv(None, figures["env_config"])
+    env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
     found = consistent_mass(policy.model, policy.tokenizer, env, games=64)
     assert found["mean"] == pytest.approx(figures["consistent_mass"]["mean"], abs=0.05)
     assert found["chance"] < 0.5 < found["mean"]
@@ -192,7 +192,7 @@ def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
 
 def test_an_environment_measures_what_a_new_model_understands(shipped):
     policy, figures, _ = shipped
-    env = TwentyQuestionsEnv(None, figures["env_config"])
+    env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
     found = env.model_figures(policy.model, policy.tokenizer)
     assert found["chance_mass"] < 0.5 < 0.85 < found["consistent_mass"] < 1.0
     assert TwentyQuestionsEnv(None).model_figures(policy.model, policy.tokenizer) == {}
@@ -201,7 +201,7 @@ def test_an_environment_measures_what_a_new_model_understands(shipped):
 
 def test_guesses_of_several_tokens_get_the_product_over_their_tokens(shipped):
     policy, figures, _ = shipped
-    env = TwentyQuestionsEnv(policy.tokenizer, figures["env_config"])
+    env = TwentyQuestionsEnv(policy.tokenizer, {**figures["env_config"], "explain_actions": False})
     task = env.get_eval_dataset()["task_data"][0]
     row = env.run_trial([task], RandomTeacher(env, 0, guesses=False)).rollouts[0].rows[0]
     guesses = [[300], [301, 302], [303, 304, 305]]

@@ -19,6 +19,7 @@ env: TwentyQuestions
 env_config: {max_steps_per_episode: 2, table: quickstart}
 model: model
 threads: 1
+signal_check: false
 train:
   max_steps: 2
   per_device_train_batch_size: 4
