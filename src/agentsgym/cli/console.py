@@ -37,6 +37,8 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.utils\.data")
+    # PEFT looks for the base of an adapter on a hub; builtin:NAME is not there.
+    warnings.filterwarnings("ignore", message="Could not find a config file in builtin:")
 
     import datasets
     import transformers
