@@ -168,7 +168,7 @@ def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):
 
 def test_an_option_takes_the_place_of_its_key(invoke):
     with_options = ("--base-url", "http://127.0.0.1:9", "--served-model", "there")
-    server = ChatServer(say=lambda _: "[1]")
+    server = ChatServer(say=lambda _: "[1]", delay=0.2)
     try:
         section = ("engine.name=chat", "engine.urls=[http://127.0.0.1:9]", "engine.capacity=2")
         command = ("eval", "m", "--env", "Bandit", "--episodes", "4", "--json", *section)

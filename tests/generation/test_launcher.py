@@ -25,10 +25,12 @@ MODEL = ServedModel(folder="/models/m", name="m", dtype="float32", longest=512)
 
 # A process that starts a server that never gets ready, and says so.
 PARENT = """
+import signal
 import sys
 from pathlib import Path
 from agentsgym.generation.settings import ServedModel
 from agentsgym.generation.vllm.launcher import VLLMServers
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 model = ServedModel(folder="m", name="m", dtype="float32")
 VLLMServers(model, 1, Path(sys.argv[2]), command=sys.argv[1])
 """
