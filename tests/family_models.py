@@ -7,7 +7,7 @@ import transformers
 
 WINDOW = 8
 
-_SHAPE = {
+TINY_SHAPE = {
     "vocab_size": 96,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -83,5 +83,5 @@ def family_model(model_type: str, **changes: Any) -> Any:
     """A random causal language model of two layers; wide weights, so that it is not flat."""
     torch.manual_seed(0)
     kind = type(transformers.AutoConfig.for_model(model_type))
-    config = kind(**{**_SHAPE, **CHANGES[model_type], **changes})
+    config = kind(**{**TINY_SHAPE, **CHANGES[model_type], **changes})
     return transformers.AutoModelForCausalLM.from_config(config).eval()

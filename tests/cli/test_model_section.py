@@ -159,7 +159,7 @@ def test_what_a_user_is_told_of_a_template(workplace, chat_tokenizer, plain_toke
     ("setting", "message"),
     [
         ({"model": "nowhere"}, "there is no such directory, and from the hub: "),
-        ({"model.dtype": "float16"}, "model.dtype: dtype float16 needs a GPU"),
+        ({"model.dtype": "float16"}, "model.dtype float16 needs a GPU"),
         ({"model.quantization": "4bit"}, "model.quantization=4bit needs a GPU"),
         ({"model.attn_implementation": "flash_attention_2"}, "flash_attention_2 needs a GPU"),
         ({"model.attn_implementation": "flash_x"}, "is not one of flash_attention_2"),

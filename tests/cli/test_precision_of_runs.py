@@ -50,5 +50,5 @@ def test_a_setting_that_contradicts_the_dtype_is_an_error():
 
 
 def test_float16_on_a_cpu_is_one_sentence():
-    with pytest.raises(ConfigError, match=r"model\.dtype: dtype float16 needs a GPU"):
+    with pytest.raises(ConfigError, match=r"model\.dtype float16 needs a GPU"):
         settings({"path": "tiny", "dtype": "float16"}, use_cpu=True)

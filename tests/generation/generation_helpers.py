@@ -9,24 +9,11 @@ import transformers
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from family_models import TINY_SHAPE
 
-VOCABULARY = 96
+VOCABULARY = TINY_SHAPE["vocab_size"]
 END, PAD = 0, 1
 
-_SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.4,
-    "pad_token_id": PAD,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 _CONFIGS = {
     "llama": transformers.LlamaConfig,
     "qwen2": transformers.Qwen2Config,
@@ -52,7 +39,7 @@ def build_tokenizer() -> Any:
 def build_model(kind: str = "llama", **changes: Any) -> Any:
     """A random causal language model; wide weights, so that its distributions are not flat."""
     torch.manual_seed(0)
-    config = _CONFIGS[kind](**{**_SHAPE, **changes})
+    config = _CONFIGS[kind](**{**TINY_SHAPE, **changes})
     return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 

@@ -199,6 +199,6 @@ def in_hub_cache(name: str, revision: str | None) -> Path | None:
 
     try:
         found = cached_file(name, "config.json", revision=revision, local_files_only=True)
-    except OSError:
+    except (OSError, ValueError):  # a name that no hub has is a ValueError
         return None
     return None if found is None else Path(found)

@@ -18,7 +18,7 @@ from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import is_embedded, on_any_machine
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
-from agentsgym.runs.model_config import BUILTIN
+from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import available_agents
@@ -112,9 +112,7 @@ def _in_small(
     plain = on_any_machine(config)
     turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
     changes = {
-        "model": plain.model.model_copy(
-            update={"path": str(path), "revision": None, "chat_template": "own"}
-        ),
+        "model": _small_section(plain.model, path),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
         "warm_start": _small_warm_start(config, exchanged),
@@ -129,6 +127,14 @@ def _in_small(
         "2 episodes in each evaluation"
     )
     return plain.model_copy(update=changes), exchanged
+
+
+def _small_section(model: ModelConfig, path: Path) -> ModelConfig:
+    """The section for the small model, which does not have the layers that an adapter names."""
+    lora = model.lora and model.lora.model_copy(update={"layers_to_transform": None})
+    return model.model_copy(
+        update={"path": str(path), "revision": None, "chat_template": "own", "lora": lora}
+    )
 
 
 def _small_train(train: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from agentsgym.runs.adapters import (
     read_adapter,
     with_stored,
 )
+from agentsgym.runs.architecture import in_hub_cache
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.machine import check_machine, dtype_of
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
@@ -145,7 +146,7 @@ def base_of(stored: StoredAdapter, use: Use) -> str:
         return base
     if Path(base).is_absolute() or Path(base).is_dir():
         _check_directory(stored, use)
-    elif not _is_downloaded(base, stored.revision):
+    elif in_hub_cache(base, stored.revision) is None:
         raise ConfigError(
             f"{_belongs_to(stored)} of the hub, which was not downloaded here; if you trust it: "
             f"hf download {base}"
@@ -173,18 +174,6 @@ def _check_directory(stored: StoredAdapter, use: Use) -> None:
 
 def _belongs_to(stored: StoredAdapter) -> str:
     return f"the adapter in {stored.folder} belongs to the model {stored.base}"
-
-
-def _is_downloaded(name: str, revision: str | None) -> bool:
-    """Whether the hub's cache on this machine has a model's configuration."""
-    from transformers.utils import cached_file
-
-    try:
-        return bool(
-            cached_file(name, "config.json", revision=revision or "main", local_files_only=True)
-        )
-    except (OSError, ValueError):
-        return False
 
 
 def _lasting(base: str) -> str:

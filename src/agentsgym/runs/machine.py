@@ -54,7 +54,7 @@ def dtype_of(model: ModelConfig, device: str) -> Any:
     try:
         return resolve_dtype(model.precision, device)
     except ValueError as error:
-        raise ConfigError(f"model.dtype: {error}") from None
+        raise ConfigError(f"model.{error}") from None
 
 
 def device_in_use(*, use_cpu: bool = False) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
 from agentsgym.generation.settings import (
     MODEL_FOLDER,
@@ -100,10 +101,9 @@ def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> Serv
     adapter merged into its base."""
     from agentsgym.generation.embedded.precision import resolve_dtype
     from agentsgym.generation.vllm.model_folder import served_model
-    from agentsgym.generation.vllm.weight_files import is_peft
 
     policy = load()
-    model = policy.model.merge_and_unload() if is_peft(policy.model) else policy.model
+    model = policy.model.merge_and_unload() if is_adapted(policy.model) else policy.model
     if model is not policy.model:
         model.config._name_or_path = ""
     dtype = resolve_dtype(run.model.precision)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
@@ -137,7 +138,7 @@ def name_reference(model: Any, named: ModelConfig, folder: Path) -> None:
     `named` is the run's `model`; if that name alone does not lead to its weights, a copy is kept in
     `folder`. The reference of an adapter is in the model itself.
     """
-    if hasattr(model, "peft_config"):
+    if is_adapted(model):
         return
     source = named.path
     if source == TINY or source.startswith(BUILTIN) or named.revision is not None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.machine import device_in_use, dtype_of
 
 _SETTING = {"bfloat16": "bf16", "float16": "fp16"}
 
@@ -14,11 +15,10 @@ def mixed_precision(config: RunConfig) -> dict[str, Any]:
     On a machine without a GPU, `use_cpu` goes with `bf16`: transformers asks for both. Raises
     ConfigError if `train` switches off what `model.dtype` names, or if the device lacks that dtype.
     """
-    import torch
-
-    use_cpu = bool(config.train.get("use_cpu", not torch.cuda.is_available()))
-    chosen = _given(config) or _of_model(config, "cpu" if use_cpu else None)
-    return chosen | ({"use_cpu": use_cpu} if chosen.get("bf16") else {})
+    device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
+    chosen = _given(config) or _of_model(config, device)
+    on_cpu = config.train.get("use_cpu", device == "cpu")
+    return chosen | ({"use_cpu": on_cpu} if chosen.get("bf16") else {})
 
 
 def _given(config: RunConfig) -> dict[str, Any]:
@@ -33,11 +33,6 @@ def _given(config: RunConfig) -> dict[str, Any]:
     return given
 
 
-def _of_model(config: RunConfig, device: str | None) -> dict[str, Any]:
-    from agentsgym.generation.embedded.precision import resolve_dtype
-
-    try:
-        dtype = resolve_dtype(config.model.precision, device)
-    except ValueError as error:
-        raise ConfigError(f"model.{error}") from None
-    return {setting: str(dtype) == f"torch.{name}" for name, setting in _SETTING.items()}
+def _of_model(config: RunConfig, device: str) -> dict[str, Any]:
+    dtype = str(dtype_of(config.model, device))
+    return {setting: dtype == f"torch.{name}" for name, setting in _SETTING.items()}

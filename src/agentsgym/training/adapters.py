@@ -15,11 +15,6 @@ MAIN = "default"
 """PEFT's name of the adapter in a directory itself; others are in folders of their name."""
 
 
-def is_adapted(model: Any) -> bool:
-    """Whether PEFT wraps a model."""
-    return hasattr(model, "peft_config") and hasattr(model, "active_adapter")
-
-
 def load_adapters(model: Any, folder: Path) -> None:
     """Load the weights of every adapter of `model` for which `folder` has some.
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_model, save_model
 
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.training.trl_compat import REFERENCE_ADAPTER
 
 _FILE = "reference.safetensors"
@@ -48,7 +49,7 @@ def become_reference(model: Any, ref_model: Any) -> None:
 def check_reference(model: Any, beta: float) -> None:
     """Raise ValueError if TRL could not load a reference: it loads the weights in the model's own
     directory, and a model made in this process has none."""
-    if beta == 0.0 or isinstance(model, str) or hasattr(model, "peft_config"):
+    if beta == 0.0 or isinstance(model, str) or is_adapted(model):
         return
     if not getattr(model.config, "_name_or_path", ""):
         raise ValueError(

@@ -28,10 +28,10 @@ def _condition(names: str, where: str, holds: Callable[[Any], bool]) -> Conditio
     return Condition(tuple(names.split()), where, holds)
 
 
-def _with_losses(name: str, readers: Iterable[str], where: str = "") -> Condition:
+def _with_losses(name: str, readers: Iterable[str]) -> Condition:
     readers = tuple(readers)
     quoted = ", ".join(f'"{reader}"' for reader in readers)
-    return Condition((name,), f"with loss_type {quoted}{where}", lambda c: c.loss_type in readers)
+    return Condition((name,), f"with loss_type {quoted}", lambda c: c.loss_type in readers)
 
 
 def _readers(name: str) -> list[str]:

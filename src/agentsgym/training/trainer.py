@@ -106,7 +106,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             ),
             settings_of(self.args, self.epsilon_low, self.epsilon_high, self.router_aux_loss_coef),
             reused=self.args.updates_per_generation > 1,
-            aux_loss=self.aux_loss_enabled,
+            aux_loss=self.balances_experts,
         )
         self.gradients = Gradients(self.accelerator)
         self.low_signal = LowSignalCallback(

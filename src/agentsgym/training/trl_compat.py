@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import Sampler
 from trl import GRPOTrainer
 
-from agentsgym.training.adapters import is_adapted, load_adapters
+from agentsgym.generation.adapted import is_adapted
+from agentsgym.training.adapters import load_adapters
 from agentsgym.training.loss.batch import TrainRollout
 
 REFERENCE_ADAPTER = "ref"
@@ -34,6 +35,22 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     TRL shuffles and splits the rollouts of a generation into micro-batches and passes them to
     `train_on`, one per call of `training_step`.
     """
+
+    @property
+    def balances_experts(self) -> bool:
+        """Whether the loss has the router's auxiliary loss; a model without experts has none.
+
+        Raises ValueError for experts that TRL's head cannot count.
+        """
+        text = self.accelerator.unwrap_model(self.model).config.get_text_config()
+        if not self.aux_loss_enabled or hasattr(text, "num_experts"):
+            return bool(self.aux_loss_enabled)
+        if getattr(text, "num_local_experts", 0):
+            raise ValueError(
+                f"TRL computes no auxiliary loss for the experts of {text.model_type}; set "
+                "router_aux_loss_coef=0"
+            )
+        return False
 
     # -- methods of the subclass ----------------------------------------------------------------
 
@@ -232,7 +249,7 @@ def fused_head(model: Any) -> Iterator[None]:
     temperature 1, also if a trainer gave the model a head of another temperature."""
     from trl.trainer.utils import add_fused_lm_head
 
-    core = model.get_base_model() if hasattr(model, "peft_config") else model
+    core = model.get_base_model() if is_adapted(model) else model
     before = core.__dict__.get("forward")
     add_fused_lm_head(core)
     device = next(core.parameters()).device

@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
-from agentsgym.generation.vllm.weight_files import check_whole, is_peft
+from agentsgym.generation.vllm.weight_files import check_whole
 
 
 def served_model(
@@ -23,9 +24,9 @@ def served_model(
     processes.
     """
     check_whole(model)
-    base = model.get_base_model() if is_peft(model) else model
+    base = model.get_base_model() if is_adapted(model) else model
     folder = _origin(base.config)
-    if folder is None or (is_peft(model) and not _has_weights_of(base, folder)):
+    if folder is None or (is_adapted(model) and not _has_weights_of(base, folder)):
         folder = _write(base, tokenizer, directory / MODEL_FOLDER)
     text = base.config.get_text_config()
     return ServedModel(
@@ -98,7 +99,7 @@ def _write(base: Any, tokenizer: Any, folder: Path) -> Path:
 
 def _rank(model: Any) -> int | None:
     """The largest rank of a PEFT model's adapters."""
-    if not is_peft(model):
+    if not is_adapted(model):
         return None
     ranks = [getattr(config, "r", 0) for config in model.peft_config.values()]
     return max(ranks, default=0) or None

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
 _KEPT = 2  # versions that are kept on disk
@@ -33,7 +34,7 @@ class WeightFiles:
         path = directory.resolve() / f"{self._process}-{self._count}-v{version}"
         self._written.append(path)
         save(model, path)
-        if is_peft(model):
+        if is_adapted(model):
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", base_model, str(path))
 
@@ -44,15 +45,10 @@ class WeightFiles:
         del self._written[:-_KEPT]
 
 
-def is_peft(model: Any) -> bool:
-    """Whether a model is wrapped by PEFT."""
-    return hasattr(model, "peft_config") and hasattr(model, "active_adapter")
-
-
 def save(model: Any, path: Path) -> None:
     """Write the adapter of a PEFT model, otherwise the whole model, to the directory `path`."""
     path.mkdir(parents=True, exist_ok=True)
-    if is_peft(model):
+    if is_adapted(model):
         model.save_pretrained(
             str(path), selected_adapters=[model.active_adapter], save_embedding_layers=False
         )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from agentsgym.generation.adapted import is_adapted
 from agentsgym.training.trl_compat import fused_head
 from agentsgym.training.warm_start.imitation import Example, pad
 from agentsgym.training.warm_start.lessons import Lessons
@@ -88,7 +89,7 @@ class _Training:
         self._pad_id = pad_id
         self._autocast = autocast
         self._optimizer = _optimizer(model, config)
-        self._adapters = hasattr(model, "peft_config")
+        self._adapters = is_adapted(model)
         self._per_epoch = -(-len(lessons.train) // config.batch_size)
         steps = config.epochs * self._per_epoch
         self._steps = min(steps, config.max_steps or steps)
