@@ -1,5 +1,6 @@
 """ALFWorld as an environment: prompts, commands, rewards, masks, tasks."""
 
+import gc
 import json
 import shutil
 from pathlib import Path
@@ -152,14 +153,17 @@ def test_an_old_state_can_be_gone_on_from(task):
     assert (again.text, again.commands) == (once.text, once.commands)
 
 
-def test_engines_are_used_again(task):
+def test_engines_are_used_again(task, monkeypatch):
     from agentsgym.envs.alfworld import engine
 
+    monkeypatch.setattr(engine, "_IDLE", [])  # engines that other tests let go do not come here
     env = make()
-    env.run_trial([task] * 3, ScriptedAgent(["look", "juggle"]))
-    idle = len(engine._IDLE)
-    env.run_trial([task] * 3, ScriptedAgent(["look", "juggle"]))
-    assert len(engine._IDLE) == idle
+    idle = []
+    for _ in range(2):
+        env.run_trial([task] * 3, ScriptedAgent(["look", "juggle"]))
+        gc.collect()
+        idle.append({id(one) for one in engine._IDLE})
+    assert idle[0] and idle[0] == idle[1]
 
 
 def test_generated_datasets(cache_dir):
