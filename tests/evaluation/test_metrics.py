@@ -2,10 +2,12 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
+from agentsgym.cli.tables import _lines
 from agentsgym.envs import register
 from agentsgym.evaluation import assess, evaluate
 from agentsgym.evaluation.metrics import record, summarize
@@ -87,6 +89,57 @@ def test_figures_of_episodes_are_those_of_trials_that_have_several():
     assert (found["episode_1/win_rate"], found["episode_2/win_rate"]) == (0.0, 1.0)
     assert found["exploration_gain"] == found["env/A/exploration_gain"] == 2.0
     assert "env/B/episode_1/reward" not in found
+
+
+def marked(marks, free, index=0):
+    steps = tuple(
+        Step(k, "", "", 0.0, False, {} if mark is None else {"informing": mark})
+        for k, mark in enumerate(marks)
+    )
+    return Episode(index, steps, (), 0.0, 0.0 if free else 1.0, "done")
+
+
+def test_the_share_of_informing_actions_overall_and_in_free_shots():
+    trials = [
+        rollout("A", marked([True, True], free=True), marked([False, True], free=False, index=1)),
+        # Malformed actions carry no mark: they did not inform. A reflection is no action.
+        rollout("A", marked([None], free=True), marked([False], free=False, index=1), task=1),
+        rollout("B", marked([None] * 6, free=True), marked([None], free=False, index=1), task=2),
+    ]
+    note = Step(1, "", "", 0.0, False, {"informing": True}, kind="reflection")
+    free = trials[1].episodes[0]
+    noted = replace(free, steps=(*free.steps, note))
+    trials[1] = replace(trials[1], episodes=(noted, trials[1].episodes[1]))
+    found = summarize([record(one) for one in trials])
+    assert found["informing"] == found["env/A/informing"] == 3 / 6
+    assert found["informing/free_shots"] == 2 / 3 and found["informing/scored"] == 1 / 3
+    assert not any(name.startswith("env/B/informing") for name in found)
+    assert assess(trials).metrics["informing/free_shots"] == 2 / 3
+    assert "informing" not in assess(trials[2:]).metrics
+
+
+def test_without_free_shots_there_is_one_share_of_informing_actions():
+    found = summarize([record(rollout("A", marked([False, False], free=False)))])
+    assert found["informing"] == 0.0
+    assert not any(name.startswith("informing/") for name in found)
+    own = summarize([record(rollout("A", episode([0.0], {"informing": 1.0})))])
+    assert own["metrics/informing"] == 1.0 and "informing" not in own
+
+
+def test_an_evaluation_has_the_figures_of_its_trials():
+    trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
+    found = assess([trial, replace(trial, error="broke"), MIXED[2]])
+    assert found.trial == {
+        "episode_1/reward": 1.0,
+        "episode_1/win_rate": 0.0,
+        "episode_2/reward": 3.0,
+        "episode_2/win_rate": 1.0,
+        "exploration_gain": 2.0,
+    }
+    assert found.environments["B"].trial == {} == assess(MIXED).trial
+    assert Figures.of(found).trial == found.trial
+    lines = dict(_lines([Figures.of(found)]))
+    assert lines["episode 2, win rate"] == ["100.0%"] and lines["exploration gain"] == ["2.000"]
 
 
 def test_a_reflection_is_no_step_of_the_game():

@@ -57,7 +57,7 @@ def test_each_environments_figures_of_0_1_are_converted_too(tmp_path):
 def test_a_summary_that_is_written_again_has_the_current_version(tmp_path):
     path = tmp_path / "summary.json"
     read_summary(OLD / "summary.json").write(path)
-    assert json.loads(path.read_text())["schema"] == SUMMARY.version == 3
+    assert json.loads(path.read_text())["schema"] == SUMMARY.version == 4
     assert read_summary(path) == read_summary(OLD / "summary.json")
 
 

@@ -60,6 +60,7 @@ def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
         ("reference player", [number(f.reference) for f in found]),
         ("regret", [number(f.regret) for f in found]),
         ("steps", [number(f.mean_steps) for f in found]),
+        *_trial_lines(found),
         *_metric_lines(found),
         ("episodes", [str(f.episodes) for f in found]),
         ("task clusters", [str(f.clusters) for f in found]),
@@ -81,6 +82,23 @@ def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
             form = share if max(value or 0.0 for value in values) <= 1.0 else number
             lines.append((shown(f"{name}, per step"), [form(value) for value in values]))
     return lines
+
+
+def _trial_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+    names = list(dict.fromkeys(name for figures in found for name in figures.trial))
+    return [
+        (_trial_name(name), [_trial_value(name, figures.trial.get(name)) for figures in found])
+        for name in names
+    ]
+
+
+def _trial_name(name: str) -> str:
+    """In words, for instance "episode 2, win rate"."""
+    return name.replace("/", ", ").replace("_", " ")
+
+
+def _trial_value(name: str, value: float | None) -> str:
+    return share(value) if name.endswith("win_rate") else number(value)
 
 
 def _total(counts: Mapping[str, int]) -> int:

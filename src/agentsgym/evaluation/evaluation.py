@@ -10,7 +10,7 @@ from typing import Any
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import pool_of
 from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
-from agentsgym.evaluation.metrics import mean, record, step_means, told_wins
+from agentsgym.evaluation.metrics import mean, record, step_means, told_wins, trial_means
 from agentsgym.evaluation.tasks import Cluster, default_cluster, rollout_requests
 from agentsgym.rollout import play
 from agentsgym.rollout.drive import tokenizer_of
@@ -29,8 +29,10 @@ class Evaluation:
     from a bootstrap over the `clusters` (tasks with the same solution; see `rate_interval`).
     `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play on
     the same tasks, and `regret` is that score minus the reward; both are None if the score of any
-    task is unknown. `metrics` are the environment's own figures, `truncated` and `malformed`, each
-    as a mean per step. `stop_reasons` counts scored episodes.
+    task is unknown. `metrics` are the environment's own figures, `truncated`, `malformed` and the
+    shares of informing actions, each as a mean per step. `stop_reasons` counts scored episodes.
+    `trial` has the reward and win rate of each episode and the exploration gain, for trials of
+    several episodes.
 
     With several environments, `environments` has each one's own evaluation, by class path; the
     other figures are then over the environments that have them (see `evaluation.metrics`).
@@ -49,6 +51,7 @@ class Evaluation:
     regret: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
     stop_reasons: Mapping[str, int] = field(default_factory=dict)
+    trial: Mapping[str, float] = field(default_factory=dict)
     environments: Mapping[str, "Evaluation"] = field(default_factory=dict)
 
 
@@ -149,6 +152,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
         regret=regret,
         metrics=step_means(records),
         stop_reasons=dict(Counter(reason for one in records for reason in one.stop_reasons)),
+        trial=trial_means(records),
         environments=_apart(played, cluster, seed),
     )
 

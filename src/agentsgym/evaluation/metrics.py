@@ -2,8 +2,8 @@
 
 A figure is a sum over a count, so that the figures of several environments can be added: a total
 is over the environments that have the figure, each weighted by its own count. An environment has
-`win_rate` if any of its episodes reports whether it was won, and an own metric if any of its steps
-contains it. A failed rollout only counts in `failed` and `stop/error`.
+`win_rate` if any of its episodes reports whether it was won, and an own metric or `informing` if
+any of its steps contains it. A failed rollout only counts in `failed` and `stop/error`.
 """
 
 import math
@@ -14,6 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from agentsgym.evaluation.informing import (
+    INFORMING,
+    InformingActions,
+    informing_actions,
+    informing_sums,
+)
 from agentsgym.types import Episode, Rollout, Step
 from agentsgym.types.renamed import renamed
 
@@ -27,7 +33,9 @@ _PER_ROLLOUT = (
     "rows_per_rollout",
     "template_breaks",
 )
-_TAKEN = frozenset({*PER_STEP, *_PER_ROLLOUT, "reward_std", "failed", "exploration_gain"})
+_TAKEN = frozenset(
+    {*PER_STEP, *_PER_ROLLOUT, *INFORMING, "reward_std", "failed", "exploration_gain"}
+)
 
 Sums = dict[str, tuple[float, float]]
 """Name of a figure to (sum, count)."""
@@ -59,6 +67,7 @@ class RolloutRecord:
     sums: Mapping[str, float] = field(default_factory=dict)
     rows: int = 0
     template_breaks: int = 0
+    informing: InformingActions = field(default_factory=InformingActions)
 
 
 def scored(rollout: Rollout) -> list[Episode]:
@@ -89,6 +98,7 @@ def record(rollout: Rollout) -> RolloutRecord:
         sums=_own_metrics(actions),
         rows=len(rollout.rows),
         template_breaks=sum(row.begins == "template" for row in rollout.rows),
+        informing=informing_actions(rollout.episodes),
     )
 
 
@@ -123,10 +133,12 @@ def summarize(
 
     `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout, and where
     tokens were recorded `rows_per_rollout` and `template_breaks`;
-    `truncated` and `malformed` and the environments' own metrics per step; `stop/<reason>` as
-    shares of episodes; `failed` as share of rollouts; and for trials of several episodes
-    `episode_<k>/reward`, `episode_<k>/win_rate` and `exploration_gain` (last minus first). With
-    `per_environment` (None: where there are several) also `env/<class path>/<figure>`.
+    `truncated` and `malformed` and the environments' own metrics per step, and where an environment
+    marks them the share of informing actions (`informing`, and with free shots also
+    `informing/free_shots` and `informing/scored`); `stop/<reason>` as shares of episodes; `failed`
+    as share of rollouts; and for trials of several episodes `episode_<k>/reward`,
+    `episode_<k>/win_rate` and `exploration_gain` (last minus first). With `per_environment` (None:
+    where there are several) also `env/<class path>/<figure>`.
     """
     if not records:
         return {}
@@ -148,10 +160,18 @@ def by_environment(records: Sequence[RolloutRecord]) -> dict[str, list[RolloutRe
 
 
 def step_means(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """The figures per step: `truncated`, `malformed` and the environments' own metrics."""
+    """The figures per step: `truncated`, `malformed`, the environments' own metrics and the shares
+    of informing actions."""
     parts = by_environment([one for one in records if not one.failed])
     means = _means(map(_step_sums, parts.values()))
     return {name: value for name, value in sorted(means.items()) if math.isfinite(value)}
+
+
+def trial_means(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """The figures of trials of several episodes: `episode_<k>/reward`, `episode_<k>/win_rate` and
+    `exploration_gain`. Empty if no trial has several."""
+    parts = by_environment([one for one in records if not one.failed])
+    return _means(_totals(_by_episode(part)) for part in parts.values())
 
 
 def told_wins(records: Sequence[RolloutRecord]) -> list[float | None]:
@@ -203,8 +223,11 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
     if any(one.rows for one in live):
         per_rollout["rows_per_rollout"] = [one.rows for one in live]
         per_rollout["template_breaks"] = [one.template_breaks for one in live]
-    sums = {name: (float(sum(values)), len(values)) for name, values in per_rollout.items()}
-    return sums | _step_sums(live)
+    return _totals(per_rollout) | _step_sums(live)
+
+
+def _totals(values: Mapping[str, Sequence[float]]) -> Sums:
+    return {name: (float(sum(numbers)), len(numbers)) for name, numbers in values.items()}
 
 
 def _step_sums(live: Sequence[RolloutRecord]) -> Sums:
@@ -214,6 +237,7 @@ def _step_sums(live: Sequence[RolloutRecord]) -> Sums:
         "truncated": (sum(one.truncated for one in live), sum(one.said for one in live)),
         "malformed": (sum(one.malformed for one in live), steps),
         **{name: (sum(one.sums.get(name, 0.0) for one in live), steps) for name in names},
+        **informing_sums([one.informing for one in live]),
     }
 
 

@@ -76,8 +76,9 @@ def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = plain({**info, "metrics": None} if told else info)
     if told:
         result["metrics"] = _metrics(info["metrics"])
-    if info.get("win") is not None:
-        result["win"] = bool(info["win"])
+    for key in ("win", "informing"):
+        if info.get(key) is not None:
+            result[key] = bool(info[key])
     for key in ("anchor", "stop_reason"):
         if key in info and not isinstance(info[key], str | None):
             raise SessionError(f"info[{key!r}] must be str, got {short_repr(info[key])}")

@@ -93,6 +93,11 @@ def _no_warm_started(summary: Record) -> Record:
     return {"warm_started": None, **summary}
 
 
-SUMMARY = Format((_clusters_of_summary, _no_warm_started))
+def _no_figures_of_trials(summary: Record) -> Record:
+    """Version 3 had no figures of the episodes of a trial; an evaluation without them is read."""
+    return summary
+
+
+SUMMARY = Format((_clusters_of_summary, _no_warm_started, _no_figures_of_trials))
 METRICS = Format()
 ROLLOUTS = Format((_unnamed_dataset,))

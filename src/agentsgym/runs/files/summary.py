@@ -38,6 +38,7 @@ class Figures(BaseModel):
     failures: int
     metrics: dict[str, float] = Field(default_factory=dict)
     stop_reasons: dict[str, int] = Field(default_factory=dict)
+    trial: dict[str, float] = Field(default_factory=dict)
     environments: dict[str, "Figures"] = Field(default_factory=dict)
 
     @classmethod
@@ -58,6 +59,7 @@ class Figures(BaseModel):
             failures=evaluation.failures,
             metrics=dict(evaluation.metrics),
             stop_reasons=dict(evaluation.stop_reasons),
+            trial=dict(evaluation.trial),
             environments={path: cls.of(own) for path, own in evaluation.environments.items()},
         )
 
