@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from agentsgym.report.credit import StepCredit
     from agentsgym.types import Rollout
 
+_LONGEST = 120
+
 
 def credit(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -80,16 +82,28 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
 def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
     from rich.table import Table
 
-    table = Table(title="credit per step", title_justify="left")
-    for name in ("rollout", "episode", "step", "action", "reward", *names):
-        table.add_column(name, justify="left" if name == "action" else "right")
+    several = any(line.episode for line in lines)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("step", "action", "reward", *names):
+        # A long name is broken after its underscore, so that the numbers stay side by side.
+        heading = name if name == "action" else name.replace("_", "_\n")
+        left = name in ("step", "action")
+        table.add_column(
+            heading, justify="left" if left else "right", no_wrap=name != "action", vertical="top"
+        )
     before: int | None = None
     for line in lines:
-        if before not in (None, line.rollout):
-            table.add_section()
+        if line.rollout != before:
+            table.add_row("", f"[bold]rollout {line.rollout}{' (failed)' * line.failed}[/bold]")
         before = line.rollout
-        place = (f"{line.rollout}{' failed' * line.failed}", str(line.episode), str(line.step))
-        action = shown(" ".join(line.action.split())[:48])
+        place = f"{line.episode}.{line.step}" if several else str(line.step)
         values = (f"{line.credit[name]:+.3f}" for name in names)
-        table.add_row(*place, action, f"{line.reward:g}", *values)
+        table.add_row(place, _short(line.action), f"{line.reward:.4g}", *values)
+    out.print("Credit per step" + " (episode.step)" * several + ":")
     out.print(table)
+
+
+def _short(action: str) -> str:
+    """An action on a few lines of a narrow column."""
+    text = " ".join(action.split())
+    return shown(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
