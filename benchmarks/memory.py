@@ -18,17 +18,29 @@ import tempfile
 from typing import Any
 
 TURNS, ACTION = 8, 8
+SMALL, SMOLLM2 = (8, 512, 8, 4, 2048, 8192), (30, 576, 9, 3, 1536, 49152)
 CASES: dict[str, dict[str, Any]] = {
     "width-256": {"shape": (8, 256, 4, 4, 1024, 8192)},
-    "width-512": {"shape": (8, 512, 8, 4, 2048, 8192)},
+    "width-512": {"shape": SMALL},
     "width-768": {"shape": (6, 768, 12, 4, 2048, 32000)},
-    "width-512-checkpointing": {"shape": (8, 512, 8, 4, 2048, 8192), "checkpointing": True},
-    "width-512-long-chunks": {"shape": (8, 512, 8, 4, 2048, 8192), "forward": 4096},
-    "width-512-one-chunk": {"shape": (8, 512, 8, 4, 2048, 8192), "forward": 16384, "rollouts": 8},
+    "width-512-checkpointing": {"shape": SMALL, "checkpointing": True},
+    "width-512-bfloat16": {"shape": SMALL, "half": True},
+    "width-512-bfloat16-checkpointing": {"shape": SMALL, "half": True, "checkpointing": True},
+    "width-512-lora": {"shape": SMALL, "lora": True},
+    "width-512-bfloat16-lora": {"shape": SMALL, "half": True, "lora": True},
+    "width-512-bfloat16-lora-checkpointing": {
+        "shape": SMALL,
+        "half": True,
+        "lora": True,
+        "checkpointing": True,
+    },
+    "width-512-long-chunks": {"shape": SMALL, "forward": 4096},
+    "width-512-one-chunk": {"shape": SMALL, "forward": 16384, "rollouts": 8},
     "width-256-many-rows": {"shape": (8, 256, 4, 4, 1024, 32000), "rollouts": 128},
-    "smollm2": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8},
-    "smollm2-bfloat16": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8, "half": True},
-    "smollm2-lora": {"shape": (30, 576, 9, 3, 1536, 49152), "rollouts": 8, "lora": True},
+    "smollm2": {"shape": SMOLLM2, "rollouts": 8},
+    "smollm2-bfloat16": {"shape": SMOLLM2, "rollouts": 8, "half": True},
+    "smollm2-lora": {"shape": SMOLLM2, "rollouts": 8, "lora": True},
+    "smollm2-bfloat16-lora": {"shape": SMOLLM2, "rollouts": 8, "half": True, "lora": True},
 }
 
 
@@ -92,13 +104,14 @@ def measure(
         model=model,
         trained=adapter or model.parameters,
         adapter=adapter,
-        base_bytes=4,
+        base_bytes=2 if half and lora else 4,
         half=half,
         moments=2,
         differentiated=model.layers,
         reference=False,
         checkpointing=checkpointing,
         forward_tokens=chunk,
+        row_tokens=length,
         agent_tokens=chunk * TURNS * ACTION // length,
         several=tokens > chunk,
         rows=rows,
@@ -152,7 +165,9 @@ def _train(
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
     )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # As in a run, which loads the frozen base of an adapter in the dtype of the passes.
+    dtype = torch.bfloat16 if half and lora else torch.float32
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
     forbidden = range(len(tokenizer), shape.vocabulary)
     model = common.without_special_tokens(model, tokenizer, forbidden)
     rows = common.rows_of(common.make_games(tokenizer, rollouts // 4, TURNS))

@@ -36,6 +36,7 @@ LOAD = Workload(
     reference=False,
     checkpointing=False,
     forward_tokens=4096,
+    row_tokens=1024,
     agent_tokens=1024,
     several=True,
     rows=0,

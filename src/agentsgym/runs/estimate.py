@@ -126,6 +126,7 @@ def workload(
         reference=bool(settings.beta) and lora is None,
         checkpointing=bool(settings.gradient_checkpointing),
         forward_tokens=forward,
+        row_tokens=tokens.rollout,
         agent_tokens=round(forward * tokens.agent / tokens.read),
         several=tokens.read > forward,
         rows=rows,

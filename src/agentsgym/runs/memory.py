@@ -7,7 +7,8 @@ With N weights of which N' are trained, all in bytes:
     reference       4 N for KL without an adapter
     optimizer       8 N' for Adam's two moments
     gradients       4 N', twice under DDP, which keeps buckets of their size
-    cast weights    2 per weight of a linear layer under autocast, which casts each once per pass
+    cast weights    2 per trained weight of a block's linear layers under autocast, which casts each
+                    once per pass; with gradient checkpointing they go with the forward pass
     cache           4 kv_heads head_dim layers per token in float32, times keys and values
     activations     what backward passes of a block need, for each token of a forward chunk; with
                     gradient checkpointing one vector per layer, and one block at a time
@@ -16,11 +17,14 @@ With N weights of which N' are trained, all in bytes:
     sampling        float32 logits, log-probabilities and probabilities, and float64 sums, of the
                     rows that are sampled at once
 
-A block's activations were counted in the operations of transformers' Llama and Qwen3 with sdpa:
-per token 6 vectors of the model's width (residual, normalized, scaled, for two norms), 4 of the
-queries' (q, k, v, output; keys and values are repeated to the queries' heads) and 4 of the MLP's;
-Qwen3 adds 2 of the queries' and 2 of the keys' for its norms. Under autocast the linear layers' are
-2 bytes.
+A block's activations were counted in what transformers' Llama and Qwen3 with sdpa save for the
+backward pass. Per token these are vectors of the model's width: of each of two norms the input in
+float32, the normalized values where the norm is trained, and the input of the linear layers behind
+it, which autocast casts for each of them (5 copies instead of 2 vectors). Then 4 of the queries'
+(q, k, v, output; keys and values are repeated to the queries' heads; LoRA under autocast casts the
+output once more), and 4 of the MLP's, in 2 bytes under autocast. Qwen3 adds those of its norms of
+queries and keys. Where rows are padded, each block keeps an attention mask of its own, one number
+per token and position. The r values per token of an adapted layer are not counted.
 
 Weights, reference and copy are always there. Rolling out needs cache and sampling besides; the loss
 needs gradients, cast weights, activations and head; so the peak is the larger of the two. ZeRO-2
@@ -48,9 +52,10 @@ class Workload:
     weight. `half` says that passes compute in 16 bits (autocast where weights are float32).
     `moments` is the number of float32 values that the optimizer keeps per trained weight. Backward
     passes go through the last `differentiated` blocks.
-    `forward_tokens` are the padded tokens of a forward chunk, `agent_tokens` those of them that are
-    scored; `several` says that an optimizer step has more than one chunk. `cache_tokens` tokens of
-    `cache_bytes` per value are cached and `rows` rows are sampled at once, 0 where servers sample.
+    `forward_tokens` are the padded tokens of a forward chunk in rows of `row_tokens`,
+    `agent_tokens` those of them that are scored; `several` says that an optimizer step has more
+    than one chunk. `cache_tokens` tokens of `cached_bytes` each are cached and `rows` rows are
+    sampled at once, 0 where servers sample.
     """
 
     model: Architecture
@@ -63,6 +68,7 @@ class Workload:
     reference: bool
     checkpointing: bool
     forward_tokens: int
+    row_tokens: int
     agent_tokens: int
     several: bool
     rows: int
@@ -123,7 +129,7 @@ def memory_of(load: Workload, layout: Layout = "one process", processes: int = 1
         cache=load.cache_tokens * cached_bytes(model, half=load.half),
         sampling=load.rows * model.vocabulary * _SAMPLED,
         gradients=round(gradients),
-        activations=round(_activations(load) + (_cast(load) if full == 4 else 0)),
+        activations=round(_activations(load, cast=load.half and full == 4)),
         head=_head(load),
         several=load.several,
     )
@@ -134,37 +140,49 @@ def cached_bytes(model: Architecture, *, half: bool) -> int:
     return 2 * model.layers * model.keys * (2 if half else 4)
 
 
-def block_bytes(model: Architecture, *, half: bool, base_bytes: float = 4) -> float:
+def block_bytes(
+    model: Architecture,
+    *,
+    half: bool,
+    cast: bool | None = None,
+    frozen: bool = False,
+    masked: int = 0,
+) -> float:
     """What backward passes of one block need of one token.
 
-    The residual stream is as wide as the weights (`base_bytes`), a norm computes in float32.
+    `half` says that passes compute in 16 bits, `cast` (as `half` unless given) that autocast casts
+    the weights for it, `frozen` that only an adapter is trained. A norm computes in float32.
+    `masked` is the number of positions that an attention mask has for the token.
     """
+    cast = half if cast is None else cast
     linear = 2 if half else 4
-    residual = 2 * (4 + max(base_bytes, 2) + linear) if half else 24
-    heads = (4 * linear + (8 if model.qk_norm else 0)) * model.queries
-    keys = (8 if model.qk_norm else 0) * model.keys
-    return residual * model.width + heads + keys + 4 * linear * model.mlp
+    normalized = 0 if frozen else 4 if cast else linear
+    width = 2 * (4 + normalized) + linear * (5 if cast else 2)
+    heads = linear * (5 if cast and frozen else 4)
+    norm = 4 + (0 if frozen else linear) if model.qk_norm else 0
+    return (
+        width * model.width
+        + (heads + norm) * model.queries
+        + norm * model.keys
+        + linear * (4 * model.mlp + masked)
+    )
 
 
-def _activations(load: Workload) -> float:
-    model, tokens = load.model, load.forward_tokens
-    base = load.base_bytes if load.trained == load.adapter else 4
-    block = block_bytes(model, half=load.half, base_bytes=base)
+def _activations(load: Workload, *, cast: bool) -> float:
+    """Of a chunk; with what else is there while its widest block is differentiated."""
+    model, tokens, frozen = load.model, load.forward_tokens, load.trained == load.adapter
+    masked = load.row_tokens if tokens > load.row_tokens else 0  # a row alone is not padded
+    each = block_bytes(model, half=load.half, cast=cast, frozen=frozen, masked=masked)
+    block = tokens * each
     linear = 2 if load.half else 4
     # The gradients of a block's widest part while it is differentiated.
-    working = 3 * linear * model.mlp + 2 * 4 * model.width
-    stream = 4 if base >= 4 else 2
-    kept = load.differentiated * (stream * model.width if load.checkpointing else block)
-    return tokens * (kept + working + (block if load.checkpointing else 0))
-
-
-def _cast(load: Workload) -> float:
-    """Copies of float32 weights that autocast keeps for a pass."""
-    if not load.half:
-        return 0
-    whole = load.trained > load.adapter
-    blocks = load.model.linear + load.model.vocabulary * load.model.width
-    return 2 * (blocks if whole else load.adapter)
+    working = tokens * (3 * linear * model.mlp + 2 * 4 * model.width)
+    weights = 2 * (load.adapter if frozen else model.linear) if cast else 0
+    if not load.checkpointing:
+        return load.differentiated * block + working + weights
+    stream = load.base_bytes if frozen else 4 if cast else linear
+    kept = load.differentiated * tokens * max(stream, 2) * model.width
+    return kept + max(weights, block + working + weights / model.layers)
 
 
 def _head(load: Workload) -> int:
