@@ -97,7 +97,8 @@ def test_an_environment_without_wins_has_a_reward_only():
     register("tests/Mute", Mute)
     data = list(task_dataset(Mute(), [{"solution": "a"}]))
     found = evaluate(data, ScriptedAgent(["x"]), episodes=3).evaluation
-    assert found.win_rate is None and found.reward == 2.0 and found.reward_ci95 == (2.0, 2.0)
+    assert found.win_rate is None and found.reward == 2.0
+    assert all(map(math.isnan, found.reward_ci95))  # one task tells nothing about others
 
 
 def test_select_spreads_over_clusters():

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from agentsgym.evaluation import cluster_bootstrap, rate_interval, wilson
+from agentsgym.evaluation import (
+    cluster_bootstrap,
+    cluster_mean,
+    mean_interval,
+    rate_interval,
+    wilson,
+)
+from agentsgym.evaluation.student import t_cdf, t_power, t_quantile
 
 
 def test_wilson_by_hand():
@@ -58,7 +65,8 @@ def test_all_lost_is_no_proof_of_never():
     clusters = [k // 3 for k in range(30)]
     assert rate_interval([0.0] * 30, clusters) == wilson(0, 10)
     assert rate_interval([1.0] * 30, clusters) == wilson(10, 10)
-    assert rate_interval([0.0, 1.0] * 15, clusters) == cluster_bootstrap([0.0, 1.0] * 15, clusters)
+    many = [k // 3 for k in range(60)]
+    assert rate_interval([0.0, 1.0] * 30, many) == cluster_bootstrap([0.0, 1.0] * 30, many)
 
 
 def test_the_interval_covers_the_truth():
@@ -76,3 +84,58 @@ def test_the_interval_covers_the_truth():
         naive += narrow_low <= 0.3 <= narrow_high
     assert 0.90 <= covered / 200 <= 0.99
     assert naive / 200 < 0.85  # what ignoring the clusters would promise falsely
+
+
+@pytest.mark.parametrize(
+    ("dof", "expected"),
+    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (10, 2.22814), (19, 2.09302), (100, 1.98397)],
+)
+def test_quantiles_of_student_as_in_the_textbook(dof, expected):
+    assert t_quantile(0.975, dof) == pytest.approx(expected, abs=1e-4)
+    assert t_quantile(0.025, dof) == -t_quantile(0.975, dof)
+    assert t_cdf(t_quantile(0.9, dof), dof) == pytest.approx(0.9, abs=1e-12)
+
+
+@pytest.mark.parametrize("dof", [1, 2, 5, 50])
+def test_the_power_of_a_t_test_as_simulated(dof):
+    rng = np.random.default_rng(0)
+    error = np.sqrt(rng.chisquare(dof, 400_000) / dof)
+    for effect in (0.0, 1.0, 2.8):
+        statistic = (rng.standard_normal(400_000) + effect) / error
+        found = float((np.abs(statistic) > t_quantile(0.975, dof)).mean())
+        assert t_power(effect, dof) == pytest.approx(found, abs=0.004)
+
+
+def test_the_mean_over_clusters_by_hand():
+    # Clusters with the means 1, 2 and 6: 3 ± 4.3027 · sqrt(7 / 3).
+    found = cluster_mean([1.0, 1.0, 2.0, 2.0, 6.0, 6.0], list("aabbcc"))
+    assert (found.mean, found.clusters) == (3.0, 3)
+    assert found.error == pytest.approx(math.sqrt(7 / 3))
+    assert found.interval() == pytest.approx((3 - 6.57235, 3 + 6.57235), abs=1e-4)
+    # Clusters of 1 and 2 values: without one, the means are 3/1 and 0, whose difference is 3.
+    assert cluster_mean([0.0, 3.0, 3.0], list("abb")).error == pytest.approx(1.5)
+
+
+def test_one_cluster_shows_no_spread():
+    assert all(math.isnan(bound) for bound in mean_interval([1.0, 3.0], ["a", "a"]))
+    assert rate_interval([1.0, 0.0], ["a", "a"]) == (0.0, 1.0)
+    assert math.isnan(cluster_mean([], []).mean)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least"),
+    [([4] * 8, 0.94), ([4, 4, 4, 3, 3, 3, 3, 3], 0.94), ([1, 2, 4, 8] * 2, 0.91)],
+)
+def test_the_interval_covers_the_truth_with_eight_clusters(sizes, least):
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(8), sizes).tolist()
+    covered = resampled = 0
+    for trial in range(400):
+        noise = rng.normal(size=sum(sizes))
+        values = (np.repeat(rng.normal(0.0, 1.0, 8), sizes) + noise).tolist()
+        low, high = mean_interval(values, clusters)
+        covered += low <= 0.0 <= high
+        low, high = cluster_bootstrap(values, clusters, seed=trial, resamples=300)
+        resampled += low <= 0.0 <= high
+    assert covered / 400 >= least
+    assert resampled / 400 < 0.91  # what resampling eight clusters would promise falsely

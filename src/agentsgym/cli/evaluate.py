@@ -79,7 +79,7 @@ def evaluate(
     """Evaluate a model or a scripted agent on an environment's held-out tasks.
 
     Equal seeds give equal tasks and equal noise, so that two models can be compared. Intervals are
-    95 %, from a bootstrap over tasks with the same solution.
+    95 %, over clusters of tasks with the same solution.
 
     Examples:
 

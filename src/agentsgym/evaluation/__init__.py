@@ -1,17 +1,32 @@
 """Statistics about agents: paired seeds, intervals over clusters, regret."""
 
+from agentsgym.evaluation.cluster_mean import ClusterMean, cluster_mean
+from agentsgym.evaluation.comparison import Comparison, Difference, compare
 from agentsgym.evaluation.evaluation import Evaluation, Played, assess, evaluate
-from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval, wilson
+from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rate_interval, wilson
+from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
+from agentsgym.evaluation.plan import Plan
 from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
 from agentsgym.types.renamed import renamed
 
 __all__ = [
+    "ClusterMean",
+    "Comparison",
+    "Difference",
     "Evaluation",
+    "Passes",
+    "Plan",
     "Played",
     "assess",
     "cluster_bootstrap",
+    "cluster_mean",
+    "compare",
     "default_cluster",
     "evaluate",
+    "mean_interval",
+    "pass_all",
+    "pass_any",
+    "passes",
     "rate_interval",
     "rollout_requests",
     "select",

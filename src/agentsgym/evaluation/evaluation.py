@@ -9,7 +9,7 @@ from typing import Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import pool_of
-from agentsgym.evaluation.intervals import cluster_bootstrap, rate_interval
+from agentsgym.evaluation.intervals import mean_interval, rate_interval
 from agentsgym.evaluation.metrics import mean, record, step_means, told_wins, trial_means
 from agentsgym.evaluation.tasks import Cluster, default_cluster, rollout_requests
 from agentsgym.rollout import play
@@ -25,8 +25,8 @@ Interval = tuple[float, float]
 class Evaluation:
     """The figures of some rollouts. Rates are over the rollouts that did not fail.
 
-    `win_rate` and its `ci95` are None if the environment does not report wins; the intervals come
-    from a bootstrap over the `clusters` (tasks with the same solution; see `rate_interval`).
+    `win_rate` and its `ci95` are None if the environment does not report wins; the intervals
+    are over the `clusters` (tasks with the same solution; see `mean_interval` and `rate_interval`).
     `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play on
     the same tasks, and `regret` is that score minus the reward; both are None if the score of any
     task is unknown. `metrics` are the environment's own figures, `truncated`, `malformed` and the
@@ -146,7 +146,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
         win_rate=mean([win for win, _ in wins]) if wins else None,
         ci95=rate_interval(*zip(*wins, strict=True), seed=seed) if wins else None,
         reward=mean(rewards),
-        reward_ci95=cluster_bootstrap(rewards, keys, seed=seed),
+        reward_ci95=mean_interval(rewards, keys, seed=seed),
         mean_steps=mean([one.steps for one in records]),
         reference=reference,
         regret=regret,

@@ -5,7 +5,11 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from agentsgym.evaluation.cluster_mean import cluster_mean, cluster_sums
+
 RESAMPLES = 2000
+FEW_CLUSTERS = 20
+"""Below this number, `mean_interval` does not resample."""
 _Z95 = 1.959963984540054
 
 
@@ -20,17 +24,12 @@ def cluster_bootstrap(
     """Percentile interval of the mean of `values`, resampling whole clusters with replacement.
 
     Episodes of one cluster (for instance of one secret) are similar, so resampling episodes would
-    give intervals that are too narrow. With few clusters (below about 20) the interval is still too
-    narrow. Two NaNs without values. Raises ValueError if the lengths differ.
+    give intervals that are too narrow. With few clusters the interval is still too narrow; see
+    `mean_interval`. Two NaNs without values. Raises ValueError if the lengths differ.
     """
-    if len(values) != len(clusters):
-        raise ValueError(f"{len(values)} values need as many clusters, got {len(clusters)}")
-    if not values:
+    sums, sizes = cluster_sums(values, clusters)
+    if not len(sums):
         return math.nan, math.nan
-    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
-    index = np.array([numbers[cluster] for cluster in clusters])
-    sums = np.bincount(index, weights=np.asarray(values, dtype=np.float64))
-    sizes = np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
     tail = (1.0 - level) / 2
     with np.errstate(over="ignore", invalid="ignore"):  # the sum may exceed every float
@@ -39,18 +38,29 @@ def cluster_bootstrap(
     return float(low), float(high)
 
 
+def mean_interval(
+    values: Sequence[float], clusters: Sequence[Hashable], *, seed: int = 0
+) -> tuple[float, float]:
+    """95 % interval of the mean: `cluster_bootstrap`, or with fewer than `FEW_CLUSTERS` clusters
+    Student's interval from `cluster_mean`, which holds for few. Two NaNs for one cluster."""
+    if len(set(clusters)) < FEW_CLUSTERS:
+        return cluster_mean(values, clusters).interval()
+    return cluster_bootstrap(values, clusters, seed=seed)
+
+
 def rate_interval(
     shares: Sequence[float], clusters: Sequence[Hashable], *, seed: int = 0
 ) -> tuple[float, float]:
-    """`cluster_bootstrap` of shares between 0 and 1.
+    """`mean_interval` of shares, within 0 and 1.
 
-    If all are 0 or all are 1, resampling shows no spread, though there may be some; the interval
-    is then Wilson's, with each cluster counted once.
+    If all are 0 or all are 1, the sample shows no spread, though there may be some; the interval
+    is then Wilson's, with each cluster counted once. For one cluster it is 0 to 1.
     """
     if shares and min(shares) == max(shares) and shares[0] in (0.0, 1.0):
         number = len(set(clusters))
         return wilson(number if shares[0] else 0, number)
-    return cluster_bootstrap(shares, clusters, seed=seed)
+    low, high = mean_interval(shares, clusters, seed=seed)
+    return (max(0.0, low), min(1.0, high)) if math.isfinite(high) else (0.0, 1.0)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ Status = Literal["running", "interrupted", "failed", "finished"]
 
 
 class Figures(BaseModel):
-    """One evaluation. `ci95` is the win rate's interval, from a bootstrap over `clusters` (tasks
+    """One evaluation. `ci95` is the win rate's interval, over `clusters` (tasks
     with the same solution); `regret` is the reference player's mean score minus this one's.
     Unknown numbers are null."""
 

@@ -1,0 +1,143 @@
+"""Compares two players that played the same tasks, pair by pair."""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentsgym.evaluation.cluster_mean import cluster_mean, cluster_sums
+from agentsgym.evaluation.intervals import wilson
+from agentsgym.evaluation.metrics import mean, record, told_wins
+from agentsgym.evaluation.tasks import Cluster, default_cluster
+from agentsgym.types import Rollout
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure of both sides: the means of `first` and `second`, and their `difference` (first
+    minus second) with its 95 % interval. The interval is two NaNs with fewer than two clusters."""
+
+    first: float
+    second: float
+    difference: float
+    interval: Interval
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval lies on one side of zero."""
+        low, high = self.interval
+        return low > 0 or high < 0
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words."""
+        if not self.shown:
+            return "no difference shown"
+        return "the first is higher" if self.difference > 0 else "the second is higher"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The differences of two players on the same tasks with the same noise.
+
+    `pairs` counts the rollouts that neither side failed; `left_out` counts the others, on which no
+    figure rests. `win_rate` is None if the environments report no wins. With several environments,
+    `environments` has each one's own comparison, by class path.
+    """
+
+    pairs: int
+    clusters: int
+    left_out: int
+    reward: Difference
+    win_rate: Difference | None
+    environments: Mapping[str, "Comparison"] = field(default_factory=dict)
+
+
+Pair = tuple[Rollout, Rollout]
+
+
+def compare(
+    first: Sequence[Rollout], second: Sequence[Rollout], *, cluster: Cluster = default_cluster
+) -> Comparison:
+    """Compare the rollouts of two players: `first[k]` and `second[k]` played the same task.
+
+    The intervals are Student's, from the pairs' differences with whole clusters left out in turn
+    (`cluster_mean`); so they hold for few tasks and for several rollouts per task. Raises
+    ValueError if the rollouts were not played on the same tasks.
+    """
+    pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
+    if len(pairs) != len(first) or any(_request(a) != _request(b) for a, b in pairs):
+        raise ValueError(
+            "the two sides did not play the same tasks in the same order and cannot be compared"
+        )
+    return _compare(pairs, cluster)
+
+
+def _request(rollout: Rollout) -> Hashable:
+    """What a rollout was asked to play, apart from the noise."""
+    return rollout.env_class_path, rollout.group, rollout.index, default_cluster(rollout.task_data)
+
+
+def _compare(pairs: Sequence[Pair], cluster: Cluster) -> Comparison:
+    live = [(a, b) for a, b in pairs if not a.failed and not b.failed]
+    keys = [(a.env_class_path, cluster(a.task_data)) for a, _ in live]
+    paths = sorted({a.env_class_path for a, _ in pairs})
+    return Comparison(
+        pairs=len(live),
+        clusters=len(set(keys)),
+        left_out=len(pairs) - len(live),
+        reward=_rewards(live, keys),
+        win_rate=_wins(live, keys),
+        environments={
+            path: _compare([pair for pair in pairs if pair[0].env_class_path == path], cluster)
+            for path in paths
+            if len(paths) > 1
+        },
+    )
+
+
+def _rewards(live: Sequence[Pair], keys: Sequence[Hashable]) -> Difference:
+    first, second = [a.final_reward for a, _ in live], [b.final_reward for _, b in live]
+    width = max(first + second, default=0.0) - min(first + second, default=0.0)
+    return difference(first, second, keys, width=width)
+
+
+def _wins(live: Sequence[Pair], keys: Sequence[Hashable]) -> Difference | None:
+    first, second = (told_wins([record(pair[side]) for pair in live]) for side in (0, 1))
+    told = [
+        (a, b, key)
+        for a, b, key in zip(first, second, keys, strict=True)
+        if a is not None and b is not None
+    ]
+    if not told:
+        return None
+    ours, theirs, having = (list(column) for column in zip(*told, strict=True))
+    return difference(ours, theirs, having, width=1.0)
+
+
+def difference(
+    first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], *, width: float
+) -> Difference:
+    """The mean paired difference of values whose range is `width`.
+
+    If all clusters have one mean difference d, the sample shows no spread, though there may be
+    some: a share of clusters up to Wilson's upper bound of 0 in G may have any other difference, so
+    the ends are d moved by that share towards −width and width.
+    """
+    gaps = [a - b for a, b in zip(first, second, strict=True)]
+    found = cluster_mean(gaps, clusters)
+    interval = found.interval()
+    if found.clusters > 1 and _alike(gaps, clusters):
+        unseen = wilson(0, found.clusters)[1]
+        interval = (
+            found.mean - unseen * (width + found.mean),
+            found.mean + unseen * (width - found.mean),
+        )
+    return Difference(mean(first), mean(second), found.mean, interval)
+
+
+def _alike(gaps: Sequence[float], clusters: Sequence[Hashable]) -> bool:
+    sums, sizes = cluster_sums(gaps, clusters)
+    means = sums / sizes
+    return bool(math.isclose(means.min(), means.max(), abs_tol=1e-12))

@@ -1,0 +1,135 @@
+"""Paired comparisons, what they can show, and pass@k: by hand and by simulation."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agentsgym.evaluation import Plan, compare, pass_all, pass_any, passes
+from agentsgym.evaluation.comparison import difference
+from agentsgym.types import Episode, Rollout, Step
+
+
+def played(task, reward, *, index=0, group=None, env="Game", win=True):
+    info = {"win": reward == 1.0} if win else {}
+    step = Step(0, "", "", reward, True, info)
+    episode = Episode(0, (step,), (), reward, 1.0, "done")
+    group = task if group is None else group
+    return Rollout(
+        f"{group}-{index}", group, index, env, {}, {"solution": f"s{task}"}, (episode,), ()
+    )
+
+
+def side(rewards, per_task=1, **more):
+    return [
+        played(k // per_task, float(r), index=k % per_task, **more) for k, r in enumerate(rewards)
+    ]
+
+
+def test_a_paired_difference_by_hand():
+    # Differences 1, 0, 1, 1, 0, 1, 1, 1: mean 0.75, standard error 0.4629 / sqrt(8), t = 2.3646.
+    found = compare(side([1, 1, 1, 1, 0, 1, 1, 1]), side([0, 1, 0, 0, 0, 0, 0, 0]))
+    assert (found.pairs, found.clusters, found.left_out) == (8, 8, 0)
+    assert found.win_rate == found.reward
+    assert (found.reward.first, found.reward.second, found.reward.difference) == (
+        0.875,
+        0.125,
+        0.75,
+    )
+    assert found.reward.interval == pytest.approx((0.75 - 0.38701, 0.75 + 0.38701), abs=1e-4)
+    assert found.reward.shown and found.reward.verdict == "the first is higher"
+
+
+def test_rollouts_of_a_task_count_as_one_cluster():
+    wins, losses = side([1, 1, 1, 1, 0, 0, 0, 0], 4), side([0, 0, 0, 0, 0, 0, 0, 0], 4)
+    together = compare(wins, losses).reward
+    apart = compare(side([1, 1, 1, 1, 0, 0, 0, 0]), side([0] * 8)).reward
+    assert together.difference == apart.difference == 0.5
+    assert apart.shown and not together.shown
+    assert together.verdict == "no difference shown"
+
+
+def test_equal_sides_are_not_called_equal_to_the_last_digit():
+    found = compare(side([1, 0] * 5), side([1, 0] * 5)).reward
+    unseen = 3.841459 / 13.841459  # Wilson's bound for none of ten
+    assert found.interval == pytest.approx((-unseen, unseen), abs=1e-6)
+    two = compare(side([1, 1]), side([0, 0])).reward
+    assert two.difference == 1.0 and not two.shown
+
+
+def test_failed_rollouts_are_left_out_in_pairs():
+    first, second = side([1, 1, 0, 1]), side([0, 1, 0, 0])
+    second[0] = replace(second[0], error="broke")
+    found = compare(first, second)
+    assert (found.pairs, found.left_out) == (3, 1)
+    assert found.reward.first == pytest.approx(2 / 3)
+
+
+def test_other_tasks_cannot_be_compared():
+    for other in (side([1, 1])[::-1], side([1]), side([1, 1], env="Other"), side([1, 1], 2)):
+        with pytest.raises(ValueError, match="did not play the same tasks"):
+            compare(side([1, 1]), other)
+
+
+def test_each_environment_is_compared_apart():
+    first = side([1, 1, 1]) + side([2, 2, 2], env="Other", win=False)
+    second = side([0, 0, 1]) + side([2, 3, 4], env="Other", win=False)
+    found = compare(first, second)
+    assert list(found.environments) == ["Game", "Other"]
+    assert found.environments["Game"].win_rate.difference == pytest.approx(2 / 3)
+    assert found.environments["Other"].win_rate is None
+    assert found.win_rate == found.environments["Game"].win_rate
+    assert found.reward.difference == pytest.approx((2 - 3) / 6)
+
+
+def test_one_task_shows_nothing():
+    found = compare(side([1, 1], 2), side([0, 0], 2)).reward
+    assert all(math.isnan(bound) for bound in found.interval) and not found.shown
+
+
+def test_the_plan_announces_as_many_findings_as_there_are():
+    # 40 tasks of different difficulty, 4 rollouts each; the second side is worse by 0.15.
+    tasks = np.repeat(np.arange(40), 4).tolist()
+    plan = Plan.of(tasks)
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(400):
+        chance = np.repeat(rng.uniform(0.45, 0.85, 40), 4)
+        sides = [(rng.random(160) < p).astype(float).tolist() for p in (chance, chance - 0.15)]
+        found += difference(*sides, tasks, width=1.0).shown
+    # Var of a difference: E[p(1-p)] on each side, p uniform on a width of 0.4 (variance 0.4² / 12).
+    spread = math.sqrt(0.65 * 0.35 + 0.5 * 0.5 - 2 * 0.4**2 / 12)
+    assert found / 400 == pytest.approx(Plan(160, 40, spread).power(0.15), abs=0.05)
+    assert found / 400 >= plan.power(0.15) - 0.03  # an even chance is the worst case
+
+
+def test_the_smallest_difference_is_found_with_the_power_asked_for():
+    plan = Plan(256, 64)
+    assert plan.power(plan.smallest(0.8)) == pytest.approx(0.8, abs=1e-9)
+    assert plan.smallest(0.9) > plan.smallest(0.8) > Plan(1024, 64).smallest(0.8)
+    assert plan.power(0.0) == pytest.approx(0.05, abs=1e-3)
+    assert plan.if_alike() == Plan(64, 64)
+    assert Plan(8, 1).smallest() == math.inf and Plan(8, 1).power(1.0) == 0.0
+
+
+def test_pass_at_k_by_hand():
+    # 2 of 4 won; of the 6 pairs one has no win, one has two.
+    assert pass_any(2, 4, 2) == pytest.approx(5 / 6)
+    assert pass_all(2, 4, 2) == pytest.approx(1 / 6)
+    assert pass_any(2, 4, 1) == pass_all(2, 4, 1) == 0.5
+    assert (pass_any(1, 4, 4), pass_all(3, 4, 4)) == (1.0, 0.0)
+    for bad in ((3, 2, 1), (1, 2, 3), (1, 2, 0)):
+        with pytest.raises(ValueError, match="wins <= played"):
+            pass_any(*bad)
+
+
+def test_passes_of_several_rollouts_of_a_task():
+    rollouts = side([1, 1, 1, 1, 1, 0, 0, 0], 4)
+    two, four = passes(rollouts)
+    assert (two.k, four.k) == (2, 4)
+    assert two.any == pytest.approx((1 + 0.5) / 2) and two.all == pytest.approx(0.5)
+    assert (four.any, four.all) == (1.0, 0.5)
+    rollouts[7] = replace(rollouts[7], error="broke")
+    assert passes(rollouts)[1].any == 1.0  # the second task has too few left
+    assert passes(side([1, 0])) == [] == passes(side([1, 0], 2, win=False))
