@@ -112,13 +112,25 @@ class MultistepEnv:
         """The episode's reward; the part beyond the sum of the steps goes to the last step."""
         return sum(step_rewards)
 
+    def _format_answer(self, state: Any, step: int) -> str:
+        """The answer to an episode's last action, which the agent reads before `_format_result` or
+        `_format_reflection` (not if the episode was won).
+
+        By default what `_format_prompt` would say before action number `step`, and "" in an
+        environment that overrides `_format_result`, which then says it all. An exception here only
+        means that there is no answer.
+        """
+        own = type(self)._format_result is not MultistepEnv._format_result
+        return "" if own else self._format_prompt(state, step)
+
     def _format_result(self, state: Any, reward: float) -> str:
-        """The agent's text about a finished episode, before the next one's first prompt
-        (`carry="full"`)."""
+        """The agent's text about a finished episode, after the answer to its last action and before
+        the next episode's first prompt (`carry="full"`)."""
         return f"The episode is over. Reward: {reward:g}."
 
     def _format_reflection(self, state: Any, reward: float) -> str:
-        """The request to reflect on a finished episode (`carry="summary"`)."""
+        """The request to reflect on a finished episode, after the answer to its last action
+        (`carry="summary"`)."""
         return (
             f"{self._format_result(state, reward)} Write down briefly what helps you to do better "
             "in the next episode on the same task."

@@ -4,12 +4,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from agentsgym.rollout.answers import number, read_answer, text
+from agentsgym.rollout.between import OVER_BUDGET, reflection_request
 from agentsgym.rollout.session import Session, SessionError, clean_action
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, Step
 
 EpisodeGenerator = Generator[GenerationRequest, GenerationResult, Episode]
-
-OVER_BUDGET = "max_rollout_tokens"
 
 
 def play_episode(session: Session) -> EpisodeGenerator:
@@ -43,13 +42,10 @@ def play_episode(session: Session) -> EpisodeGenerator:
 
 
 def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, Step | None]:
-    """Request a reflection after an episode whose state is still in `session.env.active_states`.
+    """Request a reflection after the session's last episode, whose state is still the current one.
     The reflection is an action like any other, but not a step of the game: it has no reward of its
     own. None if the token budget has no room for it."""
-    env = session.env
-    earned = sum(step.reward for step in session.steps)
-    question = env._format_reflection(session.state, earned)
-    if not session.observe(text(question, "_format_reflection")):
+    if not session.observe(reflection_request(session)):
         return None
     action = clean_action((yield session.ask("reflection")))
     if not session.fits(action):

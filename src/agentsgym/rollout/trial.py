@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentsgym.moved import moved_name
-from agentsgym.rollout.answers import text
+from agentsgym.rollout.between import memory_text, result_text
 from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, reflect
 from agentsgym.rollout.failures import describe
 from agentsgym.rollout.session import FAULTS, Session, copy_task
@@ -25,6 +25,9 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, place_rewards
 
 Trial = Generator[GenerationRequest, GenerationResult, Rollout]
 """A running trial: it requests actions, and returns its rollout."""
+
+_CARRIED = {"full": result_text, "summary": memory_text}
+"""The text of the earlier episodes before an episode's first prompt, for each way to carry."""
 
 EpisodePlayer = Callable[[Session], EpisodeGenerator]
 """Plays an episode whose first state is in `session.env.active_states`."""
@@ -55,12 +58,7 @@ def _begin(session: Session, number: int) -> None:
     the earlier episodes the agent sees."""
     env = session.env
     carry = env.config["carry"] if number else "none"
-    carried = ""
-    if carry == "full":
-        result = env._format_result(session.state, session.episodes[-1].reward)
-        carried = text(result, "_format_result")
-    elif carry == "summary" and session.steps and session.steps[-1].kind == "reflection":
-        carried = text(env._format_memory(session.steps[-1].action), "_format_memory")
+    carried = _CARRIED[carry](session) if carry in _CARRIED else ""
     session.begin_episode(number, carried=carried, go_on=carry == "full")
     trial = _trial_info(session)
     session.trial = trial.without_state()

@@ -179,3 +179,11 @@ def test_replay_of_a_record_is_the_record():
     record = play_alone(env, [{"seed": 1}], RandomPlayer(0))[0]
     again = play_alone(env, [{"seed": 1}], Replay([record.actions]))[0]
     assert again == record
+
+
+def test_a_game_that_ends_without_a_word_gives_no_answer_in_a_trial():
+    env = make("TextArena/GuessTheNumber", env_config={"episodes_per_trial": 2, "carry": "full"})
+    task = env.get_eval_dataset()[0]["task_data"]
+    [rollout] = env.run_trial([task], ScriptedAgent(["?"])).rollouts
+    assert rollout.episodes[0].stop_reason == "malformed"
+    assert rollout.episodes[1].steps[0].observation.startswith("The episode is over.")

@@ -129,7 +129,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         title = f"Question {state.current + 1} of {count}:\n" if count > 1 else ""
         if step == 0:
             return f"{title}{question}\n\n{self.config['instructions']}".rstrip()
-        if state.wrong or not state.feedback:
+        if state.wrong or state.done or not state.feedback:
             return state.feedback
         return f"{state.feedback}\n\n{title}{question}"
 

@@ -73,6 +73,9 @@ class TextArenaEnv(MultistepEnv):
             return text
         return with_form(f"{text}\n", _FORM, self.example_action(state))
 
+    def _format_answer(self, state: Play, step: int) -> str:
+        return state.text
+
     def _step_episode(
         self, session_id: str, state: Play, action: str
     ) -> tuple[Play, float, bool, dict[str, Any]]:

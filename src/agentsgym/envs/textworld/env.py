@@ -109,6 +109,9 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
             return prompt
         return with_form(f"{prompt}\n", _FORM, self.example_action(state))
 
+    def _format_answer(self, state: State, step: int) -> str:
+        return state.text
+
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:

@@ -172,7 +172,8 @@ class TwentyQuestionsEnv(MultistepEnv):
             "stop_reason": "win" if win else "wrong_guess",
             "metrics": {"unparsed": 0.0},
         }
-        return {**state, "done": True}, float(win), True, info
+        after: State = {**state, "done": True, "last_answer": "Right." if win else "Wrong."}
+        return after, float(win), True, info
 
     def _question(self, state: State, question: str) -> tuple[State, float, bool, dict[str, Any]]:
         answer = self.answerer.answer(state["solution"], question, state["history"])

@@ -159,6 +159,9 @@ class RemoteEnv(MultistepEnv):
             state, "_calculate_reward", list(actions), final_action, list(step_rewards)
         )
 
+    def _format_answer(self, state: RemoteState, step: int) -> Any:
+        return self._ask(state, "_format_answer", step)
+
     def _format_result(self, state: RemoteState, reward: float) -> Any:
         return self._ask(state, "_format_result", reward)
 
