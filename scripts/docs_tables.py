@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
+from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
 from agentsgym.generation.factory import engines_table
 from agentsgym.generation.families import families_table
 from agentsgym.training.loss.losses import LOSSES
@@ -87,8 +88,50 @@ def final_rewards() -> str:
     return _table(("`final_reward`", "which reward is put there"), rows)
 
 
+def value_of_exploring() -> str:
+    """What best play earns with and without informing actions, over settings of Explore."""
+    head = ("`env_config`", "random", "best without exploring", "best", "informs, by episode")
+    return _table(head, (_explored(config) for config in EXPLORED))
+
+
+EXPLORED: tuple[Mapping[str, object], ...] = (
+    {},
+    {"choices": 4},
+    {"choices": 32},
+    {"episodes_per_trial": 3},
+    {"episodes_per_trial": 3, "free_shots": 2},
+    {"free_shots": 0},
+    {"episodes_per_trial": 4, "free_shots": 0},
+    {"episodes_per_trial": 4, "free_shots": 0, "look_cost": 0.5},
+    {"right_reward": 0.9, "wrong_reward": 0.1},
+    {"noise": 0.3},
+    {"noise": 0.3, "free_shots": 2},
+    {"noise": 0.3, "free_shots": 4},
+    {"facts": 2},
+    {"facts": 2, "free_shots": 2},
+    {"max_steps_per_episode": 2},
+    {"max_steps_per_episode": 2, "episodes_per_trial": 1},
+    {"carry": "none"},
+    {"episodes_per_trial": 1},
+    {"game": "rule"},
+    {"game": "switches"},
+    {"game": "switches", "choices": 16},
+    {"game": "switches", "noise": 0.1},
+)
+
+
+def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
+    env = ExploreEnv(None, config)
+    players = (RandomPlayer(env.plan), env.player(informs=False), env.player())
+    found = [worth(env.plan, player) for player in players]
+    shown = ", ".join(f"{key}={value}" for key, value in config.items())
+    informs = ", ".join(f"{share:.2f}" for share in found[-1].informing)
+    return (f"`{shown}`" if shown else "the defaults", *(f"{f.score:.3f}" for f in found), informs)
+
+
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
+    "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {
         "estimators": estimators,

@@ -99,6 +99,12 @@ BUILTIN = table(
         page="mastermind",
     ),
     BuiltinEnv(
+        name="Explore",
+        path="agentsgym.envs.exploration.env.ExploreEnv",
+        help="Find what is hidden by looking, which earns nothing, then use it, which is paid.",
+        page="explore",
+    ),
+    BuiltinEnv(
         name="ClassicalReasoning",
         path="agentsgym.envs.classical_reasoning.env.ClassicalReasoningEnv",
         help="Answer questions whose answers are known.",

@@ -1,0 +1,228 @@
+"""The exploration games as an environment: their words, rewards, marks, tasks and settings."""
+
+import pytest
+
+import agentsgym
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError
+from agentsgym.envs.exploration import Claim, ExploreEnv, Inform
+from agentsgym.envs.exploration.game import Question
+from agentsgym.envs.exploration.languages import GAMES
+
+LOOKED_FIRST = {"place": "look", "switches": "test 1", "rule": "try 1"}
+
+
+def make(**config):
+    return ExploreEnv(None, config)
+
+
+def play(env, task, agent):
+    rollout = env.run_trial([task], agent).rollouts[0]
+    assert rollout.error is None
+    return rollout
+
+
+def steps_of(rollout):
+    return [step for e in rollout.episodes for step in e.steps if step.kind == "action"]
+
+
+def right_action(env, task, episode=1):
+    """The paid action that is right in an episode of a one-fact game."""
+    value = env._initialize_episode("s", task)["hidden"][0]
+    question = env.question(task, episode)
+    return env.game.say(Claim(value), question)
+
+
+def test_registered():
+    assert isinstance(agentsgym.make("Explore"), ExploreEnv)
+    assert agentsgym.make("Explore").class_path == "Explore"
+    assert agentsgym.make("Explore").env_config == {}
+
+
+def test_a_trial_in_words():
+    env = make()
+    [task] = [t for t in ({"seed": k} for k in range(99)) if right_action(env, t) == "open 5"][:1]
+    rollout = play(env, task, ScriptedAgent(["Look.", "Open box 5!"]))
+    said = [message["content"] for message in rollout.episodes[1].messages]
+    rules = (
+        'A coin is in one of the boxes 1 to 8. "look" says in which one and earns nothing. "open" '
+        "with a number earns 1 if right, else 0. You have 1 action.\n"
+        "Answer with one action only. For example:\nopen 1"
+    )
+    assert said == [
+        f"Round 1 of 2, practice. {rules}",
+        "Look.",
+        f"You see the coin in box 5.\n\nRound 2 of 2, scored, same place. {rules}",
+        "Open box 5!",
+    ]
+    assert [step.reward for step in steps_of(rollout)] == [0.0, 1.0]
+    assert [step.info["informing"] for step in steps_of(rollout)] == [True, False]
+    assert [step.info["win"] for step in steps_of(rollout)] == [False, True]
+    assert [step.info["metrics"] for step in steps_of(rollout)] == [
+        {"looked": 1.0},
+        {"looked": 0.0},
+    ]
+    assert [e.stop_reason for e in rollout.episodes] == ["actions_used", "right"]
+    assert rollout.final_reward == 1.0
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_what_a_player_found_out_pays_in_the_next_episode(game):
+    """Looking in the first episode and using the answer wins the second; a wrong value loses."""
+    env = make(game=game, choices=2, episodes_per_trial=2, free_shots=1)
+    for seed in range(8):
+        task = {"seed": seed}
+        right = right_action(env, task)
+        [wrong] = set(env.game.claims) - {right}
+        first = LOOKED_FIRST[game]
+        assert play(env, task, ScriptedAgent([first, right])).final_reward == 1.0
+        assert play(env, task, ScriptedAgent([first, wrong])).final_reward == 0.0
+
+
+@pytest.mark.parametrize("facts", [1, 2])
+@pytest.mark.parametrize("game", GAMES)
+def test_every_action_is_read_as_it_is_said(game, facts):
+    env = make(game=game, facts=facts)
+    for question in (Question(0, 0), Question(facts - 1, 5)):
+        for value in range(8):
+            text = env.game.say(Claim(value), question)
+            assert env.game.read_move(f"Action: {text.upper()}.", question) == Claim(value)
+        for text, inform in env.game.informs.items():
+            assert env.game.read_move(f"I think\n{text}", question) == inform
+            assert env.game.say(inform, question) == text
+    state = env._initialize_episode("s", {"seed": 1})
+    actions = env.admissible_actions(state)
+    assert len(set(actions)) == len(actions) == 8 + len(env.game.informs)
+
+
+@pytest.mark.parametrize(
+    ("text", "move"),
+    [
+        ("open the box 3", Claim(2)),
+        ("Look at the boxes", Inform(0, 0)),
+        ("open 9", None),
+        ("open", None),
+        ("open 1 2", None),
+        ("look\nopen 3", None),
+        ("not open 3\nopen 3", None),
+        ("", None),
+    ],
+)
+def test_reading(text, move):
+    assert make().game.read_move(text, Question()) == move
+
+
+def test_malformed_actions_lose_the_action():
+    env = make(max_steps_per_episode=3, wrong_reward=-0.5)
+    rollout = play(env, {"seed": 0}, ScriptedAgent(["peek", "look", "hm", "open 1", "open 1"]))
+    steps = rollout.episodes[0].steps
+    assert [step.malformed for step in steps] == [True, False, True]
+    assert [step.reward for step in steps] == [-0.5, 0.0, -0.5]
+    assert steps[0].info["informing"] is False and steps[1].observation == "No such action."
+
+
+def test_a_claim_ends_the_episode_and_a_look_does_not():
+    env = make(max_steps_per_episode=3, look_cost=0.1)
+    right = right_action(env, {"seed": 0})
+    rollout = play(env, {"seed": 0}, ScriptedAgent(["look", "look", right, right]))
+    assert [len(episode.steps) for episode in rollout.episodes] == [3, 1]
+    assert [episode.reward for episode in rollout.episodes] == pytest.approx([0.8, 1.0])
+    assert env.reward_range == pytest.approx((-0.3, 1.0))
+
+
+def test_wrong_looks_have_their_rate_and_are_the_same_in_every_rollout():
+    env = make(noise=0.3, max_steps_per_episode=20, episodes_per_trial=2)
+    found = []
+    for seed in range(40):
+        rollout = play(env, {"seed": seed}, ScriptedAgent(["look"]))
+        again = play(env, {"seed": seed}, ScriptedAgent(["look"]))
+        assert [s.info["anchor"] for s in steps_of(rollout)] == [
+            s.info["anchor"] for s in steps_of(again)
+        ]
+        hidden = env._initialize_episode("s", {"seed": seed})["hidden"][0]
+        texts = [m["content"] for e in rollout.episodes[1:] for m in e.messages]
+        heard = [heard for text in texts for _, heard in env.game.read(text)]
+        found += [told.answer == hidden for told in heard]
+    # 39 of a trial's 40 answers are in its conversation: the last ends it.
+    assert len(found) == 40 * 39
+    assert sum(found) / len(found) == pytest.approx(0.7, abs=0.04)
+
+
+def test_each_episode_asks_for_one_of_several_facts():
+    env = make(facts=2, episodes_per_trial=2)
+    prompts, asked = [], []
+    for seed in range(20):
+        rollout = play(env, {"seed": seed}, ScriptedAgent(["look red", "open 1"]))
+        asked.append([env.question({"seed": seed}, k).fact for k in range(2)])
+        prompts.append([rollout.episodes[0].messages[0], rollout.episodes[1].messages[2]])
+    for (first, second), pair in zip(prompts, asked, strict=True):
+        for prompt, fact in zip((first, second), pair, strict=True):
+            assert f"Find the {('red', 'blue')[fact]} coin." in prompt["content"]
+    assert {tuple(pair) for pair in asked} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_equal_knowledge_has_equal_anchors():
+    env = make(facts=2, max_steps_per_episode=2)
+    first = play(env, {"seed": 3}, ScriptedAgent(["look red", "look blue"]))
+    second = play(env, {"seed": 3}, ScriptedAgent(["look blue", "look red"]))
+    anchors = [[s.info["anchor"] for s in r.episodes[0].steps] for r in (first, second)]
+    assert anchors[0][1] == anchors[1][1] and anchors[0][0] != anchors[1][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "trial"),
+    [
+        ({}, (2, 1)),
+        ({"episodes_per_trial": 1}, (1, 0)),
+        ({"episodes_per_trial": 4}, (4, 1)),
+        ({"free_shots": 3}, (4, 3)),
+        ({"free_shots": 0}, (2, 0)),
+        ({"game": "switches"}, (4, 3)),
+        ({"game": "switches", "choices": 16}, (5, 4)),
+        ({"game": "switches", "episodes_per_trial": 2}, (2, 1)),
+        ({"game": "switches", "free_shots": 0}, (4, 0)),
+        ({"episodes_per_trial": 3, "free_shots": 2}, (3, 2)),
+    ],
+)
+def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):
+    env = make(**given)
+    assert (env.config["episodes_per_trial"], env.config["free_shots"]) == trial
+    assert ExploreEnv(None, env.row_config).config == env.config
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"game": "chess"}, "'game'] must be one of 'place', 'switches', 'rule'"),
+        ({"choices": 65}, "'choices'] must be at most 64"),
+        ({"choices": "8"}, "'choices'] must be int"),
+        ({"choices": 6, "game": "switches"}, "'choices'] must be a power of 2 for switches, got 6"),
+        ({"facts": 7}, "'facts'] must be at most 6"),
+        ({"noise": 1.0}, "'noise'] must be less than 1"),
+        ({"wrong_reward": 1.0}, r"must be less than right_reward \(1.0\), got 1.0"),
+        ({"teacher_looks": 1.5}, "'teacher_looks'] must be at most 1"),
+        ({"free_shots": 2, "episodes_per_trial": 2}, "'free_shots'] must be less than"),
+        ({"free_shots": None}, "'free_shots'] must be int"),
+        ("place", "env_config must be a dict"),
+    ],
+)
+def test_bad_settings_are_named(config, said):
+    with pytest.raises(ConfigError, match=said):
+        ExploreEnv(None, config)
+
+
+def test_tasks():
+    env = make(train_tasks=4, eval_tasks=3)
+    assert [task["seed"] for task in env.get_train_dataset()["task_data"]] == [0, 1, 2, 3]
+    assert [t["seed"] for t in env.get_eval_dataset()["task_data"]] == [10**6 + k for k in range(3)]
+    assert env.check_task({"seed": 1}) is None
+    assert "needs a 'seed'" in env.check_task({"seed": "1"})
+
+
+def test_hidden_values_are_uniform():
+    env = make(choices=4, facts=2)
+    hidden = [env._initialize_episode("s", {"seed": k})["hidden"] for k in range(2000)]
+    for fact in range(2):
+        for value in range(4):
+            share = sum(one[fact] == value for one in hidden) / 2000
+            assert share == pytest.approx(0.25, abs=0.04)
