@@ -4,9 +4,13 @@ import tempfile
 
 import pytest
 
+import agentsgym.runs.dry_run as dry_run_module
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, parse_config, presets
+from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.dry_run import dry_run
+from chat_tokenizers import template, tokenizer_for
+from helpers import CHATML
 
 RUN = {
     "env": "Bandit",
@@ -48,6 +52,38 @@ def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     assert done.summary.warm_started is not None
     assert "agent" in done.exchanged["warm_start"]
     assert any("endpoint is not asked" in text for text in done.not_tried)
+
+
+@pytest.mark.parametrize("section", ["model", "train"])
+def test_the_chat_template_is_the_configured_one(workplace, monkeypatch, section):
+    """TRL's belongs to the model's own tokenizer; a template file is used with any."""
+    seen = []
+    play = dry_run_module.train_run
+    monkeypatch.setattr(
+        dry_run_module, "train_run", lambda run, **more: seen.append(run) or play(run, **more)
+    )
+    tokenizer_for(template("qwen3")).save_pretrained("model")
+    chosen = {"chat_template": "training"}
+    model = {"path": "model", **(chosen if section == "model" else {})}
+    train = {**RUN["train"], **(chosen if section == "train" else {})}
+    run = {**RUN, "model": model, "train": train}
+    assert "chat template" not in dry_run(parse_config(run), Silent()).exchanged
+    assert chat_settings(seen[-1])["chat_template"] == "training"
+    elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
+    assert "own" in dry_run(parse_config(elsewhere), Silent()).exchanged["chat template"]
+    assert chat_settings(seen[-1]) == {"chat_template": "own"}
+
+
+def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):
+    (tmp_path / "t.jinja").write_text(CHATML.replace("assistant", "player"))
+    said = []
+    build = dry_run_module.with_template
+    monkeypatch.setattr(
+        dry_run_module, "with_template", lambda *given: said.append(build(*given)) or said[-1]
+    )
+    model = {**RUN["model"], "chat_template": str(tmp_path / "t.jinja")}
+    dry_run(parse_config({**RUN, "model": model}), Silent())
+    assert "player" in said[0].chat_template
 
 
 @pytest.mark.slow

@@ -145,6 +145,38 @@ def test_a_run_directory_plays_as_it_was_trained(invoke, workplace):
     assert len(short.stdout) < len(long.stdout)
 
 
+def test_a_run_directory_plays_the_game_of_its_run_or_another(invoke, workplace):
+    """Its settings of the environment hold in its own environment only."""
+    run = workplace / "trained"
+    shutil.copytree(workplace / "model", run / "model")
+    (run / "config.yaml").write_text(
+        "env: Bandit\nenv_config: {arms: 2}\nmodel: model\ntrain: {max_action_tokens: 2}\n"
+    )
+    first = {
+        name: invoke("play", name, "--agent", "trained").stdout.splitlines()[0]
+        for name in ("Bandit", "Mastermind")
+    }
+    assert "red or green." in first["Bandit"] and "Find the code" in first["Mastermind"]
+    given = invoke("play", "Bandit", "--agent", "trained", "arms=3")
+    assert "red, green or blue." in given.stdout
+    other = invoke("eval", "trained", "--env", "Mastermind", "--episodes", "2")
+    assert other.exit_code == 0, other.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["eval", "model", *BANDIT, "--episodes", "2"], ["play", "Bandit", "--agent", "model"]],
+)
+def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workplace, command):
+    told = "the chat template does not read 'enable_thinkin'"
+    result = invoke(*command, "model.chat_template_kwargs={enable_thinkin: false}")
+    assert result.exit_code == 0 and told in " ".join(result.stderr.split())
+    assert told not in " ".join(invoke(*command).stderr.split())
+    scripted = ["agent:random" if word == "model" else word for word in command]
+    result = invoke(*scripted, "model.chat_template_kwargs={enable_thinking: false}")
+    assert "chat_template_kwargs: no effect" in " ".join(result.stderr.split())
+
+
 URL = "http://127.0.0.1:9"
 REFUSED = {
     "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs --base-url"),

@@ -118,6 +118,17 @@ class KilledAt(Silent):
             raise KeyboardInterrupt
 
 
+class KilledBefore(Silent):
+    """Kills the process at the beginning of a phase."""
+
+    def __init__(self, phase: str) -> None:
+        self._phase = phase
+
+    def phase(self, name, what):
+        if name == self._phase:
+            raise KeyboardInterrupt
+
+
 def weights(folder):
     from safetensors.torch import load_file
 
@@ -178,16 +189,11 @@ def test_a_killed_warm_start_continues_to_the_same_weights(run):
 
 @pytest.mark.slow
 def test_a_finished_warm_start_is_not_repeated(run, monkeypatch):
-    class NoRL(Silent):
-        def phase(self, name, what):
-            if name == "rl":
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train_run(run(), progress=NoRL())
+        train_run(run(signal_check=False), progress=KilledBefore("rl"))
     before = weights("warm/warm-start/model")
     monkeypatch.setattr(progress_files.ProgressFiles, "resume", None)  # a second one would fail
-    summary = train_run(load_run(Path("warm"), {"signal_check": False}), resume=True)
+    summary = train_run(load_run(Path("warm")), resume=True)
     assert summary.status == "finished" and summary.warm_started is not None
     assert same(weights("warm/warm-start/model"), before)
 
@@ -276,7 +282,31 @@ def test_a_model_that_only_says_nonsense_is_stopped_with_advice(run):
         train_run(config)
     summary = read_summary(Path("warm/summary.json"))
     assert summary.status == "failed" and "signal_check=false" in summary.error
+    assert "before the first evaluation" in summary.error and "before" not in summary.phases
+    assert len(list(read_rollouts("warm", "probe"))) == 8  # as many as the first generation has
     assert train_run(run("other", warm_start={}, signal_check=False)).status == "finished"
+
+
+def test_a_warm_start_that_taught_nothing_stops_before_its_evaluation(run):
+    config = run(warm={"games": 4, "epochs": 1, "learning_rate": 0.0})
+    with pytest.raises(NoSignal, match="stopped after the warm start"):
+        train_run(config)
+    phases = read_summary(Path("warm/summary.json")).phases
+    assert "warm_start" in phases and "warm_started" not in phases
+
+
+def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_stored(run):
+    train_run(run("first", signal_check=False, train={"max_steps": 2}))
+    warm = {"source": "rollouts", "run": "first"}
+    for name, progress in (("parts", KilledAt(1)), ("none", KilledBefore("warm_start"))):
+        with pytest.raises(KeyboardInterrupt):
+            train_run(run(name, warm=warm, signal_check=False), progress=progress)
+    Path("first").rename("moved")
+    assert train_run(load_run(Path("parts")), resume=True).status == "finished"
+    with pytest.raises(ConfigError, match="first holds no training rollouts"):
+        train_run(load_run(Path("none")), resume=True)
+    with pytest.raises(ConfigError, match="first holds no training rollouts"):
+        train_run(run("parts", warm=warm, signal_check=False), set_aside=True)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,12 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentsgym.cli.console import (
-    BAD_USAGE,
-    FAILURE,
-    err,
-    fail,
-    out,
-    quiet_libraries,
-)
+from agentsgym.cli.console import FAILURE, fail, out, quiet_libraries
 from agentsgym.cli.engine_options import (
-    CHAT,
-    SCRIPTED,
     BaseUrlOption,
     EngineOption,
     KeyEnvOption,
@@ -26,22 +16,14 @@ from agentsgym.cli.engine_options import (
     purpose,
     tell,
 )
-from agentsgym.cli.options import (
-    ConfigOption,
-    SettingsArgument,
-    given_settings,
-    model_in,
-    model_with,
-    split_settings,
-)
+from agentsgym.cli.evaluated_run import evaluated_run
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
-from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Evaluation, Played
     from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import RunConfig
-    from agentsgym.runs.trust import Allowed
 
 
 def evaluate(
@@ -95,7 +77,7 @@ def evaluate(
         --key-env OPENAI_API_KEY
     """
     given = given_settings(settings, config)
-    run = _run_config(model, env, given, allowed_by(allow_imports, allow_paths))
+    run = evaluated_run(model, env, given, allowed_by(allow_imports, allow_paths))
     run.eval.episodes = run.eval.episodes if episodes is None else episodes
     run.eval.temperature = run.eval.temperature if temperature is None else temperature
     if max_action_tokens is not None:
@@ -115,53 +97,12 @@ def evaluate(
         raise fail(f"every rollout failed; the first: {reason}", FAILURE)
 
 
-def _run_config(
-    model: str, env: str | None, given: dict[str, Any], allowed: "Allowed"
-) -> "RunConfig":
-    """The model and environment to evaluate; a run directory provides its own configuration."""
-    from agentsgym.runs import load_run, parse_config
-    from agentsgym.runs.files import RunDirectory
-    from agentsgym.runs.trust import distrusted, permitted
-
-    import_from_here(env or "", *allowed.names)
-    directory = RunDirectory(Path(model))
-    settings, more = split_settings(given)
-    overrides = {f"env_config.{key}": value for key, value in settings.items()}
-    if not model.startswith((SCRIPTED, CHAT)) and directory.is_run():
-        overrides |= {"env": env} if env else {}
-        stored = load_run(directory.root, overrides)
-        run = distrusted(stored, allowed.and_named_in(overrides), overrides)
-        path = str(model_in(directory))
-        section = model_with(run.model.at(path).model_dump(), more, path)
-        now = parse_config({"env": run.env, "model": section}).model
-        return _with_own_engine(run, more).model_copy(update={"model": now})
-    if env is None:
-        raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    data = {"env": env, "env_config": settings, "name": "eval", **more}
-    data["model"] = model_with({}, more, model)
-    return permitted(parse_config(data), allowed)
-
-
-def _with_own_engine(run: "RunConfig", given: dict[str, Any]) -> "RunConfig":
-    """The run with the user's section `engine` instead of its own, because a run directory is not
-    trusted: only the user may name servers and commands."""
-    from agentsgym.runs.engine_config import engine_of, replaced
-
-    if engine_of(run.engine, run.train).reaches_out:
-        err.print(
-            "The servers that the run names are not used: name them yourself with --base-url URL, "
-            "or its model is sampled in this process."
-        )
-    engine, train = replaced(run.engine, run.train, given.get("engine"))
-    return run.model_copy(update={"engine": engine, "train": train})
-
-
 def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played":
     quiet_libraries()
     from agentsgym.envs import ConfigError, EnvPool
     from agentsgym.evaluation import evaluate as evaluate_agent
     from agentsgym.rollout.drive import tokenizer_of
-    from agentsgym.runs.chat_settings import rendering
+    from agentsgym.runs.chat_settings import evaluated_rendering
     from agentsgym.runs.from_config import make_env
     from agentsgym.runs.model_agent import evaluated_agent
     from agentsgym.runs.trust import trusted_imports
@@ -183,7 +124,7 @@ def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played"
                 tokenizer,
                 trusted_imports(run),
                 allow_paths=run.train.get("allow_paths") or (),
-                template_options=rendering(run, tokenizer),
+                template_options=evaluated_rendering(run, tokenizer, tell),
             ),
             max_rollout_tokens=run.train.get("max_rollout_tokens"),
         )

@@ -20,6 +20,7 @@ from agentsgym.cli.engine_options import (
     ServedModelOption,
     engine_settings,
 )
+from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.one_task import make_env, task_of
 from agentsgym.cli.options import (
     ConfigOption,
@@ -89,16 +90,17 @@ def play(
     if help_config:
         _show_keys(name)
         return
-    given, more = split_settings(given_settings(settings, config))
-    if agent is None:
-        _refuse_options(engine, base_url, served_model, key_env, more)
-    else:
-        from agentsgym.cli.watch import run_of, watch
+    given = given_settings(settings, config)
+    if agent is not None:
+        from agentsgym.cli.watch import watch
 
-        run = run_of(name, agent, given, temperature, more, allowed_by(None, allow_paths))
+        run = evaluated_run(agent, name, given, allowed_by(None, allow_paths))
+        run.eval.temperature = temperature
         chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
-        _show_result(watch(run, given, task, seed, chosen), "The agent")
+        _show_result(watch(run, task, seed, chosen), "The agent")
         return
+    given, more = split_settings(given)
+    _refuse_options(engine, base_url, served_model, key_env, more)
     env = make_env(name, given)
     try:
         rollout = _play(env, task_of(env, task))

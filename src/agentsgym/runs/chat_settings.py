@@ -1,5 +1,6 @@
 """How a run's conversations are rendered: the chat template and its options."""
 
+from collections.abc import Callable
 from typing import Any
 
 from agentsgym.envs import ConfigError
@@ -70,3 +71,18 @@ def rendering(config: RunConfig, tokenizer: Any) -> dict[str, Any]:
         return template_options(tokenizer, found.get("chat_template", "own"), given)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def evaluated_rendering(
+    config: RunConfig, tokenizer: Any, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """`rendering`, with a note about options that have no effect."""
+    from agentsgym.training.chat_templates import not_read
+
+    options = rendering(config, tokenizer)
+    if tokenizer is None and options:
+        note("chat_template_kwargs: no effect, for this agent's conversations are not rendered")
+    elif tokenizer is not None:
+        for name in not_read(tokenizer, options):
+            note(f"chat_template_kwargs: the chat template does not read {name!r}")
+    return options

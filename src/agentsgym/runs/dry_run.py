@@ -13,11 +13,13 @@ from typing import Any
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
+from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import is_embedded, on_any_machine
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
+from agentsgym.runs.load_model import with_template
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
@@ -42,6 +44,9 @@ _SMALL_TRAIN: dict[str, Any] = {
 }
 _SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
 _ACTION_NAMES = ("max_completion_length", "generation_kwargs")
+_TEMPLATE_NAMES = ("chat_template", "chat_template_kwargs")
+_PLAIN_TEMPLATE = {"chat_template": "own"}
+_SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,9 @@ def _in_small(
     tokenizer, is_real = _tokenizer(config)
     exchanged = {"model": f"random weights, {LAYERS} layers of width {WIDTH}, float32"}
     if not is_real:
-        exchanged["tokenizer"] = "bytes and frequent pieces of the environment's own texts"
+        exchanged["tokenizer"] = _SMALL_TOKENIZER
+        if config.model.template_file is None and chat_settings(config) != _PLAIN_TEMPLATE:
+            exchanged["chat template"] = "the small tokenizer's own"
     if not is_embedded(config):
         exchanged["engine"] = "the embedded engine"
     path = folder / "model"
@@ -112,9 +119,9 @@ def _in_small(
     plain = on_any_machine(config)
     turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
     changes = {
-        "model": _small_section(plain.model, path),
+        "model": _small_section(plain.model, path, keeps_template=is_real),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
-        "train": _small_train(plain.train),
+        "train": _small_train(plain.train, keeps_template=is_real),
         "warm_start": _small_warm_start(config, exchanged),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
@@ -129,16 +136,22 @@ def _in_small(
     return plain.model_copy(update=changes), exchanged
 
 
-def _small_section(model: ModelConfig, path: Path) -> ModelConfig:
-    """The section for the small model, which does not have the layers that an adapter names."""
+def _small_section(model: ModelConfig, path: Path, *, keeps_template: bool) -> ModelConfig:
+    """The section for the small model, which does not have the layers that an adapter names. The
+    text of a template file is already in the tokenizer; any other template belongs to the model's
+    own tokenizer."""
     lora = model.lora and model.lora.model_copy(update={"layers_to_transform": None})
-    return model.model_copy(
-        update={"path": str(path), "revision": None, "chat_template": "own", "lora": lora}
-    )
+    found: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
+    if model.template_file is not None:
+        found["chat_template"] = "own"
+    elif not keeps_template:
+        found |= _PLAIN_TEMPLATE | {"chat_template_kwargs": {}}
+    return model.model_copy(update=found)
 
 
-def _small_train(train: dict[str, Any]) -> dict[str, Any]:
-    left = {k: v for k, v in train.items() if k not in (*_SIZES, *_ACTION_NAMES)}
+def _small_train(train: dict[str, Any], *, keeps_template: bool) -> dict[str, Any]:
+    dropped = {*_SIZES, *_ACTION_NAMES, *(() if keeps_template else _TEMPLATE_NAMES)}
+    left = {key: value for key, value in train.items() if key not in dropped}
     small = {**left, **_SMALL_TRAIN}
     if "8bit" in str(small.get("optim", "")):
         small.pop("optim")
@@ -173,7 +186,7 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     if local or in_hub_cache(path, config.model.revision):
         with suppress(ConfigError):
             return load_tokenizer(config), True
-    return _small_tokenizer(make_env(config)), False
+    return with_template(_small_tokenizer(make_env(config)), config.model), False
 
 
 def _small_tokenizer(env: MultistepEnv) -> Any:

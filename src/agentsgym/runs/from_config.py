@@ -34,11 +34,12 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def make_env(config: RunConfig) -> MultistepEnv:
-    """The environment, for its tasks. Raises UnknownEnvironment or ConfigError."""
+def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
+    """The environment; without a tokenizer, for its tasks. Raises UnknownEnvironment or
+    ConfigError."""
     return make(
         config.env,
-        None,
+        tokenizer,
         config.env_config,
         allow_imports=trusted_imports(config),
         allow_paths=config.train.get("allow_paths") or (),

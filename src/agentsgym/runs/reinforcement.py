@@ -50,7 +50,7 @@ def train_until_stopped(
     with ctrl_c_asks(request, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if check.hopeless is not None:
-        raise advice(check.hopeless)
+        raise advice(check.hopeless, "after the first generation")
     return _why_it_stopped(trainer, request)
 
 

@@ -6,10 +6,12 @@ from agentsgym.envs import ConfigError
 
 LEAST_LEGAL, LEAST_SIGNAL = 0.1, 0.05
 """Shares of legal actions and of groups with signal; below both there is nothing to learn from."""
+MOST_TASKS = 8
+"""Tasks at most that are played before the first evaluation, a group of games each."""
 
 
 class NoSignal(ConfigError):
-    """Training was stopped after its first generation; the message says what to do."""
+    """Training was stopped at its beginning; the message says what to do."""
 
 
 def legal_share(figures: Mapping[str, float]) -> float:
@@ -35,10 +37,16 @@ def signal_text(figures: Mapping[str, float]) -> str:
     )
 
 
-def advice(figures: Mapping[str, float]) -> NoSignal:
-    """The error that stops a run."""
+def check_signal(figures: Mapping[str, float], when: str) -> None:
+    """Raise NoSignal if the figures of games played `when` are hopeless."""
+    if figures and is_hopeless(figures):
+        raise advice(figures, when)
+
+
+def advice(figures: Mapping[str, float], when: str) -> NoSignal:
+    """The error that stops a run; `when` says when the games were played."""
     return NoSignal(
-        f"stopped after the first generation, because RL has nothing to learn from: "
+        f"stopped {when}, because RL has nothing to learn from: "
         f"{signal_text(figures)}. Warm-start the model first (warm_start.source=teacher, optimal, "
         "random, rollouts or chat; more games or epochs if it was), or train anyway with "
         "signal_check=false"

@@ -35,8 +35,10 @@ from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
+from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trust import resume_command
-from agentsgym.runs.warm_start.phase import EVALUATED, WarmStart
+from agentsgym.runs.warm_start.phase import EVALUATED, PROBE, WarmStart
+from agentsgym.runs.warm_start.probe import probe
 from agentsgym.runs.warm_start.settings import warm_starts
 from agentsgym.types.secrets import mask_secrets
 
@@ -60,7 +62,7 @@ def train_run(
     ConfigError) if another process writes to the directory. A later error is written to the
     summary (`status` "failed", `error`) and raised.
     """
-    run = TrainingRun(config, progress or Silent())
+    run = TrainingRun(config, progress or Silent(), resumes=resume)
     directory, note = config.directory, run.progress.note
     if resume:
         check_links(directory, config.train.get("allow_paths") or ())
@@ -75,7 +77,7 @@ class TrainingRun:
     """The state of one run during its execution. The constructor checks the settings and touches no
     file."""
 
-    def __init__(self, config: RunConfig, progress: Progress) -> None:
+    def __init__(self, config: RunConfig, progress: Progress, *, resumes: bool) -> None:
         self.progress = progress
         self._config = config
         self._directory = RunDirectory(config.directory)
@@ -85,7 +87,7 @@ class TrainingRun:
         self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
         self._warm_start = (
-            WarmStart(config, self._env, self._train_data, eval_data, progress)
+            WarmStart(config, self._env, self._train_data, eval_data, progress, resumes=resumes)
             if warm_starts(config)
             else None
         )
@@ -139,6 +141,8 @@ class TrainingRun:
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
         untrained = self._checkpoint is None and not trained
         if self._summary.before is None and untrained and not self._is_warm:
+            if self._checks_first_games:
+                self._check_first_games(trainer)
             with self._phase("before", str(self._held_out)):
                 self._summary.before = self._evaluate(trainer, "before")
         if self._warm_start is not None and untrained:
@@ -157,9 +161,30 @@ class TrainingRun:
         with self._phase("warm_start", str(warm_start)):
             figures = warm_start.carry_out(trainer, self._writer)
             self._summary.model_figures["warm_start"] = figures
+        if self._config.signal_check:
+            check_signal(figures.get("after", {}), "after the warm start")
         if self._summary.warm_started is None:
             with self._phase("warm_started", str(self._held_out)):
                 self._summary.warm_started = self._evaluate(trainer, EVALUATED)
+
+    @property
+    def _checks_first_games(self) -> bool:
+        """Whether a few games come before the first evaluation, so that none is paid for a model
+        that cannot learn. The package's own models can."""
+        return (
+            self._config.signal_check
+            and self._warm_start is None
+            and not self._config.model.is_ours
+        )
+
+    def _check_first_games(self, trainer: "GRPOEnvTrainer") -> None:
+        groups = self._settings.generation_batch_size // self._settings.num_generations
+        tasks = min(MOST_TASKS, groups)
+        with self._phase("probe", f"a group of games on each of {tasks} training tasks"):
+            figures, rollouts = probe(trainer, self._train_data, tasks, self._config.seed)
+            self._writer(rollouts, {"phase": PROBE, "step": 0, "advantages": None})
+        self.progress.note(f"first games: {signal_text(figures)}")
+        check_signal(figures, "before the first evaluation")
 
     @property
     def _is_warm(self) -> bool:

@@ -236,6 +236,18 @@ def test_information_reward_pays_bits():
     assert TwentyQuestionsEnv(None, {}).config["information_reward"] == 0.0
 
 
+@pytest.mark.parametrize("steps", [3, 8])
+def test_the_reference_earns_what_information_pays_too(steps):
+    config = QUICKSTART | {"information_reward": 0.15, "max_steps_per_episode": steps}
+    env = TwentyQuestionsEnv(None, config)
+    tasks = [row["task_data"] for row in env.get_eval_dataset()][:6]
+    played = env.run_trial(tasks, env.optimal_agent())
+    for task, rollout in zip(tasks, played.rollouts, strict=True):
+        assert env.reference_score(task) == pytest.approx(rollout.final_reward)
+        assert float(env.reference_play(task)[0]) < rollout.final_reward <= env.reward_range[1]
+    assert TwentyQuestionsEnv(None, QUICKSTART).reward_range == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("table", ["default", "quickstart"])
 def test_the_harder_list_goes_without_a_table(table):
     with pytest.raises(ConfigError, match="has its own table, so it does not allow 'table'"):

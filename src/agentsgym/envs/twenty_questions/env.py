@@ -3,7 +3,7 @@
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.action_form import with_form
@@ -110,6 +110,9 @@ class TwentyQuestionsEnv(MultistepEnv):
         self.answerer = answerer or TableAnswerer(self.table)
         self._attributes = {attribute.key: attribute for attribute in self.table.attributes}
         self._best_play: BestPlay | None = None
+        if self.config["information_reward"]:
+            most = 1.0 + self.config["information_reward"] * math.log2(len(self.table.secrets))
+            self.reward_range = (0.0, most)  # type: ignore[misc]
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -189,7 +192,7 @@ class TwentyQuestionsEnv(MultistepEnv):
             "metrics": {"unparsed": float(not answer.parsed)},
             "anchor": repr((state["hints"], sorted(set(history)))),
         }
-        gained = math.log2(len(state["possible"]) / len(possible)) if possible else 0.0
+        gained = _information(state["possible"], possible)
         after: State = {**state, "history": history, "last_answer": said, "possible": possible}
         return after, self.config["information_reward"] * gained, False, info
 
@@ -304,20 +307,36 @@ class TwentyQuestionsEnv(MultistepEnv):
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """1.0 if the reference player wins this task, else 0.0."""
-        return float(self.reference_play(task_data)[0])
+        """The reward of the reference player on this task: 1.0 if it wins, and what
+        `information_reward` pays for its questions."""
+        win, _, bits = self._reference_game(task_data)
+        return float(win) + float(self.config["information_reward"]) * bits
 
     def reference_play(self, task_data: Mapping[str, Any]) -> tuple[bool, int]:
         """Whether the reference player wins this task, and its number of actions."""
+        win, steps, _ = self._reference_game(task_data)
+        return win, steps
+
+    def _reference_game(self, task_data: Mapping[str, Any]) -> tuple[bool, int, float]:
+        """Whether it wins, its number of actions, and the information of its questions in bits."""
         solution = task_data["solution"]
-        known: list[tuple[str, bool | None]] = [*self.hints(solution, task_data.get("seed", 0))]
+        state = self._initialize_episode("", dict(task_data))
+        known: list[tuple[str, bool | None]] = [*state["hints"]]
+        possible, bits = state["possible"], 0.0
         limit = self.config["max_steps_per_episode"]
         for step in range(limit):
             action = self.best_play.next_action(known, frozenset(), limit - step)
             if action.startswith("["):
-                return self.is_right(action[1:-1], solution), step + 1
+                return self.is_right(action[1:-1], solution), step + 1, bits
             attribute = self.attribute_for(action)
-            answer = self.answerer.answer(solution, action, []).text
+            answer = self.answerer.answer(solution, action, [])
             assert attribute is not None
-            known.append((attribute.key, {"Yes": True, "No": False}.get(answer)))
-        return False, limit
+            known.append((attribute.key, answer.value))
+            left = self._still_possible(possible, answer.attribute, answer.value)
+            bits, possible = bits + _information(possible, left), left
+        return False, limit, bits
+
+
+def _information(before: Sequence[int], after: Sequence[int]) -> float:
+    """Bits gained where `after` are the secrets left of `before`; 0.0 if none is."""
+    return math.log2(len(before) / len(after)) if after else 0.0

@@ -31,10 +31,21 @@ after, and the evaluation of the warm-started model."""
 
 
 class WarmStart:
-    """The warm start of one run. The constructor checks the settings and touches no file."""
+    """The warm start of one run. The constructor checks the settings and touches no file.
+
+    `resumes` says that the run continues: then its source is needed only for games that the run
+    does not hold yet.
+    """
 
     def __init__(
-        self, config: RunConfig, env: MultistepEnv, rows: Any, held_out: Any, progress: Progress
+        self,
+        config: RunConfig,
+        env: MultistepEnv,
+        rows: Any,
+        held_out: Any,
+        progress: Progress,
+        *,
+        resumes: bool = False,
     ) -> None:
         self._settings: WarmStartSettings = settings_of(config.warm_start)
         self._env = env
@@ -43,7 +54,8 @@ class WarmStart:
         self._progress = progress
         self._directory = RunDirectory(config.directory)
         self._folder = self._directory.warm_start
-        check_source(self._settings.games, env)
+        if not (resumes and self._has_games):
+            check_source(self._settings.games, env)
 
     def __str__(self) -> str:
         games = self._settings.games
@@ -58,6 +70,11 @@ class WarmStart:
     def finished(self) -> bool:
         """Whether the model is there."""
         return self.model.is_dir()
+
+    @property
+    def _has_games(self) -> bool:
+        """Whether all games to imitate are stored, or have been learned from."""
+        return self.finished or self._figures().get("games") is not None
 
     def carry_out(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
         """Train the trainer's model in place, save it, and return the figures."""
@@ -78,7 +95,7 @@ class WarmStart:
 
     def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:
         """The stored games, completed if the run was killed while they were played."""
-        if self._figures().get("games") is None:
+        if not self._has_games:
             done = self._stored_parts()
             for number, rollouts in enumerate(self._new_games(trainer, done), len(done)):
                 write(rollouts, {"phase": GAMES, "step": number, "advantages": None})
