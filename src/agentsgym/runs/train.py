@@ -29,7 +29,7 @@ from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
-from agentsgym.runs.lock import claim
+from agentsgym.runs.lock import claim, refuse_several_processes
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
 from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
@@ -58,11 +58,15 @@ def train_run(
     With `resume`, continue from the last checkpoint in the run's directory: optimizer steps equal
     those of an uninterrupted run. Ctrl-C during training stops at the next generation boundary with
     a checkpoint. An earlier run in the directory is renamed if `set_aside` says so; otherwise it is
-    an error. Raises ConfigError or UnknownEnvironment before any file is written; RunInUse (a
-    ConfigError) if another process writes to the directory. A later error is written to the
-    summary (`status` "failed", `error`) and raised.
+    an error.
+
+    Raises ConfigError or UnknownEnvironment before any file is written, also if this process is one
+    of several of a launcher; RunInUse (a ConfigError) if another process writes to the directory. A
+    later error is written to the summary (`status` "failed", `error`) and raised.
     """
     run = TrainingRun(config, progress or Silent(), resumes=resume)
+    refuse_several_processes()
+    run = TrainingRun(config, progress or Silent())
     directory, note = config.directory, run.progress.note
     if resume:
         check_links(directory, config.train.get("allow_paths") or ())
