@@ -67,7 +67,7 @@ class VLLMServer:
         self.process.wait()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model_dir(chat_tokenizer, tmp_path_factory):
     """A random Llama with wide weights, so that its distributions are far from flat."""
     model = random_llama(
@@ -85,9 +85,9 @@ def model_dir(chat_tokenizer, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def servers(model_dir, tmp_path_factory):
-    """Two servers of the same model, up and running."""
+    """Two servers of the same model; the last test of all ends the second one."""
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
     logs = tmp_path_factory.mktemp("logs")

@@ -74,6 +74,23 @@ def test_a_training_launches_its_server_and_ends_it(place):
     assert processes_with(str(place / "model")) == []
 
 
+def test_a_training_of_an_adapter_launches_a_server_that_takes_it(place):
+    """Its server samples from each new version of the adapter, as the log-probabilities show."""
+    lora = ("model.lora.r=12", "model.dtype=float32", "train.learning_rate=5e-2")
+    given = ("engine.launch=1", f"engine.command={PYTHON}", "train.max_steps=3", *lora)
+    result = invoke("train", "run.yaml", *given)
+    assert result.exit_code == 0, result.output
+    run = RunDirectory(place / "runs" / "run")
+    steps = list(read_metrics(run.metrics))
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    assert all(line["sampler/logp_difference"] < 1e-3 for line in steps)
+    summary = read_summary(run.summary)
+    assert (summary.before.failures, summary.after.failures) == (0, 0)
+    assert (run.model / "adapter_config.json").is_file()
+    assert "agentsgym-" in (run.checkpoints / "servers" / "server-0.log").read_text()
+    assert processes_with(str(place / "model")) == []
+
+
 def test_a_server_is_evaluated_by_its_address(place, servers, model_dir):
     command = ("eval", servers[0].url, "--env", "digit.DigitEnv", "--allow-imports", "digit")
     result = invoke(*command, "--episodes", "8", "--json", "model.path=model")
