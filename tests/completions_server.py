@@ -68,9 +68,9 @@ class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `raw` makes it answer as vLLM does by default, with log-probabilities at temperature 1;
-    `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `chunked` makes it say
-    that it runs on a CPU and cuts prefills. With a `key` it answers under /v1 only to those who
-    send it. `names` are those of its model.
+    `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device` is where it
+    says that it runs, `chunked` whether it says that it cuts prefills. With a `key` it answers
+    under /v1 only to those who send it. `names` are those of its model.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class CompletionsServer:
         raw: bool = False,
         runtime_lora: bool = True,
         dev_mode: bool = True,
+        device: str = "cpu",
         chunked: bool = False,
         stall_seconds: float = 60.0,
         follow: bool = False,
@@ -92,6 +93,7 @@ class CompletionsServer:
         self.raw = raw
         self.runtime_lora = runtime_lora
         self.dev_mode = dev_mode
+        self.device = device
         self.chunked = chunked
         self.stall_seconds = stall_seconds
         self.completions = 0
@@ -196,7 +198,7 @@ class CompletionsServer:
 
     async def _info(self, _: web.Request) -> web.Response:
         scheduler = {"enable_chunked_prefill": self.chunked}
-        config = {"device_config": {"device": "cpu"}, "scheduler_config": scheduler}
+        config = {"device_config": {"device": self.device}, "scheduler_config": scheduler}
         return web.json_response({"vllm_config": config})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:

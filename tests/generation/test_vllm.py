@@ -13,8 +13,9 @@ from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion,
 from agentsgym.generation.vllm.server_check import mode_of
 from agentsgym.generation.vllm.servers import SessionRouter
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
-from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
 from completions_server import CompletionsServer
+from helpers import random_llama
 
 QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
 
@@ -195,6 +196,23 @@ def test_a_server_that_takes_no_weights_says_what_it_lacks(
     engine = connect(serve(**options))
     with pytest.raises(WeightSyncError, match=words):
         engine.load(Weights(1, kind, "new", "/a"))
+
+
+@pytest.mark.parametrize(("device", "copied"), [("cpu", True), ("cuda", False)])
+def test_only_servers_on_a_cpu_get_a_tied_output_layer_by_its_own_name(
+    serve, connect, tokenizer, tmp_path, device, copied
+) -> None:
+    """Without the name they would keep the old output layer; the copy costs bytes."""
+    from safetensors.torch import load_file
+
+    model = random_llama(tokenizer, tie_word_embeddings=True)
+    connect(serve(device=device)).update_weights(WeightUpdate(model, 1, tmp_path))
+    [file] = tmp_path.rglob("model.safetensors")
+    stored = load_file(file)
+    assert ("lm_head.weight" in stored) == copied
+    if copied:
+        assert stored["lm_head.weight"].equal(stored["model.embed_tokens.weight"])
+    assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_logprobs_at_another_temperature_are_refused(serve, connect) -> None:

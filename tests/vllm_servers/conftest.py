@@ -69,7 +69,8 @@ class VLLMServer:
 
 @pytest.fixture(scope="session")
 def model_dir(chat_tokenizer, tmp_path_factory):
-    """A random Llama with wide weights, so that its distributions are far from flat."""
+    """A random Llama with wide weights, so that its distributions are far from flat. Its output
+    layer is tied, which servers on a CPU load in a way of their own."""
     model = random_llama(
         chat_tokenizer,
         hidden_size=64,
@@ -78,6 +79,7 @@ def model_dir(chat_tokenizer, tmp_path_factory):
         head_dim=32,
         max_position_embeddings=512,
         initializer_range=0.2,
+        tie_word_embeddings=True,
     )
     path = tmp_path_factory.mktemp("tiny")
     model.save_pretrained(path)

@@ -210,7 +210,7 @@ def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape))
-    save(model, tmp_path / "new")
+    save(model, tmp_path / "new", copy_tied=engine.pool.on_cpu)
     before = engine.pool.weights
     try:
         engine.load(Weights(1, "checkpoint", engine.base_model, str(tmp_path / "new")))

@@ -161,7 +161,11 @@ class VLLMEngine(RemoteEngine):
         waits for another forever."""
         try:
             weights = self._files.write(
-                update.model, update.version, update.directory, self.base_model
+                update.model,
+                update.version,
+                update.directory,
+                self.base_model,
+                copy_tied=self.pool.on_cpu,
             )
             self.load(weights)
             self._files.prune()

@@ -15,6 +15,8 @@ from agentsgym.generation.vllm.server_check import (
     EngineUnavailable,
     check_logprobs,
     dies_of_chunks,
+    is_on_cpu,
+    server_config,
 )
 from agentsgym.generation.vllm.servers import Server, SessionRouter
 from agentsgym.generation.vllm.weights import (
@@ -33,7 +35,8 @@ class ServerPool:
     """vLLM servers that serve the same model; all coroutines must run in one event loop.
 
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
-    token ids for the request that finds out the server's log-probability mode.
+    token ids for the request that finds out the server's log-probability mode. `on_cpu` says that
+    a server reported that it runs on a CPU.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class ServerPool:
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
+        self.on_cpu = False
         self._probe_ids = probe_ids
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
@@ -128,11 +132,12 @@ class ServerPool:
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
-        _, dies = await asyncio.gather(
+        _, config = await asyncio.gather(
             check_logprobs(self.client, server.url, self.base, self._probe_ids),
-            dies_of_chunks(self.client, server.url),
+            server_config(self.client, server.url),
         )
-        if dies:
+        self.on_cpu = self.on_cpu or is_on_cpu(config)
+        if dies_of_chunks(config):
             logger.warning(
                 "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "
                 "have seeds, as ours do: %s",

@@ -107,18 +107,27 @@ def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
     return "processed" if abs(after - before / 2) < _NEAR * before else "raw"
 
 
-async def dies_of_chunks(client: JsonClient, url: str) -> bool:
-    """Whether the server runs on a CPU and may split prefills. False if it does not report it:
-    only a server in development mode (VLLM_SERVER_DEV_MODE=1) does."""
+async def server_config(client: JsonClient, url: str) -> dict[str, Any]:
+    """A server's own configuration. Empty if it does not report it: only a server in development
+    mode (VLLM_SERVER_DEV_MODE=1) does."""
     try:
         answer = await client.get(f"{url}/server_info?config_format=json", _INFO_SECONDS)
     except HttpError:
-        return False
-    config = _part(answer, "vllm_config")
-    on_cpu = _part(config, "device_config").get("device") == "cpu"
-    return on_cpu and bool(_part(config, "scheduler_config").get("enable_chunked_prefill"))
+        return {}
+    return _part(answer, "vllm_config")
+
+
+def is_on_cpu(config: Mapping[str, Any]) -> bool:
+    """Whether a server's configuration says that it runs on a CPU."""
+    return bool(_part(config, "device_config").get("device") == "cpu")
+
+
+def dies_of_chunks(config: Mapping[str, Any]) -> bool:
+    """Whether the server runs on a CPU and may split prefills."""
+    chunked = _part(config, "scheduler_config").get("enable_chunked_prefill")
+    return is_on_cpu(config) and bool(chunked)
 
 
 def _part(of: Any, name: str) -> dict[str, Any]:
-    found = of.get(name) if isinstance(of, dict) else None
+    found = of.get(name) if isinstance(of, Mapping) else None
     return found if isinstance(found, dict) else {}
