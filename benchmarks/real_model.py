@@ -10,6 +10,9 @@ are CPU seconds of the process. The last line, one JSON object, has ratios only 
 agree. The floor of an update is a bare forward and backward pass over the same rows in the same
 chunks, with the output layer on agent tokens alone. Peaks of memory are measured in a process each,
 of one update of a Llama of SmolLM2's width with 4 layers.
+
+With --vllm-python, the Python of an environment that has vLLM, also the seconds that a run needs to
+bring its weights to a vLLM server (weight_sync.py).
 """
 
 import argparse
@@ -25,6 +28,7 @@ from typing import Any
 import common
 import torch
 from common import NEW_TOKENS
+from weight_sync import weight_sync
 
 CONTEXTS = (1024, 2048, 4096, 8192)
 VOCABULARIES = (49_152, 150_000)
@@ -272,7 +276,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--model", default="smollm2", choices=("smollm2", "tiny"))
+    parser.add_argument("--skip-comparison", action="store_true")
     parser.add_argument("--skip-memory", action="store_true")
+    parser.add_argument("--vllm-python", metavar="PATH", help="also measure the weight sync")
     parser.add_argument("--peak", type=int, nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     common.set_up(args)
@@ -284,9 +290,11 @@ def main() -> None:
         args.model, args.rollouts, args.turns, args.repeats = "tiny", 4, 2, 1
     result: dict[str, Any] = {"device": common.device_name("cpu"), "model": args.model}
     print(f"{result['device']}; torch {torch.__version__}")
-    result |= compare(args)
+    if not args.skip_comparison:
+        result |= compare(args)
     if not args.skip_memory:
         result |= memory(args.quick)
+    result |= weight_sync(args)
     common.finish(result)
 
 
