@@ -64,9 +64,8 @@ def train_run(
     of several of a launcher; RunInUse (a ConfigError) if another process writes to the directory. A
     later error is written to the summary (`status` "failed", `error`) and raised.
     """
-    run = TrainingRun(config, progress or Silent(), resumes=resume)
     refuse_several_processes()
-    run = TrainingRun(config, progress or Silent())
+    run = TrainingRun(config, progress or Silent(), resumes=resume)
     directory, note = config.directory, run.progress.note
     if resume:
         check_links(directory, config.train.get("allow_paths") or ())
