@@ -15,6 +15,8 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 TURNS, ACTION = 8, 8
@@ -90,7 +92,8 @@ def measure(
     before = psutil.Process().memory_info().rss
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > before * 1.5:
         raise RuntimeError("the peak of the small model is not small")
-    length = _train(model, tokenizer, rollouts=rollouts, **options)
+    with _products() as products:
+        length = _train(model, tokenizer, rollouts=rollouts, **options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     rows = min(256, rollouts)
     grown = 0
@@ -116,6 +119,7 @@ def measure(
         several=tokens > chunk,
         rows=rows,
         cache_tokens=rows * grown + (rollouts - rows) * length,
+        products=len(products),
     )
     memory = memory_of(load)
     parts = {
@@ -129,8 +133,31 @@ def measure(
         "estimate_over_measured": round(memory.peak / peak, 2),
         "playing_mb": round(memory.playing / 1e6),
         "rollout_tokens": length,
+        "products": len(products),
         **parts,
     }
+
+
+@contextmanager
+def _products() -> Iterator[set[Any]]:
+    """The matrix products in bfloat16 of the block, each shape once."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: set[Any] = set()
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+                left, right = args[-2:]
+                if left.dtype == torch.bfloat16:
+                    found.add((left.shape, left.stride(), right.shape, right.stride()))
+            return func(*args, **(kwargs or {}))
+
+    with Counting():
+        yield found
 
 
 def _train(

@@ -41,6 +41,7 @@ LOAD = Workload(
     several=True,
     rows=0,
     cache_tokens=0,
+    products=0,
 )
 
 
@@ -150,6 +151,19 @@ def test_servers_take_cache_and_copy_out_of_the_process():
     memory = served.memory["one process"]
     assert memory.cache == memory.copies == memory.sampling == 0
     assert any("engine's own memory is not counted" in note for note in served.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "engine", "counted"),
+    [("bfloat16", {}, True), ("float32", {}, False), ("bfloat16", {"urls": ["http://a:1"]}, False)],
+)
+def test_products_that_a_cpu_compiles_for_16_bits_are_always_there(dtype, engine, counted):
+    train = {"max_steps": 1, "use_cpu": True}
+    model = {"path": "Qwen/Qwen3-1.7B", "dtype": dtype}
+    memory = estimate(run(model=model, engine=engine, train=train)).memory["one process"]
+    assert memory.kernels == pytest.approx(1.2e9 if counted else 0, rel=0.05)
+    held = memory.weights + memory.copies + memory.optimizer + memory.kernels
+    assert memory.always == held <= min(memory.playing, memory.updating)
 
 
 def test_the_command_prints_the_estimate_and_writes_nothing(invoke, tmp_path, monkeypatch):

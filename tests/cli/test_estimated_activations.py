@@ -35,6 +35,7 @@ def load_of(model: Architecture, *, half: bool, lora: bool, checkpointing: bool)
         several=True,
         rows=0,
         cache_tokens=0,
+        products=0,
     )
 
 

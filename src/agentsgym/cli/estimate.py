@@ -20,6 +20,7 @@ _PARTS = {
     "head": "log-probabilities and head",
     "cache": "cache of the engine",
     "sampling": "logits of the engine",
+    "kernels": "kernels of 16-bit products on a CPU",
 }
 # What is only there in one of the two phases.
 _PLAYING = ("cache", "sampling")
@@ -84,6 +85,7 @@ _ADVICE = {
     "head": "lower train.max_tokens_per_forward",
     "cache": "lower engine.capacity or train.max_rollout_tokens",
     "sampling": "lower engine.capacity",
+    "kernels": "model.dtype=float32 compiles none",
 }
 
 

@@ -14,6 +14,8 @@ With N weights of which N' are trained, all in bytes:
                     gradient checkpointing one vector per layer, and one block at a time
     head            log-probabilities are computed in tiles of 4096 x 8192 logits (TRL's chunked
                     log-probabilities), so the vocabulary enters through the head's gradient only
+    kernels         0.7 MB per matrix product that oneDNN compiles: on a CPU it compiles those of 16
+                    bits once for each shape, also for each number of tokens
     sampling        float32 logits, log-probabilities and probabilities, and float64 sums, of the
                     rows that are sampled at once
 
@@ -26,10 +28,10 @@ output once more), and 4 of the MLP's, in 2 bytes under autocast. Qwen3 adds tho
 queries and keys. Where rows are padded, each block keeps an attention mask of its own, one number
 per token and position. The r values per token of an adapted layer are not counted.
 
-Weights, reference and copy are always there. Rolling out needs cache and sampling besides; the loss
-needs gradients, cast weights, activations and head; so the peak is the larger of the two. ZeRO-2
-(Rajbhandari et al. 2020, section 5) divides gradients and optimizer over the processes and keeps
-2 N for the weights in bfloat16; its communication buckets are not counted.
+Weights, reference, copy and kernels are always there. Rolling out needs cache and sampling besides;
+the loss needs gradients, cast weights, activations and head; so the peak is the larger of the two.
+ZeRO-2 (Rajbhandari et al. 2020, section 5) divides gradients and optimizer over the processes and
+keeps 2 N for the weights in bfloat16; its communication buckets are not counted.
 """
 
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ Layout = Literal["one process", "DDP", "ZeRO-2"]
 _TILE_TOKENS, _TILE_WIDTH = 4096, 8192  # trl/kernels/chunked_logprob.py
 _TILES = 4  # the tile itself and the float32 temporaries of its torch formula
 _SAMPLED = 4 + 4 + 4 + 8  # bytes per logit in generation/embedded/sampling.py
+_KERNEL = 690_000  # oneDNN of torch 2.13, equal for all shapes, in a loop over 100 of each product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ class Workload:
     `forward_tokens` are the padded tokens of a forward chunk in rows of `row_tokens`,
     `agent_tokens` those of them that are scored; `several` says that an optimizer step has more
     than one chunk. `cache_tokens` tokens of `cached_bytes` each are cached and `rows` rows are
-    sampled at once, 0 where servers sample.
+    sampled at once, 0 where servers sample. `products` is how many matrix products oneDNN keeps.
     """
 
     model: Architecture
@@ -73,6 +76,7 @@ class Workload:
     several: bool
     rows: int
     cache_tokens: int
+    products: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,13 @@ class Memory:
     gradients: int
     activations: int
     head: int
+    kernels: int
     several: bool
 
     @property
     def always(self) -> int:
         """What is there all the time, from the first optimizer step on."""
-        return self.weights + self.copies + self.optimizer
+        return self.weights + self.copies + self.optimizer + self.kernels
 
     @property
     def playing(self) -> int:
@@ -131,6 +136,7 @@ def memory_of(load: Workload, layout: Layout = "one process", processes: int = 1
         gradients=round(gradients),
         activations=round(_activations(load, cast=load.half and full == 4)),
         head=_head(load),
+        kernels=load.products * _KERNEL,
         several=load.several,
     )
 
