@@ -49,7 +49,7 @@ def test_an_episode_in_words():
     first, _, answer, _ = [message["content"] for message in episode.messages]
     rules, hint, form, example = first.splitlines()
     assert rules == "Find the code: 2 of red, green, blue, yellow, repeats allowed. 3 guesses."
-    assert (form, example) == ("Answer with one code only. For example:", "red green")
+    assert (form, example) == ("Answer with 2 colors only. For example:", "red green")
     assert hint.endswith("right colour.") and not hint.startswith("red blue")
     assert answer == "0 right place, 2 right colour."
     assert [step.reward for step in episode.steps] == pytest.approx([-0.1, 0.9])

@@ -39,6 +39,19 @@ def test_rewards_that_are_sentences_become_numbers(name):
     assert "Reason: Bad" in episode.messages[-2]["content"] or name == "Countdown"
 
 
+def test_2048_takes_a_sentence_for_a_move():
+    before = bare("2048-v0-raw")
+    board = [row[:] for row in before.state.game_state["board"]]
+    before.step("[What's your move?]")
+    assert before.state.game_state["board"] != board
+    said = ["What's your move?", "[not up]", "[Up, or left]", "[it's a d]"]
+    _, episode = played("2048", [*said, "[move Up]", "down", "[W]"], error_allowance=9,
+                        max_steps_per_episode=7)  # fmt: skip
+    refused = [step.info.get("message") or step.malformed for step in episode.steps]
+    assert all(step.malformed for step in episode.steps[:4]), refused
+    assert not any(step.malformed for step in episode.steps[4:]), refused
+
+
 def test_solving_fifteen_crashes_the_bare_game():
     nearly = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, None, 15]]
     game = bare("FifteenPuzzle-v0-raw")

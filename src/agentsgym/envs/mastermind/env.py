@@ -160,7 +160,13 @@ class MastermindEnv(MultistepEnv):
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
         lines = [f"{state['trial'].round_line('same code')} {rules}".strip(), *hints]
         prompt = "\n".join(lines)
-        return with_form(prompt, "Answer with one code only.", example) if explained else prompt
+        return with_form(prompt, self._form, example) if explained else prompt
+
+    @property
+    def _form(self) -> str:
+        """The form of a guess. It does not say "code": small models then write a program."""
+        length = self.config["length"]
+        return f"Answer with {length} color{'s' if length > 1 else ''} only."
 
     def _format_result(self, state: State, reward: float) -> str:
         return state["said"]

@@ -1,11 +1,14 @@
 """Patches for bugs in TextArena 0.7.4's games, each with the bug that it fixes."""
 
+import re
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
 from agentsgym.envs.textarena.games import Game
 
+_DIRECTIONS = frozenset({"up", "down", "left", "right", "w", "a", "s", "d"})
+_MOVING = frozenset({"go", "i", "move", "press", "push", "slide", "swipe", "the", "tiles"})
 PROGRESS_METHODS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 
 
@@ -38,13 +41,22 @@ def _set_winners(state: Any, player_ids: list[int], reason: str) -> None:
 def admissible(name: str, move: str) -> str:
     """The move, or "" if the game would wrongly accept it.
 
-    Set accepts the same card three times as a set, so that `[1, 1, 1]` scores at every turn.
+    Set accepts the same card three times as a set, so that `[1, 1, 1]` scores at every turn. 2048
+    takes the last word of any sentence that is a direction or one of the letters w, a, s and d, so
+    that "What's your move?" moves down.
     """
+    if name == "2048" and not _is_one_direction(move):
+        return ""
     if name == "Set":
         cards = [card.strip() for card in move.strip("[]").split(",")]
         if len({card.lstrip("0") for card in cards}) != len(cards):
             return ""
     return move
+
+
+def _is_one_direction(move: str) -> bool:
+    words = [word for word in re.findall(r"\w+", move.lower()) if word not in _MOVING]
+    return len(words) == 1 and words[0] in _DIRECTIONS
 
 
 def outcome(game: Game, raw: Any, reward: Any) -> float:
