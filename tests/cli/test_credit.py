@@ -48,6 +48,12 @@ def test_credit_of_every_estimator(run_dir):
     assert set(lines[0]["credit"]) == {"grpo", "rloo", "step_return", "gigpo", "trial", "reward"}
 
 
+def test_an_estimator_that_needs_probabilities_is_refused_in_a_sentence(run_dir):
+    result = call(run_dir, "-e", "trial_cv")
+    assert result.exit_code == 2
+    assert "which are not recorded; choose from grpo, rloo" in " ".join(result.output.split())
+
+
 def test_a_group_may_lie_in_the_shards_of_two_processes(run_dir):
     whole = call(run_dir, "--json", "-e", "grpo").stdout
     rollouts = list(read_rollouts(run_dir))

@@ -7,19 +7,21 @@ exact: it plays all `len(trajectories) ** G` groups at once, each weighted with 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agentsgym.credit import StepTable
+from agentsgym.credit.table import objects
+from agentsgym.types.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
 GROUP = 3
 
 
 @dataclass(frozen=True)
 class Move:
-    """One step: where it was taken (`state`, an index into theta), what was done and earned."""
+    """One step, or one token of it: where it was taken (`state`, an index into theta), what was
+    done and earned. `token` is the position in the step's action."""
 
     episode: int
     step: int
@@ -27,6 +29,7 @@ class Move:
     action: int
     reward: float
     weight: float = 1.0
+    token: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,17 @@ class Process:
         """Expected weighted return, discounted by gamma^step."""
         return float(self.probabilities() @ [_value(t, gamma) for t in self.trajectories])
 
-    def score(self, move: Move) -> Floats:
+    def score(self, state: int, action: int) -> Floats:
         """∇ log π(action | state) with respect to theta, shape (S, A)."""
         gradient = np.zeros_like(self.theta)
-        gradient[move.state] = -np.exp(self.log_policy[move.state])
-        gradient[move.state, move.action] += 1.0
+        gradient[state] = -np.exp(self.log_policy[state])
+        gradient[state, action] += 1.0
         return gradient
 
     def true_gradient(self, gamma: float = 1.0) -> Floats:
         """∇J by the score function over all trajectories, shape (S, A)."""
         parts = [
-            p * _value(t, gamma) * sum(self.score(m) for m in t)
+            p * _value(t, gamma) * sum(self.score(m.state, m.action) for m in t)
             for p, t in zip(self.probabilities(), self.trajectories, strict=True)
         ]
         return np.sum(parts, axis=0)
@@ -70,6 +73,14 @@ class Process:
 
 def _value(trajectory: Sequence[Move], gamma: float) -> float:
     return sum(gamma**m.step * m.weight * m.reward for m in trajectory)
+
+
+class Tokens(NamedTuple):
+    """Of each token in a table: its step, the state that it was chosen in, and the token."""
+
+    step: Ints
+    state: Ints
+    action: Ints
 
 
 def stopping_process(seed: int = 0) -> Process:
@@ -124,29 +135,75 @@ def trial_process(weights: Sequence[float], seed: int = 0) -> Process:
     return Process(rng.normal(size=(len(states), 2)), tuple(trajectories))
 
 
-def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, list[Move], Floats]:
-    """Every group of `size` trajectories in one table, its moves, and each group's probability."""
+def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
+    """Episodes of one step, whose action is token 0, or token 1 and one more: 3 actions.
+
+    The policy depends on the whole history; an action earns the same in every episode, and some
+    noise of its own where it is taken.
+    """
+    rng = np.random.default_rng(seed)
+    worth = rng.normal(size=3)
+    states: dict[object, int] = {}
+    trajectories = []
+
+    def extend(moves: tuple[Move, ...], episode: int) -> None:
+        if episode == len(weights):
+            trajectories.append(moves)
+            return
+        history = tuple(m.action for m in moves)
+        first = states.setdefault((episode, history), len(states))
+        second = states.setdefault((episode, history, 1), len(states))
+        look, *spelled = worth + rng.normal(size=3) / 2
+        weight = weights[episode]
+        extend((*moves, Move(episode, 0, first, 0, float(look), weight)), episode + 1)
+        for action, reward in enumerate(spelled):
+            begun = Move(episode, 0, first, 1, 0.0, weight)
+            ended = Move(episode, 0, second, action, float(reward), weight, token=1)
+            extend((*moves, begun, ended), episode + 1)
+
+    extend((), 0)
+    return Process(rng.normal(size=(len(states), 2)), tuple(trajectories))
+
+
+def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, Tokens, Floats]:
+    """Every group of `size` trajectories in one table, the tokens of its steps, and each group's
+    probability. Its `choices` are all of the policy's."""
     joint = list(itertools.product(range(len(process.trajectories)), repeat=size))
     chance = process.probabilities()
     chances = np.array([np.prod(chance[list(members)]) for members in joint])
-    rollouts = [process.trajectories[i] for members in joint for i in members]
-    moves = [move for rollout in rollouts for move in rollout]
+    by_step = [_steps(trajectory) for trajectory in process.trajectories]
+    rollouts = [by_step[i] for members in joint for i in members]
+    steps = [step for rollout in rollouts for step in rollout]
     number = len(rollouts)
+    policy = [dict(enumerate(row)) for row in np.exp(process.log_policy).tolist()]
     table = StepTable(
         group=np.repeat(np.arange(len(joint)), size),
         live=np.ones(number, dtype=bool),
-        final_reward=np.array([_mean_of_scored(t) for t in rollouts]),
+        final_reward=np.array(
+            [_mean_of_scored(process.trajectories[i]) for members in joint for i in members]
+        ),
         env=np.array(["env"] * number, dtype=object),
         rollout=np.repeat(np.arange(number), [len(t) for t in rollouts]),
-        episode=np.array([m.episode for m in moves]),
-        step=np.array([m.step for m in moves]),
-        reward=np.array([m.reward for m in moves]),
-        score_weight=np.array([m.weight for m in moves]),
-        tokens=np.ones(len(moves), dtype=np.int64),
-        reflection=np.zeros(len(moves), dtype=bool),
-        anchor=np.array([str(m.state) for m in moves], dtype=object),
+        episode=np.array([s[0].episode for s in steps]),
+        step=np.array([s[0].step for s in steps]),
+        reward=np.array([sum(m.reward for m in s) for s in steps]),
+        score_weight=np.array([s[0].weight for s in steps]),
+        tokens=np.array([len(s) for s in steps]),
+        reflection=np.zeros(len(steps), dtype=bool),
+        anchor=np.array([str(s[0].state) for s in steps], dtype=object),
+        action=objects([tuple(m.action for m in s) for s in steps]),
+        choices=objects([tuple(policy[m.state] for m in s) for s in steps]),
     )
-    return table, moves, chances
+    owner = np.repeat(np.arange(len(steps)), table.tokens)
+    moves = [m for s in steps for m in s]
+    at = np.array([m.state for m in moves]), np.array([m.action for m in moves])
+    return table, Tokens(owner, *at), chances
+
+
+def _steps(trajectory: Sequence[Move]) -> list[tuple[Move, ...]]:
+    """The moves of each step."""
+    keyed = itertools.groupby(trajectory, key=lambda m: (m.episode, m.step))
+    return [tuple(moves) for _, moves in keyed]
 
 
 def _mean_of_scored(trajectory: Sequence[Move]) -> float:
@@ -177,12 +234,11 @@ def expectation(
     process: Process, estimator: Callable[[StepTable], Floats], weights: Weights = constant
 ) -> Floats:
     """E[Σ weight · A · ∇ log π] over all groups, shape (S, A)."""
-    table, moves, chances = joint_table(process)
+    table, tokens, chances = joint_table(process)
     coefficient = chances[table.group[table.rollout]] * weights(table) * estimator(table)
     # The score depends on (state, action) alone, so coefficients are summed per pair first.
     per_pair = np.zeros_like(process.theta)
-    index = np.array([m.state for m in moves]), np.array([m.action for m in moves])
-    np.add.at(per_pair, index, coefficient)
+    np.add.at(per_pair, (tokens.state, tokens.action), coefficient[tokens.step])
     policy = np.exp(process.log_policy)
     return per_pair - per_pair.sum(axis=1, keepdims=True) * policy
 

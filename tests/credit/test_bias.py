@@ -14,6 +14,7 @@ from agentsgym.credit.estimators.episodic import grpo, rloo
 from agentsgym.credit.estimators.gigpo import gigpo
 from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
+from agentsgym.credit.estimators.trial_cv import trial_cv
 from credit.enumerable import (
     GROUP,
     compare,
@@ -21,6 +22,7 @@ from credit.enumerable import (
     joint_table,
     per_all_tokens,
     per_length,
+    spelled_process,
     stopping_process,
     trial_process,
 )
@@ -83,10 +85,12 @@ def test_unscaled_grpo_is_two_thirds_of_the_gradient(seed):
     )
 
 
+@pytest.mark.parametrize("estimator", [trial, trial_cv])
 @pytest.mark.parametrize("weights", [(0.0, 1.0), (1.0, 1.0)])
-def test_trial_is_unbiased_for_the_score_of_the_whole_trial(weights):
-    process = trial_process(weights)
-    bias = compare(expectation(process, trial), process.true_gradient())
+@pytest.mark.parametrize("make", [trial_process, spelled_process])
+def test_trial_is_unbiased_for_the_score_of_the_whole_trial(make, weights, estimator):
+    process = make(weights)
+    bias = compare(expectation(process, estimator), process.true_gradient())
     assert bias.error < 1e-9
 
 
@@ -179,10 +183,12 @@ def test_discounts_bias_trial_by_the_number_in_its_docstring(name):
 
 def variance(process, estimator):
     """Summed variance of the gradient of one group."""
-    table, moves, chances = joint_table(process)
-    scores = np.array([process.score(move).ravel() for move in moves])
+    table, tokens, chances = joint_table(process)
+    by_pair = np.array([process.score(s, a).ravel() for s, a in np.ndindex(process.theta.shape)])
+    scores = by_pair[tokens.state * process.theta.shape[1] + tokens.action]
+    weighted = estimator(table)[tokens.step, None] * scores / GROUP
     total = np.zeros((len(chances), process.theta.size))
-    np.add.at(total, table.group[table.rollout], estimator(table)[:, None] * scores / GROUP)
+    np.add.at(total, table.group[table.rollout[tokens.step]], weighted)
     return float(chances @ ((total - chances @ total) ** 2).sum(axis=1))
 
 

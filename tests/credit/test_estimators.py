@@ -21,7 +21,8 @@ from agentsgym.credit import (
     table_of,
     to_tokens,
 )
-from agentsgym.credit.table import scale_steps
+from agentsgym.credit.estimators.trial_cv import action_luck, luck_of, trial_cv
+from agentsgym.credit.table import objects, scale_steps
 from agentsgym.types.tables import table
 from credit.played import Did, rollout
 
@@ -156,6 +157,49 @@ def test_trial_counts_scored_episodes_in_full():
     played = [rollout(0, 0, [1.0, 1.0], [1.0]), rollout(0, 1, [0.0], [5.0])]
     # Q: (3, 2), (1) and (5), (5). Baselines at the starts: 5, 5 and 3, 1.
     assert steps_of("trial", played) == near([[-2, -3, -4], [2, 4]])
+
+
+def repeated():
+    """Three trials of two scored one-step episodes: "ab" earns 1 and "ac" 0, each with half of the
+    probability wherever the policy's is known."""
+    a, b, c = 1, 2, 3
+    words = [(a, b), (a, c), (a, b), (a, b), (a, c), (a, b)]
+    played = table_of(
+        [rollout(0, 0, [1.0], [0.0]), rollout(0, 1, [1.0], [1.0]), rollout(0, 2, [0.0], [1.0])]
+    )
+    even = ({a: 1.0}, {b: 0.5, c: 0.5})
+    return replace(played, action=objects(words), choices=objects([(), even] * 3))
+
+
+def test_trial_cv_takes_the_luck_of_later_actions_from_the_group():
+    # Rollouts 0 and 2 know "ab" alone (the others said "ac" once), which is worth as much as an
+    # unknown action. Rollout 1 knows both: its "ab" earned 1, 0.5 was to be expected.
+    played = repeated()
+    assert action_luck(played).tolist() == [0, 0, 0, 0.5, 0, 0]
+    # First steps: returns 1, 2 − 0.5, 1 against 1.25, 1, 1.25. Second steps as they are.
+    assert trial_cv(played).tolist() == [-0.25, -1, 0.5, 0.5, -0.25, 0.5]
+    # A discount holds for the luck as for the reward: 1, 1 + 0.5 · (1 − 0.5), 0.5.
+    half = trial_cv(played, trial_gamma=0.5)[::2]
+    assert half.tolist() == [1 - 0.875, 1.25 - 0.75, 0.5 - 1.125]
+
+
+def test_trial_cv_counts_no_failed_rollout():
+    played = repeated()
+    failed = replace(played, live=np.array([True, True, False]))
+    assert action_luck(failed).tolist() == [0] * 6
+
+
+def test_trial_cv_sums_out_only_tokens_that_decide_for_one_action():
+    # After "a", "b" leaves two known actions open.
+    worth = {(1, 2, 3): 1.0, (1, 2, 4): 0.0, (1, 5): 0.0, (6,): 2.0}
+    chances = ({1: 0.5, 6: 0.5}, {2: 0.5, 5: 0.5}, {3: 0.25, 4: 0.75})
+    assert luck_of(worth, (1, 2, 3), chances) == 1.0 - 0.25
+    assert luck_of({(1, 2): 1.0, (6,): 2.0}, (6,), chances) == 2.0 - (0.5 + 2 * 0.5)
+    assert luck_of({(1, 2): 1.0, (6,): 2.0}, (7,), chances) == 0.0 - (0.5 + 2 * 0.5)
+
+
+def test_trial_cv_without_choices_is_trial():
+    assert (ESTIMATORS["trial_cv"](table_of(PLAYED)) == ESTIMATORS["trial"](table_of(PLAYED))).all()
 
 
 def test_a_reflection_earns_only_what_later_episodes_earn():

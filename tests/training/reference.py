@@ -206,3 +206,62 @@ def trial(groups):
             group.append(episodes)
         result.append(group)
     return result
+
+
+def trial_cv(groups, actions, chances):
+    """As `trial`, minus the luck of later actions. `actions[g][i][e][t]` are the token ids of a
+    step, `chances[g][i][e][t][n]` the probabilities of all tokens in place of its n-th."""
+    lucky = []
+    for rollouts, taken, chance in zip(groups, actions, chances, strict=True):
+        group = []
+        for i, episodes in enumerate(taken):
+            earned = {}
+            for j, other in enumerate(taken):
+                for e, steps in enumerate(other):
+                    for t, action in enumerate(steps):
+                        if j != i:
+                            earned.setdefault(tuple(action), []).append(rollouts[j][e][t])
+            means = {a: sum(r) / len(r) for a, r in earned.items() if len(r) > 1}
+            middle = sorted(means.values())[(len(means) - 1) // 2] if means else 0.0
+            group.append(
+                [
+                    [_luck(a, chance[i][e][t], means, middle) for t, a in enumerate(steps)]
+                    for e, steps in enumerate(episodes)
+                ]
+            )
+        lucky.append(group)
+    result = []
+    for rollouts, luck in zip(groups, lucky, strict=True):
+        flat = [[r for steps in episodes for r in steps] for episodes in rollouts]
+        lost = [[c for steps in episodes for c in steps] for episodes in luck]
+        to_go = [
+            [sum(own[t:]) - sum(less[t + 1 :]) for t in range(len(own))]
+            for own, less in zip(flat, lost, strict=True)
+        ]
+        starts = [_starts(episodes) for episodes in rollouts]
+        group = []
+        for i, episodes in enumerate(rollouts):
+            numbers = []
+            for e, steps in enumerate(episodes):
+                others = [to_go[j][starts[j][e]] for j in range(len(rollouts)) if j != i]
+                mean = sum(others) / len(others)
+                numbers.append([to_go[i][starts[i][e] + t] - mean for t in range(len(steps))])
+            group.append(numbers)
+        result.append(group)
+    return result
+
+
+def _starts(episodes):
+    return [sum(map(len, episodes[:e])) for e in range(len(episodes))]
+
+
+def _luck(action, chance, means, middle):
+    """What the deciding tokens of an action earned more than expected."""
+    luck = 0.0
+    for n, token in enumerate(action):
+        begun = [a for a in means if len(a) > n and list(a[:n]) == list(action[:n])]
+        if len({a[n] for a in begun}) < len(begun):
+            continue
+        worth = {a[n]: means[a] - middle for a in begun}
+        luck += worth.get(token, 0.0) - sum(float(chance[n][v]) * w for v, w in worth.items())
+    return luck

@@ -396,6 +396,57 @@ def for_trl(rows):
     }
 
 
+def words_and_chances(model, played, temperature):
+    """Per episode and step of a rollout: its token ids, and the probabilities of all tokens in
+    place of each."""
+    words, chances = ([[None] * len(e.steps) for e in played.episodes] for _ in range(2))
+    for row in played.rows:
+        logits = model(input_ids=torch.tensor([row.token_ids])).logits[0] / temperature
+        table = torch.softmax(logits, -1)
+        for span in row.spans:
+            words[span.episode][span.step] = row.token_ids[span.start : span.stop]
+            chances[span.episode][span.step] = table[span.start - 1 : span.stop - 1]
+    return words, chances
+
+
+def flat(numbers):
+    return torch.tensor([n for g in numbers for r in g for e in r for n in e])
+
+
+def test_choices_from_playing_to_the_gradient(make_exact, chat_tokenizer):
+    """At a low temperature, actions of two tokens repeat."""
+    from agentsgym import register
+
+    register("Letters", LettersEnv)
+    env = LettersEnv(chat_tokenizer, {"episodes_per_trial": 2})
+    trainer = make_exact(
+        env=env,
+        dataset=task_dataset(env, [{"rewards": [0.0, 0.0]} for k in range(4)]),
+        advantage_estimator="trial_cv",
+        loss_type="dapo",
+        temperature=0.02,
+        max_action_tokens=2,
+    )
+    loss_value, gradient = window(trainer)
+    rollouts = [r for micro in trainer._buffered_inputs for r in micro["rollouts"]]
+    by_key = {(r.played.group, r.played.index): r.played for r in rollouts}
+    groups = [[by_key[g, i] for i in range(4)] for g in sorted({g for g, _ in by_key})]
+    earned = [[[[s.reward for s in e.steps] for e in r.episodes] for r in g] for g in groups]
+    with torch.no_grad():
+        spoken = [[words_and_chances(trainer.model, r, 0.02) for r in g] for g in groups]
+    actions, chances = ([[r[part] for r in g] for g in spoken] for part in (0, 1))
+    found = reference.trial_cv(earned, actions, chances)
+    assert max(flat(found) - flat(reference.trial(earned))) > 0.01
+    numbers = {
+        (g[0].group, i): own[i] for g, own in zip(groups, found, strict=True) for i in range(4)
+    }
+    expected, truth = reference.gradient_of(
+        trainer.model, as_reference(rollouts, numbers), settings_of(trainer)
+    )
+    assert distance(gradient, truth) < TOLERANCE
+    assert loss_value == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
 @pytest.mark.parametrize("loss", OF_TRL)
 @pytest.mark.parametrize("scope", ["token", "rollout"])
 def test_our_loss_is_trls_where_both_apply(make_exact, tiny_llama, loss, scope):

@@ -37,10 +37,9 @@ def credit(
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
     """
-    from agentsgym.credit import ESTIMATORS
-    from agentsgym.report.credit import compare_credit
+    from agentsgym.report.credit import RECORDED, compare_credit
 
-    names = tuple(estimator or ESTIMATORS)
+    names = tuple(estimator or RECORDED)
     members = _group(run, step, group)
     try:
         lines = compare_credit(members, names)

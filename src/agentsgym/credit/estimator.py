@@ -43,7 +43,8 @@ class Estimator:
     `assign` takes a `StepTable` and returns one float per step, shape (N,); with `per="token"` it
     takes a `Row` and returns one float per token, shape (T,). Its keyword-only arguments are the
     estimator's options. `help` says what it rewards, `use` when to use it. With
-    `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name.
+    `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name; with
+    `reads_choices` the trainer fills the columns `action` and `choices`, for a forward pass.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Estimator:
     variants: tuple[Variant, ...]
     per: Literal["step", "token"] = "step"
     takes_scale_rewards: bool = False
+    reads_choices: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.assign):

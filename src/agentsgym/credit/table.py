@@ -1,7 +1,7 @@
 """The step table: all inputs of credit assignment, as arrays."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,6 +9,14 @@ from numpy.typing import NDArray
 
 from agentsgym.types import Rollout, Row, Step, StepSpan
 from agentsgym.types.arrays import Flags, Floats, Ints
+
+Choices = tuple[Mapping[int, float], ...]
+"""For each token of an action some tokens that could stand there instead, the token itself often
+among them, and their probabilities after the same context and the action's earlier tokens."""
+
+
+StepChoices = Mapping[tuple[int, int], Choices]
+"""(episode, step) → the choices of its action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +29,9 @@ class StepTable:
     rollouts). Per step, shape (N,): `rollout` int64 (index into the arrays of shape (R,)),
     `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
     `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the environment's key
-    for the state before the step; without one, the normalized observation).
+    for the state before the step; without one, the normalized observation). For an estimator that
+    `reads_choices` also `action` object (its token ids as a tuple) and `choices` object (`Choices`,
+    empty where they were not computed).
     """
 
     group: Ints
@@ -37,10 +47,15 @@ class StepTable:
     reflection: Flags
     anchor: NDArray[np.object_]
     index: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    action: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    choices: NDArray[np.object_] = field(default_factory=lambda: objects([]))
 
     def __post_init__(self) -> None:
         if not len(self.index):
             object.__setattr__(self, "index", _counted(self.group))
+        for name in ("action", "choices"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, objects([()] * len(self.reward)))
         self._check_keys()
         bad = np.flatnonzero(~np.isfinite(self.reward) & self.live[self.rollout])
         if len(bad):
@@ -60,12 +75,14 @@ class StepTable:
             )
 
 
-def table_of(rollouts: Sequence[Rollout]) -> StepTable:
-    """The step table of some rollouts, with steps in the order of play.
+def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -> StepTable:
+    """The step table of some rollouts, with steps in the order of play. `choices` are those of each
+    rollout's steps, as far as they are known; with them the table holds the actions' tokens too.
 
     Raises ValueError if a live rollout's reward is NaN or infinite, or if a rollout occurs twice.
     """
     spans = [spans_of(rollout) for rollout in rollouts]
+    known = choices or [{}] * len(rollouts)
     steps = [
         (r, episode, step, _tokens(spans[r].get((episode.index, step.index))))
         for r, rollout in enumerate(rollouts)
@@ -83,10 +100,17 @@ def table_of(rollouts: Sequence[Rollout]) -> StepTable:
         step=np.array([s.index for _, _, s, _ in steps], dtype=np.int64),
         reward=np.array([s.reward for _, _, s, _ in steps], dtype=np.float64),
         score_weight=np.array([e.score_weight for _, e, _, _ in steps], dtype=np.float64),
-        tokens=np.array([count for _, _, _, count in steps], dtype=np.int64),
+        tokens=np.array([len(tokens) for _, _, _, tokens in steps], dtype=np.int64),
         reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
+        action=objects([tokens if choices else () for _, _, _, tokens in steps]),
+        choices=objects([known[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
     )
+
+
+def objects(values: Sequence[object]) -> NDArray[np.object_]:
+    """An array of objects, shape (N,), also where they are sequences of the same length."""
+    return np.fromiter(values, np.object_, len(values))
 
 
 def spans_of(rollout: Rollout) -> dict[tuple[int, int], tuple[Row, StepSpan]]:
@@ -142,8 +166,12 @@ def _final_reward(rollout: Rollout) -> float:
     return rollout.final_reward
 
 
-def _tokens(found: tuple[Row, StepSpan] | None) -> int:
-    return 0 if found is None else found[1].length
+def _tokens(found: tuple[Row, StepSpan] | None) -> tuple[int, ...]:
+    """The token ids of an action."""
+    if found is None:
+        return ()
+    row, span = found
+    return row.token_ids[span.start : span.stop]
 
 
 def _counted(group: Ints) -> Ints:

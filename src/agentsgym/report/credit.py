@@ -8,6 +8,9 @@ from agentsgym.credit import ESTIMATORS, check_estimator, credit_steps, find_est
 from agentsgym.credit.table import spans_of
 from agentsgym.types import Rollout
 
+RECORDED = tuple(name for name, e in ESTIMATORS.items() if not e.reads_choices)
+"""The estimators that need nothing but recorded rollouts."""
+
 _ByRollout = Mapping[tuple[int, int], Mapping[tuple[int, int], float]]
 
 
@@ -32,13 +35,13 @@ class StepCredit:
 
 def compare_credit(
     rollouts: Sequence[Rollout],
-    estimators: Sequence[str] = tuple(ESTIMATORS),
+    estimators: Sequence[str] = RECORDED,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[StepCredit]:
     """Credit of every step under each estimator, in the order of play.
 
     The rollouts must include whole groups. `options` has options by estimator. Raises ValueError
-    for an unknown estimator.
+    for an unknown estimator, or one that needs the policy's probabilities, which are not recorded.
     """
     by_name = {name: _credit(rollouts, name, (options or {}).get(name, {})) for name in estimators}
     result = []
@@ -70,6 +73,11 @@ def _credit(rollouts: Sequence[Rollout], name: str, options: Mapping[str, Any]) 
     """Rollout → step → its number, for the rollouts that have steps."""
     check_estimator(name, options)
     estimator = find_estimator(name)
+    if estimator.reads_choices:
+        raise ValueError(
+            f"estimator {name!r} needs the policy's probabilities of other actions, which are not "
+            f"recorded; choose from {', '.join(RECORDED)}"
+        )
     if estimator.per == "step":
         return credit_steps(table_of(rollouts), estimator, **options).by_rollout()
     sums: dict[tuple[int, int], dict[tuple[int, int], float]] = {}

@@ -12,7 +12,7 @@ from agentsgym.credit import (
     table_of,
     to_tokens,
 )
-from agentsgym.credit.table import scale_steps
+from agentsgym.credit.table import StepChoices, scale_steps
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRollout, make_rollouts
@@ -25,13 +25,20 @@ _NOTHING = 1e-12
 
 class GenerationAdvantages:
     """Advantages of the rollouts of one generation. A group may be spread over several ranks, so
-    ranks exchange step tables."""
+    ranks exchange step tables. `choices` are those of each rollout's steps, if the estimator reads
+    them."""
 
-    def __init__(self, rollouts: Sequence[Rollout], args: GRPOEnvConfig, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        rollouts: Sequence[Rollout],
+        args: GRPOEnvConfig,
+        ranks: Ranks,
+        choices: Sequence[StepChoices] = (),
+    ) -> None:
         self._rollouts = rollouts
         self._args = args
         self._here = ranks.slice(len(rollouts))
-        table = concatenate(ranks.gather([table_of(rollouts)]))
+        table = concatenate(ranks.gather([table_of(rollouts, choices)]))
         self._factors = np.ones(len(table.group))
         if args.scale_step_rewards == "batch":
             table, self._factors = scale_steps(table)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from agentsgym.credit import ESTIMATORS, check_estimator
+from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
 from agentsgym.generation.factory import TRAINING, choose
 from agentsgym.training import setting_parsers as given
 from agentsgym.training.chat_templates import CHOICES
@@ -76,6 +76,7 @@ def _check_staleness(config: Any) -> None:
 def _check_estimator(config: Any) -> None:
     name, scaling = config.advantage_estimator, config.scale_rewards
     check_estimator(name, config.estimator_options, config.allow_imports)
+    _check_probabilities(config)
     if scaling == "group":
         return
     if not config.estimator_scales:
@@ -89,6 +90,25 @@ def _check_estimator(config: Any) -> None:
             f"scale_rewards={scaling!r} and advantage_options['scale_rewards']={own!r} mean the "
             "same; set one of them"
         )
+
+
+def _check_probabilities(config: Any) -> None:
+    """An estimator that reads the policy's probabilities needs those that actions had when they
+    were sampled."""
+    name = config.advantage_estimator
+    if not find_estimator(name, config.allow_imports).reads_choices:
+        return
+    others = {
+        "generate_ahead": config.generate_ahead,
+        "top_p": config.top_p < 1.0,
+        "top_k": config.top_k > 0,
+    }
+    for setting, changed in others.items():
+        if changed:
+            raise ValueError(
+                f"advantage_estimator {name!r} reads the current policy's probabilities, and with "
+                f"{setting} actions are sampled with others; it would be biased"
+            )
 
 
 def _check_engine(config: Any) -> None:

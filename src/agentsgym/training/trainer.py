@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from agentsgym.credit import find_estimator
 from agentsgym.envs import MultistepEnv
 from agentsgym.training.advantages import GenerationAdvantages
+from agentsgym.training.choices import ChoiceScorer
 from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Gradients
@@ -108,6 +110,10 @@ class GRPOEnvTrainer(PlayingTrainer):
             reused=self.args.updates_per_generation > 1,
             aux_loss=self.balances_experts,
         )
+        reads = find_estimator(self.args.advantage_estimator, self.args.allow_imports).reads_choices
+        self.choices = (
+            ChoiceScorer(self.loss.scorer, self.ranks, self.args.temperature) if reads else None
+        )
         self.gradients = Gradients(self.accelerator)
         self.low_signal = LowSignalCallback(
             self.args.min_signal_share, self.args.min_signal_patience
@@ -124,12 +130,12 @@ class GRPOEnvTrainer(PlayingTrainer):
         step = self.state.global_step
         requests = self.collector.train_requests(inputs, step)
         rollouts = self.collect(requests)
-        advantages = GenerationAdvantages(rollouts, self.args, self.ranks)
+        advantages = self._credit(rollouts)
         for round_ in range(self._resample_rounds()):
             if advantages.share_with_signal == 1.0:
                 break
             rollouts = self._resample(requests, rollouts, advantages.signal, round_)
-            advantages = GenerationAdvantages(rollouts, self.args, self.ranks)
+            advantages = self._credit(rollouts)
         played = time.perf_counter() - started
         if self.failures.tell(rollouts, "train", step):
             self.report(rollouts, "train", None)
@@ -140,6 +146,10 @@ class GRPOEnvTrainer(PlayingTrainer):
         self.report(rollouts, "train", advantages.of_rows())
         self.prefetch(len(requests))
         return trained
+
+    def _credit(self, rollouts: Sequence[Rollout]) -> GenerationAdvantages:
+        choices = self.choices.choices_of(rollouts, self.model) if self.choices else ()
+        return GenerationAdvantages(rollouts, self.args, self.ranks, choices)
 
     def _resample_rounds(self) -> int:
         rounds: int = self.args.max_resample_rounds

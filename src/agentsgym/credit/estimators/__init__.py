@@ -6,6 +6,7 @@ from agentsgym.credit.estimators.gigpo import gigpo
 from agentsgym.credit.estimators.reward import placed_rewards
 from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
+from agentsgym.credit.estimators.trial_cv import trial_cv
 from agentsgym.types.tables import table
 
 ESTIMATORS = table(
@@ -114,6 +115,26 @@ ESTIMATORS = table(
                 turned=0.0,
                 note="for both discounts = 1; 0.04 at γ = 0.9, 0.06 at trial_gamma = 0.9, 0.59 at "
                 "trial_gamma = 0",
+            ),
+        ),
+    ),
+    Estimator(
+        name="trial_cv",
+        help='as "trial", without the luck of later actions that others in the group took too',
+        use="trials with short actions that repeat in a group and several scored episodes",
+        source="a trajectory-wise control variate (Cheng, Yan and Boots 2019, arXiv 1908.03263) "
+        "with action values from the group",
+        assign=trial_cv,
+        reads_choices=True,
+        variants=(
+            Variant(
+                options={},
+                formula="Q̃_t − mean_{j≠i} Q̃^j at the start of the same episode, "
+                "Q̃_t = Q_t of `trial` − Σ_{k > t} w_k (r̂(a_k) − Σ_a π(a) r̂(a)), r̂ the mean "
+                "reward of an action in the other rollouts",
+                error=0.0,
+                turned=0.0,
+                note="for both discounts = 1",
             ),
         ),
     ),

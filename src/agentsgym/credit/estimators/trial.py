@@ -25,7 +25,17 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     Source: meta-RL's trial return (Duan et al. 2016, RL², arXiv 1611.02779) with a cross-episode
     discount as in LaMer, arXiv 2512.16848, and a leave-one-out baseline.
     """
-    to_go = returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
+    return less_start(table, trial_returns(table, gamma, trial_gamma))
+
+
+def trial_returns(table: StepTable, gamma: float, trial_gamma: float) -> Floats:
+    """Q_t of each step: what is still to be earned in the trial, shape (N,)."""
+    return returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
+
+
+def less_start(table: StepTable, to_go: Floats) -> Floats:
+    """`to_go` minus its mean over the group's other rollouts at the start of the same episode,
+    shape (N,)."""
     live = comparable(table)[table.rollout]
     groups = table.group[table.rollout]
     starts = episode_starts(table)

@@ -1,6 +1,7 @@
 """Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,21 @@ class Scorer:
             )
         return Scores(chunk, output.log_probs, output.entropy, output.aux_loss)
 
+    def logits(
+        self, model: nn.Module, rows: Sequence[TrainRow], places: Sequence[tuple[int, int]]
+    ) -> torch.Tensor:
+        """The logits after (row, position) for each of P places, float, shape (P, V); the others
+        are not computed."""
+        plain = self._accelerator.unwrap_model(model)
+        device = self._accelerator.device
+        chunk = collate(rows, self._pad_token_id, device, multiple=self._multiple)
+        with self._accelerator.autocast(), _only_at(plain.get_output_embeddings(), places):
+            output = model(
+                input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, use_cache=False
+            )
+        logits: torch.Tensor = output.logits[0]
+        return logits if logits.dtype == torch.float64 else logits.float()
+
     @torch.no_grad()
     def logps_of(
         self, rows: Sequence[TrainRow], model: nn.Module
@@ -97,3 +113,19 @@ class Scorer:
             padded = nn.functional.pad(self.forward(model, part).logps, (1, 0))
             results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
         return results
+
+
+@contextmanager
+def _only_at(head: nn.Module, places: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """Inside the block the output layer computes the logits of these (row, position) only: shape
+    (1, number of places, vocabulary)."""
+    rows, positions = (list(column) for column in zip(*places, strict=True))
+
+    def pick(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (given[0][rows, positions][None], *given[1:])
+
+    handle = head.register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()

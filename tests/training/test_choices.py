@@ -1,0 +1,79 @@
+"""The probabilities of other actions that the trainer computes for an estimator that reads them."""
+
+import pytest
+import torch
+
+from agentsgym.credit import credit_steps, table_of
+from agentsgym.envs import task_dataset
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from helpers import CountdownEnv
+from training import reference
+
+
+def trial_of(index, *actions, free_shots=0, failed=False):
+    """A rollout of one-step episodes in one row: two tokens of context before each action."""
+    ids, mask, spans = [], [], []
+    for episode, action in enumerate(actions):
+        ids += [5, 6, *action]
+        mask += [0, 0] + [1] * len(action)
+        spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
+    zeros = (0.0,) * len(ids)
+    row = Row(f"0-{index}", 0, index, tuple(ids), tuple(mask), zeros, zeros, tuple(spans))
+    episodes = tuple(
+        Episode(e, (Step(0, "", "", float(sum(a)), True),), (), 0.0, float(e >= free_shots), "done")
+        for e, a in enumerate(actions)
+    )
+    error = "boom" if failed else None
+    return Rollout(f"0-{index}", 0, index, "Toy", {}, {}, episodes, (row,), error)
+
+
+@pytest.fixture
+def trainer(make_trainer, tiny_llama, chat_tokenizer):
+    tiny_llama.double()
+    env = CountdownEnv(chat_tokenizer, {"episodes_per_trial": 2})
+    tasks = task_dataset(env, [{"rewards": [1.0]}] * 4)
+    return make_trainer(env=env, dataset=tasks, advantage_estimator="trial_cv", temperature=0.5)
+
+
+def test_choices_are_the_policys_probabilities_of_repeated_actions(trainer):
+    rollouts = [
+        trial_of(0, (7, 8), (7, 9), (20,), free_shots=1),
+        trial_of(1, (7, 8), (7, 9, 3), (30,), free_shots=1),
+        trial_of(2, (7, 8), (7, 9), (7, 9), free_shots=1, failed=True),
+    ]
+    one, other, failed = trainer.choices.choices_of(rollouts, trainer.model)
+    # (7, 8) repeats, in free shots; (7, 9) was taken twice only with a failed rollout.
+    assert failed == {}
+    assert [sorted(chances) for chances in one[1, 0]] == [[7], [8]]
+    assert [sorted(chances) for chances in other[1, 0]] == [[7], [8]]
+    assert [sorted(chances) for chances in one[2, 0]] == [[7]]
+    assert (0, 0) not in one
+    ids = list(rollouts[1].rows[0].token_ids)
+    for position, chances in zip((6, 7), other[1, 0], strict=True):
+        for token, chance in chances.items():
+            logps, _ = reference.log_probabilities(
+                trainer.model, [*ids[:position], token], temperature=0.5
+            )
+            assert chance == pytest.approx(float(logps[-1].detach().exp()), rel=1e-9)
+
+
+def test_without_repeated_actions_the_model_is_not_asked_and_credit_is_that_of_trial(trainer):
+    rollouts = [trial_of(0, (7, 8), (9,)), trial_of(1, (7, 9), (10,)), trial_of(2, (11,), (12,))]
+    choices = trainer.choices.choices_of(rollouts, None)
+    assert choices == [{}, {}, {}]
+    plain = credit_steps(table_of(rollouts), "trial").value
+    assert (credit_steps(table_of(rollouts, choices), "trial_cv").value == plain).all()
+
+
+def test_a_trial_of_one_step_has_no_later_luck(trainer):
+    rollouts = [trial_of(0, (7,)), trial_of(1, (7,)), trial_of(2, (8,))]
+    assert trainer.choices.choices_of(rollouts, None) == [{}, {}, {}]
+
+
+def test_training_with_choices_leaves_no_trace_in_the_model(trainer):
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    rollouts = [trial_of(0, (7, 8), (7, 8)), trial_of(1, (7, 8), (7, 9))]
+    assert all(trainer.choices.choices_of(rollouts, trainer.model))
+    assert not trainer.model.get_output_embeddings()._forward_pre_hooks
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+    assert all(p.grad is None for p in trainer.model.parameters())
