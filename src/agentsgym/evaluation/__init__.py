@@ -2,7 +2,13 @@
 
 from agentsgym.evaluation.cluster_mean import ClusterMean, cluster_mean
 from agentsgym.evaluation.comparison import Comparison, Difference, compare
-from agentsgym.evaluation.evaluation import Evaluation, Played, assess, evaluate
+from agentsgym.evaluation.evaluation import (
+    Evaluation,
+    Played,
+    assess,
+    evaluate,
+    evaluate_requests,
+)
 from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rate_interval, wilson
 from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
 from agentsgym.evaluation.plan import Plan
@@ -23,6 +29,7 @@ __all__ = [
     "compare",
     "default_cluster",
     "evaluate",
+    "evaluate_requests",
     "mean_interval",
     "pass_all",
     "pass_any",

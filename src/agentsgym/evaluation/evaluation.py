@@ -3,10 +3,11 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentsgym.agents.seeded import SeededAgent
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import pool_of
 from agentsgym.evaluation.intervals import mean_interval, rate_interval
@@ -91,9 +92,47 @@ def evaluate(
         max_rollout_tokens=max_rollout_tokens,
     )
     pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
-    rollouts = play(asked, agent, pool)
+    return evaluate_requests(asked, agent, pool, seed=seed, cluster=cluster)
+
+
+def evaluate_requests(
+    asked: Sequence[RolloutRequest],
+    agent: Agent,
+    pool: EnvPool,
+    *,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+    stored: Mapping[str, Rollout] | None = None,
+    on_rollout: Callable[[Rollout], None] | None = None,
+) -> Played:
+    """Let `agent` play these requests (see `rollout_requests`).
+
+    `stored` has rollouts that were played before, by session id; they are not played again.
+    `on_rollout` is called with each new rollout as soon as it is over. A `SeededAgent` plays each
+    rollout with noise from the rollout's own seed.
+    """
+    found = dict(stored or {})
+    left = [request for request in asked if request.session_id not in found]
+    for rollout in _play(left, agent, pool, on_rollout):
+        found[rollout.session_id] = rollout
+    rollouts = tuple(found[request.session_id] for request in asked)
     references = _references(asked, pool, {r.group for r in rollouts if not r.failed})
-    return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
+    return Played(assess(rollouts, references, cluster=cluster, seed=seed), rollouts)
+
+
+def _play(
+    asked: Sequence[RolloutRequest],
+    agent: Agent,
+    pool: EnvPool,
+    on_rollout: Callable[[Rollout], None] | None,
+) -> list[Rollout]:
+    if not isinstance(agent, SeededAgent):
+        return play(asked, agent, pool, on_rollout=on_rollout)
+    return [
+        rollout
+        for request in asked
+        for rollout in play([request], agent.with_seed(request.seed), pool, on_rollout=on_rollout)
+    ]
 
 
 def _references(

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 Asked = tuple[MultistepEnv, RolloutRequest]
 """A request and the environment that plays it."""
+
+OnRollout = Callable[[Rollout], None]
+"""Is told each rollout as soon as it is over."""
 
 
 def run(
@@ -70,10 +73,12 @@ def play(
     agent: Agent,
     envs: EnvPool,
     *,
+    on_rollout: OnRollout | None = None,
     max_rollout_tokens: int | None = None,
 ) -> list[Rollout]:
     """Play each request and return the rollouts in their order.
 
+    `on_rollout` is called with each rollout as soon as it is over, in no fixed order.
     `max_rollout_tokens` is deprecated: every request has its own.
     """
     if max_rollout_tokens is not None:
@@ -83,7 +88,8 @@ def play(
             stacklevel=2,
         )
         requests = [replace(r, max_rollout_tokens=max_rollout_tokens) for r in requests]
-    return _play([(envs.of(r.env_class_path, r.env_config), r) for r in requests], agent)
+    asked = [(envs.of(r.env_class_path, r.env_config), r) for r in requests]
+    return _play(asked, agent, on_rollout)
 
 
 def run_env(
@@ -167,15 +173,17 @@ def _batch(
     return RolloutBatch(rollouts, pad_token_id=pad_id(tokenizer), all_steps=all_steps)
 
 
-def _play(asked: Sequence[Asked], agent: Agent) -> list[Rollout]:
+def _play(
+    asked: Sequence[Asked], agent: Agent, on_rollout: OnRollout | None = None
+) -> list[Rollout]:
     hosts = {id(env): hosted(env) for env, _ in asked}
     asked = [(hosts[id(env)], request) for env, request in asked]
     if not is_engine_agent(agent):
-        return [_play_alone(env, request, agent) for env, request in asked]
+        return [_play_alone(env, request, agent, on_rollout) for env, request in asked]
     together = [(env, request) for env, request in asked if not _plays_episodes(env)]
-    rollouts = iter(Scheduler(agent).play(together))
+    rollouts = iter(Scheduler(agent, on_rollout).play(together))
     return [
-        _play_alone(env, request, agent) if _plays_episodes(env) else next(rollouts)
+        _play_alone(env, request, agent, on_rollout) if _plays_episodes(env) else next(rollouts)
         for env, request in asked
     ]
 
@@ -186,12 +194,17 @@ def _plays_episodes(env: MultistepEnv) -> bool:
     return overrides or "_run_complete_episode" in vars(env)
 
 
-def _play_alone(env: MultistepEnv, request: RolloutRequest, agent: Agent) -> Rollout:
+def _play_alone(
+    env: MultistepEnv, request: RolloutRequest, agent: Agent, on_rollout: OnRollout | None
+) -> Rollout:
     """One trial, episode by episode, for an agent that only has `get_action` or an environment that
     plays its episodes in its own way."""
     session = Session(env, request, sampling_of(agent))
     try:
-        return drive(play_trial(session, complete_episodes(agent)), agent, session)
+        rollout = drive(play_trial(session, complete_episodes(agent)), agent, session)
     finally:
         if is_engine_agent(agent):
             agent.engine.release([session.session_id])
+    if on_rollout is not None:
+        on_rollout(rollout)
+    return rollout

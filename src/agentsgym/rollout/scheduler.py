@@ -7,7 +7,7 @@ engine, so no session waits for another. A trial of a blocking environment advan
 
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from agentsgym.envs.base import MultistepEnv
@@ -29,9 +29,13 @@ _Outcome = GenerationRequest | Rollout
 
 
 class Scheduler:
-    """Plays rollouts with an engine-backed agent."""
+    """Plays rollouts with an engine-backed agent. `on_rollout` is called with each rollout as soon
+    as it is over."""
 
-    def __init__(self, agent: EngineAgent) -> None:
+    def __init__(
+        self, agent: EngineAgent, on_rollout: Callable[[Rollout], None] | None = None
+    ) -> None:
+        self._on_rollout = on_rollout
         self._sampling = agent.sampling
         self._engine = agent.engine
         self._open: dict[str, Trial] = {}
@@ -83,6 +87,8 @@ class Scheduler:
         self._rollouts[sid] = outcome
         del self._open[sid]
         self._engine.release([sid])
+        if self._on_rollout is not None:
+            self._on_rollout(outcome)
         return None
 
     def _collect_threads(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.agents.seeded import SeededAgent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
@@ -25,12 +26,16 @@ from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Silent
-from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.runs.scripted_agents import SEEDED, scripted_agent
 from agentsgym.training.setting_parsers import limits
 from agentsgym.types import Agent, SamplingParams
 
 logger = logging.getLogger(__name__)
 _SPEECH_TOKENS = 512  # cap of an action if we cannot count the model's tokens
+
+
+AgentFor = Callable[[MultistepEnv], Agent]
+"""Finds the agent for an environment."""
 
 
 @contextmanager
@@ -42,21 +47,45 @@ def evaluated_agent(
     purpose: Purpose,
     note: Callable[[str], None] = logger.info,
 ) -> Iterator[Agent]:
-    """The agent `run.model.path` in `env`. The engine in the settings samples a model's actions;
-    it is closed at the end.
+    """The agent `run.model.path` in `env`; see `evaluated_agents`."""
+    with evaluated_agents(run, seed, settings, purpose, note) as agent_for:
+        yield agent_for(env)
+
+
+@contextmanager
+def evaluated_agents(
+    run: RunConfig,
+    seed: int,
+    settings: EngineSettings,
+    purpose: Purpose,
+    note: Callable[[str], None] = logger.info,
+) -> Iterator[AgentFor]:
+    """The agents `run.model.path` of several environments: one model for all, or each one's own
+    scripted agent. The engine in the settings samples a model's actions; it is closed at the end.
 
     Raises ConfigError if there is no such agent or engine, and the errors of the engine's class.
     """
     path = run.model.path
     if path.startswith(SCRIPTED):
         _refuse_engine(path, settings, purpose)
-        yield scripted_agent(env, path.removeprefix(SCRIPTED), seed=seed)
+        yield lambda env: _scripted(env, path.removeprefix(SCRIPTED), seed)
         return
     with (
         _servers_directory() as directory,
         closing(_engine(run, settings, purpose, directory, note)) as engine,
     ):
-        yield DirectOutputAgent(engine, _sampling(run, speaks=engine.tokenizer is None), seed=seed)
+        sampling = _sampling(run, speaks=engine.tokenizer is None)
+        agent = DirectOutputAgent(engine, sampling, seed=seed)
+        yield lambda env: agent
+
+
+def _scripted(env: MultistepEnv, kind: str, seed: int) -> Agent:
+    """A scripted agent; one that draws its actions is seeded anew for each rollout."""
+
+    def make(seed: int) -> Agent:
+        return scripted_agent(env, kind, seed=seed)
+
+    return SeededAgent(make, seed=seed) if kind in SEEDED else make(seed)
 
 
 @contextmanager

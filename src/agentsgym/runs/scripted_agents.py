@@ -11,6 +11,9 @@ _METHODS = {
 }
 """Kinds of agents, and the methods of which an environment must define at least one."""
 
+SEEDED = ("teacher", "random")
+"""The kinds of agents that draw their actions."""
+
 
 def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
     """The environment's agent of a kind: "optimal", the best known player; "teacher", the player

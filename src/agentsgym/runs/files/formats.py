@@ -101,3 +101,4 @@ def _no_figures_of_trials(summary: Record) -> Record:
 SUMMARY = Format((_clusters_of_summary, _no_warm_started, _no_figures_of_trials))
 METRICS = Format()
 ROLLOUTS = Format((_unnamed_dataset,))
+EVALUATION = Format()

@@ -39,7 +39,7 @@ class RolloutWriter:
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
         lines = _lines(rollouts, info)
         dataset, rank = info.get("dataset"), info.get("rank", 0)
-        _write(self._directory.shard(info["phase"], info["step"], dataset, rank=rank), lines)
+        write_shard(self._directory.shard(info["phase"], info["step"], dataset, rank=rank), lines)
 
 
 def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[RolloutLine]:
@@ -52,7 +52,8 @@ def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[Rol
         yield RolloutLine(rollout, info["phase"], info["step"], advantages, info.get("dataset"))
 
 
-def _write(path: Path, lines: Iterable[RolloutLine]) -> None:
+def write_shard(path: Path, lines: Iterable[RolloutLine]) -> None:
+    """Write rollouts to a shard; it appears only when it is complete."""
     with (
         replacing(path) as part,
         gzip.open(part, "wb", compresslevel=_COMPRESSION) as file,

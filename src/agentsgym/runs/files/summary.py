@@ -115,7 +115,7 @@ def read_summary(path: Path) -> Summary:
     """The summary in a file, also of an older version. Raises DamagedFile if it is not a summary,
     NewerFormat if a newer agentsgym wrote it."""
     try:
-        return Summary.model_validate(SUMMARY.current(_record(path), path))
+        return Summary.model_validate(SUMMARY.current(read_record(path), path))
     except DamagedFile as error:
         raise DamagedFile(f"{path} is not a summary: {error}") from None
     except ValidationError as error:
@@ -128,10 +128,11 @@ def check_version(path: Path) -> None:
     """Raise NewerFormat if a newer agentsgym wrote a summary. A missing or damaged summary is
     ignored here; reading it reports the problem."""
     with suppress(FileNotFoundError, DamagedFile):
-        SUMMARY.check(_record(path), path)
+        SUMMARY.check(read_record(path), path)
 
 
-def _record(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises DamagedFile if the file has another content."""
     try:
         record = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -1,0 +1,108 @@
+"""The directory of a saved evaluation: its rollouts, and evaluation.json."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsgym.evaluation import Passes
+from agentsgym.runs.files.atomic import DamagedFile, write_text
+from agentsgym.runs.files.directory import RunDirectory
+from agentsgym.runs.files.encoding import RolloutLine
+from agentsgym.runs.files.formats import EVALUATION
+from agentsgym.runs.files.rollouts import read_shard, write_shard
+from agentsgym.runs.files.summary import Figures, read_record
+from agentsgym.types import Rollout
+from agentsgym.types.plain import plain
+from agentsgym.types.secrets import masked
+
+Status = Literal["running", "interrupted", "finished"]
+PHASE = "eval"
+_PART = re.compile(r"part-(\d+)")
+
+
+class SavedFigures(BaseModel):
+    """evaluation.json. `settings` says what was played and how; only with equal settings is an
+    evaluation continued. `versions` are those of its last process, `seconds` its time in all of
+    them. `figures` is None until it is finished; `passes` are pass@k and pass^k."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    status: Status = "running"
+    settings: dict[str, Any]
+    versions: dict[str, str] = Field(default_factory=dict)
+    seconds: float = 0.0
+    figures: Figures | None = None
+    passes: list[dict[str, Any]] = Field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write the file; a reader sees either the old or the new one."""
+        data = EVALUATION.stamped(plain(masked(self.model_dump())))
+        write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def plain_passes(found: Sequence[Passes]) -> list[dict[str, Any]]:
+    """pass@k and pass^k as plain data."""
+    return [plain(asdict(one)) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationDirectory:
+    """The files of one evaluation below `root`. `read_rollouts(root)` reads its rollouts too."""
+
+    root: Path
+
+    @property
+    def file(self) -> Path:
+        """Settings, status and figures."""
+        return self.root / "evaluation.json"
+
+    def read(self) -> SavedFigures | None:
+        """The evaluation's file; None if there is none. Raises DamagedFile if it is no such file,
+        NewerFormat if a newer agentsgym wrote it."""
+        if not self.file.is_file():
+            return None
+        try:
+            return SavedFigures.model_validate(
+                EVALUATION.current(read_record(self.file), self.file)
+            )
+        except DamagedFile as error:
+            raise DamagedFile(f"{self.file} is not an evaluation: {error}") from None
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise DamagedFile(
+                f"{self.file} is not an evaluation: {where} {problem['msg']}"
+            ) from None
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """The stored rollouts."""
+        for phase, _, path in RunDirectory(self.root).shards():
+            if phase == PHASE:
+                yield from (line.rollout for line in read_shard(path))
+
+    def write_part(self, rollouts: Sequence[Rollout]) -> None:
+        """Store rollouts while an evaluation runs, in a shard of their own."""
+        numbers = [int(found[1]) for path in self._shards() if (found := _PART.search(path.name))]
+        name = f"part-{max(numbers, default=0) + 1:06d}"
+        write_shard(RunDirectory(self.root).shard(PHASE, 0, name), _lines(rollouts))
+
+    def write_all(self, rollouts: Sequence[Rollout]) -> None:
+        """Store the rollouts of a finished evaluation in one shard, instead of its parts."""
+        whole = RunDirectory(self.root).shard(PHASE, 0)
+        write_shard(whole, _lines(rollouts))
+        for path in self._shards():
+            if path != whole:
+                path.unlink()
+
+    def _shards(self) -> list[Path]:
+        return [path for phase, _, path in RunDirectory(self.root).shards() if phase == PHASE]
+
+
+def _lines(rollouts: Sequence[Rollout]) -> Iterator[RolloutLine]:
+    return (RolloutLine(rollout, PHASE, 0) for rollout in rollouts)
