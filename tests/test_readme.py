@@ -17,6 +17,7 @@ ADDED = {
     "agentsgym train quickstart --resume": ("", ""),
     "agentsgym eval runs/quickstart": ("--episodes 64 --threads 1", ""),
     "agentsgym eval agent:optimal --env TwentyQuestions --episodes 64": ("", ""),
+    "agentsgym eval runs/quickstart --vs agent:optimal": ("--episodes 32 --threads 1", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
     "agentsgym credit runs/quickstart": ("", ""),
     "agentsgym envs": ("", ""),

@@ -6,8 +6,15 @@ from typing import Any, ClassVar
 import pytest
 
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, ScriptedAgent, task_dataset
-from agentsgym.envs import Key, register
-from agentsgym.evaluation import assess, default_cluster, evaluate, rollout_requests, select
+from agentsgym.envs import EnvPool, Key, register
+from agentsgym.evaluation import (
+    assess,
+    default_cluster,
+    evaluate,
+    evaluate_requests,
+    rollout_requests,
+    select,
+)
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 
 
@@ -151,6 +158,23 @@ def test_a_model_is_evaluated_with_paired_noise(tiny_llama, chat_tokenizer):
     assert first == second
     assert first.evaluation == assess(first.rollouts, seed=5)
     assert first.rollouts != evaluate(data, agent, episodes=8, seed=6).rollouts
+
+
+def test_a_model_plays_only_what_is_not_stored(tiny_llama, chat_tokenizer):
+    data = rows(*({"solution": s} for s in "abcd"))
+    asked = rollout_requests(data, 8, seed=5)
+    agent = DirectOutputAgent(
+        EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=3), SamplingParams(max_tokens=4)
+    )
+    whole = evaluate_requests(asked, agent, EnvPool(chat_tokenizer), seed=5)
+    stored = {rollout.session_id: rollout for rollout in whole.rollouts[::2]}
+    told = []
+    again = evaluate_requests(
+        asked, agent, EnvPool(chat_tokenizer), seed=5, stored=stored, on_rollout=told.append
+    )
+    assert again.evaluation == whole.evaluation
+    assert [r.episodes for r in again.rollouts] == [r.episodes for r in whole.rollouts]
+    assert sorted(r.session_id for r in told) == [r.session_id for r in whole.rollouts[1::2]]
 
 
 def test_rows_that_are_none_are_refused_before_anything_is_played():

@@ -1,29 +1,33 @@
 """`agentsgym eval`: measures how good a model or a scripted agent is."""
 
-import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentsgym.cli.console import FAILURE, fail, out, quiet_libraries
+from agentsgym.cli.console import out, quiet_libraries
 from agentsgym.cli.engine_options import (
     BaseUrlOption,
     EngineOption,
     KeyEnvOption,
     ServedModelOption,
-    engine_settings,
-    purpose,
-    tell,
 )
 from agentsgym.cli.evaluated_run import evaluated_run
+from agentsgym.cli.evaluating import (
+    PlayOptions,
+    plain_data,
+    play_one,
+    play_other,
+    refuse_if_all_failed,
+)
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 
 if TYPE_CHECKING:
-    from agentsgym.evaluation import Evaluation, Played
-    from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import RunConfig
+    from agentsgym.types import RolloutRequest
 
 
 def evaluate(
@@ -42,6 +46,27 @@ def evaluate(
     ] = None,
     config: ConfigOption = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
+    rollouts_per_task: Annotated[
+        int | None, typer.Option(min=1, help="Rollouts of each task [1].")
+    ] = None,
+    vs: Annotated[
+        str | None,
+        typer.Option(metavar="OTHER", help="Compare with this model on the same tasks."),
+    ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Play nothing; print which difference could be shown."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Write every rollout and the figures here; the same command continues an "
+            "interrupted evaluation.",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
     ] = None,
@@ -61,7 +86,8 @@ def evaluate(
     """Evaluate a model or a scripted agent on an environment's held-out tasks.
 
     Equal seeds give equal tasks and equal noise, so that two models can be compared. Intervals are
-    95 %, over clusters of tasks with the same solution.
+    95 %, over clusters of tasks with the same solution. With --vs, the difference of two models is
+    shown if its interval does not contain zero.
 
     Examples:
 
@@ -73,65 +99,104 @@ def evaluate(
 
         agentsgym eval http://localhost:8000 --env TwentyQuestions
 
+        agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
+
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
     """
-    given = given_settings(settings, config)
-    run = evaluated_run(model, env, given, allowed_by(allow_imports, allow_paths))
-    run.eval.episodes = run.eval.episodes if episodes is None else episodes
-    run.eval.temperature = run.eval.temperature if temperature is None else temperature
-    if max_action_tokens is not None:
-        run.train["max_action_tokens"] = max_action_tokens
-    run.threads = threads or run.threads
-    chosen = engine_settings(run, model, engine, base_url, served_model, key_env)
-    played = _evaluate(run, seed, chosen)
-    result = played.evaluation
-    if as_json:
-        typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
-    else:
-        from agentsgym.cli.tables import evaluation_table
-
-        out.print(evaluation_table(model, run.env, result))
-    if result.failures == result.episodes:
-        reason = str(played.rollouts[0].error).strip().splitlines()[-1]
-        raise fail(f"every rollout failed; the first: {reason}", FAILURE)
-
-
-def _evaluate(run: "RunConfig", seed: int, engine: "EngineSettings") -> "Played":
+    options = PlayOptions(
+        allowed=allowed_by(allow_imports, allow_paths),
+        seed=seed,
+        episodes=episodes,
+        rollouts_per_task=rollouts_per_task,
+        temperature=temperature,
+        max_action_tokens=max_action_tokens,
+        threads=threads,
+        base_url=base_url,
+        served_model=served_model,
+        key_env=key_env,
+        engine=engine,
+    )
+    run = options.apply(
+        evaluated_run(model, env, given_settings(settings, config), options.allowed)
+    )
     quiet_libraries()
-    from agentsgym.envs import ConfigError, EnvPool
-    from agentsgym.evaluation import evaluate as evaluate_agent
-    from agentsgym.rollout.drive import tokenizer_of
-    from agentsgym.runs.chat_settings import evaluated_rendering
+    from agentsgym.runs.contestant import held_out_requests
+
+    asked = held_out_requests(run, seed)
+    if plan:
+        _plan(run, asked, as_json=as_json)
+    elif vs is not None:
+        _compare(model, vs, run, asked, options, output, as_json=as_json)
+    else:
+        _one(model, run, asked, options, output, as_json=as_json)
+
+
+def _one(
+    model: str,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from agentsgym.cli.tables import evaluation_table
+    from agentsgym.evaluation import passes
+
+    played = play_one(model, run, asked, options, output)
+    found = passes(played.rollouts)
+    if as_json:
+        data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in found]}
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+    else:
+        out.print(evaluation_table(model, run.env, played.evaluation, found))
+    refuse_if_all_failed(played)
+
+
+def _compare(
+    model: str,
+    other: str,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from agentsgym.cli.comparison_tables import comparison_table
+    from agentsgym.evaluation import compare
+    from agentsgym.runs.files.evaluation import write_comparison
+
+    first = play_one(model, run, asked, options, output and output / "model")
+    second = play_other(other, run, asked, options, output and output / "vs")
+    for played in (first, second):
+        refuse_if_all_failed(played)
+    result = compare(first.rollouts, second.rollouts)
+    data = {
+        "model": model,
+        "vs": other,
+        "comparison": plain_data(result),
+        "evaluations": [plain_data(played.evaluation) for played in (first, second)],
+    }
+    if output is not None:
+        write_comparison(output / "comparison.json", data)
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+    else:
+        out.print(comparison_table(model, other, run.env, result))
+
+
+def _plan(run: "RunConfig", asked: "list[RolloutRequest]", *, as_json: bool) -> None:
+    from agentsgym.cli.comparison_tables import plain_plan, plan_lines
+    from agentsgym.evaluation import Plan, default_cluster
     from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.model_agent import evaluated_agent
-    from agentsgym.runs.trust import trusted_imports
 
-    bare = make_env(run)
-    try:
-        rows = list(bare.get_eval_dataset())
-    except NotImplementedError as error:
-        raise ConfigError(str(error)) from None
-    with evaluated_agent(run, bare, seed, engine, purpose(), tell) as agent:
-        tokenizer = tokenizer_of(agent)
-        return evaluate_agent(
-            rows,
-            agent,
-            episodes=run.eval.episodes,
-            rollouts_per_task=run.eval.rollouts_per_task,
-            seed=seed,
-            envs=EnvPool(
-                tokenizer,
-                trusted_imports(run),
-                allow_paths=run.train.get("allow_paths") or (),
-                template_options=evaluated_rendering(run, tokenizer, tell),
-            ),
-            max_rollout_tokens=run.train.get("max_rollout_tokens"),
-        )
-
-
-def _plain(result: "Evaluation") -> dict[str, Any]:
-    from agentsgym.types.plain import plain
-
-    found: dict[str, Any] = plain(dataclasses.asdict(result))
-    return found
+    low, high = make_env(run).reward_range
+    width = high - low if math.isfinite(high - low) else None
+    plan = Plan.of([default_cluster(request.task_data) for request in asked])
+    if as_json:
+        typer.echo(json.dumps(plain_plan(plan, width), indent=2))
+        return
+    for line in plan_lines(plan, width):
+        out.print(line)

@@ -1,6 +1,6 @@
 """Tables of results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -8,13 +8,15 @@ from rich.table import Table
 from agentsgym.cli.console import shown
 
 if TYPE_CHECKING:
-    from agentsgym.evaluation import Evaluation
+    from agentsgym.evaluation import Evaluation, Passes
     from agentsgym.runs.files import Figures, Summary
 
 Interval = tuple[float | None, float | None] | None
 
 
-def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
+def evaluation_table(
+    agent: str, env: str, result: "Evaluation", passes: Sequence["Passes"] = ()
+) -> Table:
     """One evaluation, one figure per line."""
     from agentsgym.runs.files import Figures
 
@@ -25,6 +27,9 @@ def evaluation_table(agent: str, env: str, result: "Evaluation") -> Table:
         table.add_column(shown(name), justify="right")
     for name, values in _lines([Figures.of(part) for part in (result, *own.values())]):
         table.add_row(name, *values)
+    for one in passes:
+        table.add_row(f"pass@{one.k}", f"{share(one.any)} ({interval(one.any_ci95, share)})")
+        table.add_row(f"pass^{one.k}", f"{share(one.all)} ({interval(one.all_ci95, share)})")
     for reason, count in sorted(result.stop_reasons.items()):
         table.add_row(
             shown(f"ended by {reason}"), share(count / max(1, _total(result.stop_reasons)))

@@ -14,7 +14,7 @@ from agentsgym.evaluation import Played, evaluate_requests, rollout_requests
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
-from agentsgym.runs.chat_settings import rendering
+from agentsgym.runs.chat_settings import evaluated_rendering, rendering
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
@@ -55,7 +55,7 @@ class Contestant:
             tokenizer,
             trusted_imports(place),
             allow_paths=place.train.get("allow_paths") or (),
-            template_options=rendering(self.run, tokenizer),
+            template_options=evaluated_rendering(self.run, tokenizer, self.note),
         )
         limit = self.run.train.get("max_rollout_tokens")
         mine = [replace(request, max_rollout_tokens=limit) for request in asked]

@@ -108,8 +108,7 @@ def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, An
     if difference is not None:
         key, before, now = difference
         raise ConfigError(
-            f"{root} has an evaluation with another {key} ({before}, now {now}); name another "
-            "--output"
+            f"{root} has an evaluation in which {key} is {before}, not {now}; name another --output"
         )
     old.versions = versions()
     return old

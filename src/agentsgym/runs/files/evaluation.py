@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,12 @@ class SavedFigures(BaseModel):
         """Write the file; a reader sees either the old or the new one."""
         data = EVALUATION.stamped(plain(masked(self.model_dump())))
         write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def write_comparison(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a comparison of two evaluations, with the schema of an evaluation."""
+    text = json.dumps(EVALUATION.stamped(plain(masked(dict(data)))), indent=2, allow_nan=False)
+    write_text(path, text + "\n")
 
 
 def plain_passes(found: Sequence[Passes]) -> list[dict[str, Any]]:

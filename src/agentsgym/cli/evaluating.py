@@ -1,0 +1,111 @@
+"""What `agentsgym eval` does with its options: plays one model, or two on the same tasks."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.cli.console import FAILURE, fail
+from agentsgym.cli.engine_options import CHAT, SCRIPTED, engine_settings, purpose, tell
+from agentsgym.cli.evaluated_run import evaluated_run
+
+if TYPE_CHECKING:
+    from agentsgym.evaluation import Played
+    from agentsgym.runs import RunConfig
+    from agentsgym.runs.contestant import Contestant
+    from agentsgym.runs.trust import Allowed
+    from agentsgym.types import RolloutRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayOptions:
+    """The options that say how models play; None is what a run directory says, or the default."""
+
+    allowed: "Allowed"
+    seed: int = 0
+    episodes: int | None = None
+    rollouts_per_task: int | None = None
+    temperature: float | None = None
+    max_action_tokens: int | None = None
+    threads: int | None = None
+    base_url: list[str] | None = None
+    served_model: str | None = None
+    key_env: str | None = None
+    engine: str | None = None
+
+    def apply(self, run: "RunConfig") -> "RunConfig":
+        """The run with these options."""
+        given = {
+            "episodes": self.episodes,
+            "rollouts_per_task": self.rollouts_per_task,
+            "temperature": self.temperature,
+        }
+        for key, value in given.items():
+            if value is not None:
+                setattr(run.eval, key, value)
+        if self.max_action_tokens is not None:
+            run.train["max_action_tokens"] = self.max_action_tokens
+        run.threads = self.threads or run.threads
+        return run
+
+    def load(
+        self, name: str, run: "RunConfig", *, other: bool = False
+    ) -> AbstractContextManager["Contestant"]:
+        """The model `name`. The options of an endpoint are for MODEL; an `other` model of the form
+        chat:NAME is asked at the same endpoint, and MODEL only if it is no scripted agent."""
+        from agentsgym.runs.contestant import contestant
+
+        mine = name.startswith(CHAT) if other else not name.startswith(SCRIPTED)
+        mine = mine or (not other and not self.base_url)
+        chosen = engine_settings(
+            run,
+            name,
+            self.engine if not other else None,
+            self.base_url if mine else None,
+            self.served_model if not other else None,
+            self.key_env if mine or name.startswith("http") else None,
+        )
+        return contestant(name, run, chosen, seed=self.seed, purpose=purpose(), note=tell)
+
+
+def play_one(
+    name: str,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+) -> "Played":
+    """The model plays the tasks."""
+    with options.load(name, run) as player:
+        return player.play(run, asked, seed=options.seed, output=output)
+
+
+def play_other(
+    other: str,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+) -> "Played":
+    """The model `other` plays the same tasks in the environment of `run`, at its temperature."""
+    second = evaluated_run(other, run.env, {}, options.allowed)
+    second.eval = run.eval
+    with options.load(other, options.apply(second), other=True) as player:
+        return player.play(run, asked, seed=options.seed, output=output)
+
+
+def refuse_if_all_failed(played: "Played") -> None:
+    """Exit with an error if no rollout could be played."""
+    if played.evaluation.failures == played.evaluation.episodes:
+        reason = str(played.rollouts[0].error).strip().splitlines()[-1]
+        raise fail(f"every rollout failed; the first: {reason}", FAILURE)
+
+
+def plain_data(result: Any) -> dict[str, Any]:
+    """A record of figures as plain data, for JSON."""
+    import dataclasses
+
+    from agentsgym.types.plain import plain
+
+    found: dict[str, Any] = plain(dataclasses.asdict(result))
+    return found

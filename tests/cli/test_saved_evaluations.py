@@ -1,0 +1,178 @@
+"""`agentsgym eval --output`, `--vs` and `--plan`."""
+
+import json
+import shutil
+
+import pytest
+
+from agentsgym import MultistepEnv, task_dataset
+from agentsgym.envs import register
+from agentsgym.evaluation import assess, default_cluster
+from agentsgym.runs import load_config
+from agentsgym.runs.files import Figures, RunDirectory, read_rollouts
+from agentsgym.runs.files.evaluation import EvaluationDirectory
+
+PLAYED: list[str] = []
+STOP_AFTER: list[int] = []
+
+
+class InterruptedEnv(MultistepEnv):
+    """A coin: "heads" wins on even tasks. The user presses Ctrl-C after so many rollouts."""
+
+    def _initialize_episode(self, session_id, task_data):
+        if STOP_AFTER and len(PLAYED) >= STOP_AFTER[0]:
+            raise KeyboardInterrupt
+        PLAYED.append(session_id)
+        return task_data["seed"]
+
+    def _format_prompt(self, state, step):
+        return "heads or tails?"
+
+    def _step_episode(self, session_id, state, action):
+        win = (action == "heads") == (state % 2 == 0)
+        return state, float(win), True, {"win": win}
+
+    def admissible_actions(self, state):
+        return ["heads", "tails"]
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"seed": k} for k in range(120)])
+
+
+@pytest.fixture(autouse=True)
+def coin():
+    register("tests/Coin", InterruptedEnv)
+    PLAYED.clear()
+    STOP_AFTER.clear()
+
+
+def coin_eval(invoke, *more, episodes=12):
+    return invoke("eval", "agent:random", "--env", "tests/Coin", "--episodes", str(episodes), *more)
+
+
+def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_path):
+    STOP_AFTER.append(70)
+    assert coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100).exit_code != 0
+    stored = EvaluationDirectory(tmp_path / "it")
+    assert stored.read().status == "interrupted" and stored.read().figures is None
+    assert len(list(stored.rollouts())) == 70
+    STOP_AFTER.clear()
+    PLAYED.clear()
+    continued = coin_eval(invoke, "-o", str(tmp_path / "it"), "--json", episodes=100)
+    assert len(PLAYED) == 30 and "has 70 rollouts" in continued.stderr
+    whole = coin_eval(invoke, "-o", str(tmp_path / "whole"), "--json", episodes=100)
+    assert json.loads(continued.stdout) == json.loads(whole.stdout)
+    assert stored.read().status == "finished"
+    assert stored.read().figures == EvaluationDirectory(tmp_path / "whole").read().figures
+    rollouts = [list(read_rollouts(tmp_path / name)) for name in ("it", "whole")]
+    assert rollouts[0] == rollouts[1] and len(rollouts[0]) == 100
+    assert Figures.of(assess(rollouts[0])) == stored.read().figures.model_copy(
+        update={"reference": None, "regret": None}
+    )
+
+
+def test_a_finished_evaluation_is_read_and_not_played_again(invoke, tmp_path):
+    first = coin_eval(invoke, "-o", str(tmp_path), "--json")
+    PLAYED.clear()
+    assert coin_eval(invoke, "-o", str(tmp_path), "--json").stdout == first.stdout
+    assert not PLAYED
+
+
+def test_the_file_says_what_was_played_and_how(invoke, workplace):
+    result = invoke(
+        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "--max-action-tokens", "3", "--seed", "7", "-o", "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    file = json.loads((workplace / "out/evaluation.json").read_text())
+    assert (file["schema"], file["model"], file["status"]) == (1, "model", "finished")
+    settings = file["settings"]
+    assert settings["sampling"]["temperature"] == 0.5 and settings["sampling"]["max_tokens"] == 3
+    assert settings["seed"] == 7 and settings["env_config"]["explain_actions"] is True
+    assert file["versions"]["torch"] and file["figures"]["episodes"] == 4
+    before = settings["weights"]
+    shutil.copy(workplace / "model/config.json", workplace / "model/other.bin")
+    changed = invoke(
+        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "--max-action-tokens", "3", "--seed", "7", "-o", "out",
+    )  # fmt: skip
+    assert changed.exit_code == 2 and "weights is" in changed.stderr and before in changed.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "1"], "in which tasks_digest is"),
+        (["explain_actions=false"], "in which env_config.explain_actions is True, not False"),
+        (["--episodes", "11"], "in which episodes is 12, not 11"),
+    ],
+)
+def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path, more, said):
+    coin_eval(invoke, "-o", str(tmp_path))
+    other = coin_eval(invoke, "-o", str(tmp_path), *more)
+    assert other.exit_code == 2 and said in " ".join(other.stderr.split())
+    assert len(list(read_rollouts(tmp_path))) == 12
+
+
+def test_a_directory_with_other_files_is_refused(invoke, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    result = coin_eval(invoke, "-o", str(tmp_path))
+    assert result.exit_code == 2 and "is no evaluation and not empty" in result.stderr
+
+
+def test_nothing_is_written_without_output(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert coin_eval(invoke).exit_code == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_players_on_the_same_tasks(invoke, tmp_path):
+    options = ["--env", "Bandit", "--episodes", "48", "--seed", "3"]
+    result = invoke("eval", "agent:optimal", "--vs", "agent:random", *options, "--json", "-o",
+                    str(tmp_path))  # fmt: skip
+    found = json.loads(result.stdout)
+    alone = json.loads(invoke("eval", "agent:random", *options, "--json").stdout)
+    assert alone.pop("passes") == [] and found["evaluations"][1] == alone
+    reward = found["comparison"]["reward"]
+    assert reward["second"] == alone["reward"] and reward["interval"][0] > 0
+    assert reward["difference"] == pytest.approx(reward["first"] - alone["reward"])
+    stored = json.loads((tmp_path / "comparison.json").read_text())
+    assert stored.pop("schema") == 1 and stored == found
+    sides = [list(read_rollouts(tmp_path / name)) for name in ("model", "vs")]
+    assert [r.session_id for r in sides[0]] == [r.session_id for r in sides[1]]
+    shown = invoke("eval", "agent:optimal", "--vs", "agent:random", *options).stdout
+    assert "agent:optimal is higher" in shown
+
+
+def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace):
+    run = RunDirectory(workplace / "runs/toy")
+    shutil.copytree("model", run.model)
+    run.config.write_text(load_config("toy.yaml", {"eval.episodes": 4}).to_yaml())
+    result = invoke("eval", "runs/toy", "--vs", "model", "--allow-imports", "digit", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["comparison"]["pairs"] == 4
+
+
+def test_equal_players_show_no_difference(invoke):
+    result = invoke("eval", "agent:optimal", "--vs", "agent:optimal", "--env", "Bandit",
+                    "--episodes", "16")  # fmt: skip
+    assert "no difference shown" in result.stdout
+
+
+def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
+    result = coin_eval(invoke, "--plan", "--json", "-o", str(tmp_path / "no"), episodes=100)
+    plan = json.loads(result.stdout)
+    assert (plan["pairs"], plan["clusters"]) == (100, 100)
+    # (t(0.975) + t(0.8)) · sqrt(0.5 / 100), with 99 degrees of freedom
+    assert plan["smallest_win_rate_difference"] == pytest.approx(0.2001, abs=1e-3)
+    assert not PLAYED and not (tmp_path / "no").exists()
+    told = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
+    assert "100 rollouts in 25 clusters" in told and "If all rollouts of a cluster" in told
+
+
+def test_several_rollouts_of_a_task_give_pass_at_k(invoke):
+    found = json.loads(coin_eval(invoke, "--rollouts-per-task", "4", "--json", episodes=48).stdout)
+    assert [one["k"] for one in found["passes"]] == [2, 4]
+    two = found["passes"][0]
+    assert two["all"] < found["win_rate"] < two["any"]
+    assert default_cluster({"seed": 1}) != default_cluster({"seed": 2})
