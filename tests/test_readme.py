@@ -19,6 +19,7 @@ ADDED = {
     "agentsgym eval agent:optimal --env TwentyQuestions --episodes 64": ("", ""),
     "agentsgym eval runs/quickstart --vs agent:optimal": ("--episodes 32 --threads 1", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
+    "agentsgym view runs/quickstart": ("", ""),
     "agentsgym credit runs/quickstart": ("", ""),
     "agentsgym envs": ("", ""),
     "agentsgym check TwentyQuestions": ("", ""),

@@ -11,6 +11,7 @@ from agentsgym.cli.merge import merge
 from agentsgym.cli.play import play
 from agentsgym.cli.presets import presets
 from agentsgym.cli.train import train
+from agentsgym.cli.view import view
 
 app = typer.Typer(
     name="agentsgym",
@@ -37,6 +38,7 @@ Start here:
 app.command()(train)
 app.command(name="eval")(evaluate)
 app.command()(play)
+app.command()(view)
 app.command()(credit)
 app.command()(merge)
 app.command()(envs)

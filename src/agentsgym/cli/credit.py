@@ -100,6 +100,7 @@ def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
         table.add_row(place, _short(line.action), f"{line.reward:.4g}", *values)
     out.print("Credit per step" + " (episode.step)" * several + ":")
     out.print(table)
+    out.print("agentsgym view shows the same token by token, in the browser.")
 
 
 def _short(action: str) -> str:

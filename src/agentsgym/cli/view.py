@@ -1,0 +1,49 @@
+"""`agentsgym view`: a run or an evaluation in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentsgym.cli.console import out
+from agentsgym.cli.permissions import AllowPathsOption
+
+
+def view(
+    run: Annotated[Path, typer.Argument(help="A run directory or an evaluation.")],
+    other: Annotated[
+        Path | None, typer.Argument(help="Another one, to compare on the same tasks.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write [RUN/view.html].")
+    ] = None,
+    rollouts: Annotated[
+        int | None, typer.Option(min=0, help="Rollouts in the file, 0 for all [1000].")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json or model directory [the run's own].")
+    ] = None,
+    allow_paths: AllowPathsOption = None,
+) -> None:
+    """Look at a run in the browser: curves, conversations, every token with its numbers.
+
+    The page is one file that needs no network. For a large run it contains a sample of the
+    rollouts.
+
+    Examples:
+
+        agentsgym view runs/quickstart
+
+        agentsgym view runs/quickstart runs/longer --out compared.html
+    """
+    from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
+    from agentsgym.report.viewer.source import Source
+
+    roots = [root for root in (run, other) if root is not None]
+    sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
+    path = output or run / "view.html"
+    most = MOST_ROLLOUTS if rollouts is None else rollouts
+    written = write_page(path, sources, most or None)
+    out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
+    if written.unread or written.rollouts < written.total:
+        out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")

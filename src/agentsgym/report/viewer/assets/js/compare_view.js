@@ -1,0 +1,171 @@
+// Two sets on the same tasks: pairs sorted by where they differ, and one pair side by side.
+import { el, labelled, replace, select } from "./dom.js";
+import { stepOf } from "./conversation.js";
+import { setKey } from "./filters.js";
+import { addressOf, rolloutName, setName, winText } from "./names.js";
+import { byDifference, firstChoice, pairsOf, WHICH } from "./pairs.js";
+import { formatNumber, formatSigned, plural } from "./text.js";
+import { VirtualList } from "./virtual_list.js";
+
+export class CompareView {
+  constructor(store) {
+    this._store = store;
+    [this._left, this._right] = firstChoice(store.sets());
+    this._which = "different";
+    this._shown = [];
+    this._place = 0;
+    this._choices = el("div", { class: "filters" });
+    this._count = el("p", { class: "count", role: "status" });
+    this._pair = el("div", { class: "pair", id: "pair" });
+    this._list = new VirtualList({
+      height: 34,
+      row: (pair) => this._row(pair),
+      open: (pair, place) => this._open(pair, place),
+      label: "Pairs of rollouts on the same task",
+    });
+    this.element = el("div", { class: "compare" }, this._choices, this._count,
+      el("div", { class: "table" }, heads(), this._list.element), this._pair);
+  }
+
+  attach() {
+    this._list.attach();
+    this._draw();
+    return () => this._list.detach();
+  }
+
+  focusList() {
+    this._list.focus();
+  }
+
+  // The next or the previous pair.
+  beside(by) {
+    this._list.move(by);
+    this._list.openCurrent();
+  }
+
+  async _draw() {
+    if (!this._left || !this._right) {
+      this._count.textContent = "There is nothing to compare.";
+      return;
+    }
+    this._drawChoices();
+    this._count.textContent = "loading";
+    const [left, right] = [this._left, this._right];
+    await Promise.all([left, right].map((set) => this._store.loadSet(set)));
+    if (left !== this._left || right !== this._right) return;
+    this._pairs = byDifference(pairsOf(left.rollouts, right.rollouts));
+    this._filter();
+  }
+
+  _filter() {
+    this._shown = this._pairs.filter(WHICH[this._which].test);
+    this._list.show(this._shown, 0);
+    this._tell();
+    if (this._shown.length) this._open(this._shown[0], 0);
+    else replace(this._pair);
+  }
+
+  _tell() {
+    const known = this._pairs.filter((pair) => pair.difference !== null);
+    if (!known.length) {
+      this._count.textContent = "These two have no rollouts on the same tasks.";
+      return;
+    }
+    const mean = known.reduce((sum, pair) => sum + pair.difference, 0) / known.length;
+    const better = known.filter((pair) => pair.difference > 0).length;
+    const worse = known.filter((pair) => pair.difference < 0).length;
+    this._count.textContent = [
+      `${plural(known.length, "pair")} on the same tasks`,
+      `reward, right minus left: ${formatSigned(mean)} in the mean of these pairs`,
+      `${better} better on the right`, `${worse} better on the left`,
+      `${known.length - better - worse} equal`, `${formatNumber(this._shown.length)} shown`,
+    ].join(" · ");
+  }
+
+  _drawChoices() {
+    const sets = this._store.sets().filter((set) => !set.omitted);
+    const options = sets.map((set) => ({ value: setKey(set), text: setName(set, this._store) }));
+    const choose = (side) => (value) => {
+      this[side] = sets.find((set) => setKey(set) === value);
+      this._draw();
+    };
+    replace(this._choices,
+      labelled("left", select(options, setKey(this._left), choose("_left"), { name: "left" })),
+      labelled("right", select(options, setKey(this._right), choose("_right"), { name: "right" })),
+      labelled("show", select(
+        Object.entries(WHICH).map(([value, { text }]) => ({ value, text })), this._which,
+        (value) => { this._which = value; this._filter(); }, { name: "which" })));
+  }
+
+  _row(pair) {
+    const cells = [
+      ["difference", formatSigned(pair.difference), tone(pair.difference)],
+      ["reward", formatNumber(pair.left.reward)],
+      ["reward", formatNumber(pair.right.reward)],
+      ["win", winText(pair.left.win)],
+      ["win", winText(pair.right.win)],
+      ["steps", formatNumber(pair.left.steps)],
+      ["steps", formatNumber(pair.right.steps)],
+      ["task", pair.left.task],
+    ];
+    return el("div", { class: "row" }, ...cells.map(([key, text, more]) =>
+      el("span", { class: `cell c-${key} ${more ?? ""}`, text })));
+  }
+
+  async _open(pair, place) {
+    this._place = place;
+    const [left, right] = await Promise.all([pair.left, pair.right].map((one) => this._store.detail(one)));
+    if (this._place !== place) return;
+    replace(this._pair, sideBySide(this._store, pair, left.detail, right.detail));
+  }
+}
+
+function tone(difference) {
+  if (difference === null || difference === 0) return "";
+  return difference > 0 ? "plus" : "minus";
+}
+
+function heads() {
+  const titles = [
+    ["difference", "difference"], ["reward", "left reward"], ["reward", "right reward"],
+    ["win", "left result"], ["win", "right result"], ["steps", "left actions"],
+    ["steps", "right actions"], ["task", "task"],
+  ];
+  return el("div", { class: "row heads" },
+    ...titles.map(([key, text]) => el("span", { class: `cell c-${key}`, text })));
+}
+
+function sideBySide(store, pair, left, right) {
+  const episodes = Math.max(left.episodes.length, right.episodes.length);
+  const parts = [];
+  for (let number = 0; number < episodes; number += 1) {
+    parts.push(...episodeRows(left.episodes[number], right.episodes[number], number, episodes));
+  }
+  return el("div", { class: "pair-grid" },
+    ...[pair.left, pair.right].map((entry) => el("h3", {},
+      el("a", { href: addressOf(entry), text: rolloutName(entry, store) }),
+      el("span", { class: "chip", text: `reward ${formatNumber(entry.reward)}` }))),
+    ...parts);
+}
+
+function episodeRows(left, right, number, episodes) {
+  const rows = [];
+  if (episodes > 1) {
+    rows.push(...[left, right].map((one) => el("h4", {
+      class: "pair-episode",
+      text: one ? `Episode ${number + 1}, reward ${formatNumber(one.reward)}${one.scored ? "" : " (free shot)"}` : "",
+    })));
+  }
+  const steps = Math.max(left?.steps.length ?? 0, right?.steps.length ?? 0);
+  let same = true;
+  for (let at = 0; at < steps; at += 1) {
+    const [a, b] = [left?.steps[at], right?.steps[at]];
+    const first = same && a?.action !== b?.action;
+    if (first) {
+      rows.push(el("p", { class: "parting", text: at ? `from here they differ (action ${at + 1})` : "they differ from the first action" }));
+    }
+    same &&= !first;
+    rows.push(...[a, b].map((step) => (step ? stepOf(step, at) : el("div", { class: "step absent" }))));
+  }
+  return rows;
+}

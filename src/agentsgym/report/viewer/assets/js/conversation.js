@@ -1,0 +1,116 @@
+// A rollout as a conversation: episodes, observations, actions, rewards, the environment's notes.
+import { el, longText } from "./dom.js";
+import { winText } from "./names.js";
+import { formatNumber, formatSigned } from "./text.js";
+
+export function conversation(detail, options = {}) {
+  const several = detail.episodes.length > 1;
+  return el(
+    "div",
+    { class: "conversation" },
+    detail.error ? problem(detail.error) : null,
+    ...detail.episodes.map((episode, number) => episodeOf(episode, number, several, options)),
+  );
+}
+
+function problem(error) {
+  return el("details", { class: "problem", open: true },
+    el("summary", { text: "The rollout failed" }), longText(error, { class: "text mono" }));
+}
+
+export function episodeTitle(episode, number) {
+  const shot = episode.scored ? "" : " (free shot: not scored)";
+  return `Episode ${number + 1}${shot}`;
+}
+
+function episodeOf(episode, number, several, options) {
+  return el(
+    "section",
+    { class: episode.scored ? "episode" : "episode free" },
+    el(
+      "h3",
+      {},
+      el("span", { text: several || !episode.scored ? episodeTitle(episode, number) : "Episode" }),
+      el("span", { class: "chip", text: `reward ${formatNumber(episode.reward)}` }),
+      episode.win === null ? null
+        : el("span", { class: `chip ${episode.win ? "won" : "lost"}`, text: winText(episode.win) }),
+      el("span", { class: "chip", text: `ended: ${episode.stop}` }),
+    ),
+    episode.system === null ? null : said("system", "system prompt", episode.system),
+    ...episode.steps.flatMap((step, at) => stepOf(step, at, options)),
+  );
+}
+
+export function stepOf(step, at, options = {}) {
+  const note = step.kind === "reflection";
+  return el(
+    "div",
+    { class: "step", data: { step: at } },
+    said("observation", note ? "question for a note" : "observation", step.observation),
+    el(
+      "div",
+      { class: note ? "turn action note" : "turn action" },
+      el("h4", {}, el("span", { text: note ? "note for the next episode" : `action ${at + 1}` }),
+        ...badges(step, options)),
+      longText(step.action),
+    ),
+    notes(step.info),
+  );
+}
+
+function said(kind, title, text) {
+  return el("div", { class: `turn ${kind}` }, el("h4", {}, el("span", { text: title })), longText(text));
+}
+
+function badges(step, { estimator }) {
+  const found = [];
+  if (step.kind !== "reflection") {
+    const tone = step.reward > 0 ? " plus" : step.reward < 0 ? " minus" : "";
+    found.push(el("span", { class: `chip${tone}`, text: `reward ${formatNumber(step.reward)}` }));
+  }
+  const credit = step.credit?.[estimator];
+  if (credit !== undefined) {
+    found.push(el("span", { class: "chip", text: `${estimator} ${formatSigned(credit)}` }));
+  }
+  if (step.malformed) found.push(el("span", { class: "chip minus", text: "malformed" }));
+  if (step.truncated) found.push(el("span", { class: "chip minus", text: "cut off" }));
+  if (step.anchor) {
+    found.push(el("span", {
+      class: "chip anchor",
+      text: `state ⚓${step.anchor[0]}, in ${step.anchor[1]} steps of the group`,
+    }));
+  }
+  return found;
+}
+
+// What the environment told in `info`, without what the badges already say: short values in a line,
+// the others below it.
+function notes(info) {
+  const told = Object.entries(info ?? {}).filter(([name, value]) => !isTold(name, value));
+  if (!told.length) return null;
+  const short = told.filter(([, value]) => isShort(value));
+  const long = told.filter(([, value]) => !isShort(value));
+  const line = short.map(([name, value]) => `${name}: ${value}`);
+  if (!long.length) return el("p", { class: "notes", text: line.join(" · ") });
+  return el(
+    "details",
+    { class: "notes" },
+    el("summary", { text: [...line, ...long.map(([name]) => `${name} …`)].join(" · ") }),
+    el("dl", {}, ...long.map(([name, value]) => el(
+      "div",
+      {},
+      el("dt", { text: name }),
+      el("dd", {}, longText(typeof value === "string" ? value : JSON.stringify(value))),
+    ))),
+  );
+}
+
+function isTold(name, value) {
+  if (value === null || ["win", "anchor", "stop_reason"].includes(name)) return true;
+  if (name === "metrics") return Object.values(value).every((number) => number === 0);
+  return typeof value === "object" && Object.keys(value).length === 0;
+}
+
+function isShort(value) {
+  return typeof value !== "object" && String(value).length <= 60;
+}

@@ -1,0 +1,86 @@
+// Which rollouts are listed, and in what order.
+
+export const COLUMNS = [
+  { key: "set", title: "played", sort: (e) => [e.set.source, e.set.place, e.group, e.rollout] },
+  { key: "group", title: "group", sort: (e) => e.group, number: true },
+  { key: "rollout", title: "rollout", sort: (e) => e.rollout, number: true },
+  { key: "reward", title: "reward", sort: (e) => e.reward ?? -Infinity, number: true },
+  { key: "win", title: "result", sort: (e) => e.win ?? -1 },
+  { key: "steps", title: "actions", sort: (e) => e.steps, number: true },
+  { key: "tokens", title: "tokens", sort: (e) => e.tokens, number: true },
+  { key: "stop", title: "ended", sort: (e) => e.stop.join(" ") },
+  { key: "task", title: "task", sort: (e) => e.task },
+  { key: "marks", title: "marks", sort: (e) => -marks(e).length },
+];
+
+export function marks(entry) {
+  const found = [];
+  if (entry.failed) found.push("failed");
+  if (entry.malformed) found.push(`${entry.malformed} malformed`);
+  if (entry.truncated) found.push(`${entry.truncated} cut off`);
+  if (entry.rows > 1) found.push(`${entry.rows} rows`);
+  if (entry.recorded) found.push("trainer’s numbers");
+  return found;
+}
+
+export const NO_FILTER = {
+  set: "", env: "", result: "", stop: "", task: "", group: "", least: "", most: "", marked: "",
+  text: "", sort: "set", down: false,
+};
+
+export function filtered(entries, filter, hits) {
+  const tests = testsOf(filter, hits);
+  const kept = entries.filter((entry) => tests.every((test) => test(entry)));
+  return sorted(kept, filter);
+}
+
+function testsOf(filter, hits) {
+  const tests = [];
+  const wanted = (value, test) => value !== "" && tests.push(test);
+  wanted(filter.set, (e) => setKey(e.set) === filter.set || e.set.phase === filter.set);
+  wanted(filter.env, (e) => e.env === filter.env);
+  wanted(filter.stop, (e) => e.stop.includes(filter.stop));
+  wanted(filter.group, (e) => e.group === Number(filter.group));
+  wanted(filter.least, (e) => e.reward !== null && e.reward >= Number(filter.least));
+  wanted(filter.most, (e) => e.reward !== null && e.reward <= Number(filter.most));
+  wanted(filter.result, RESULTS[filter.result]?.test);
+  wanted(filter.marked, MARKS[filter.marked]?.test);
+  const task = filter.task.toLowerCase();
+  wanted(task, (e) => e.task.toLowerCase().includes(task));
+  wanted(filter.text, (e) => hits.has(e));
+  return tests;
+}
+
+export const RESULTS = {
+  won: { text: "won", test: (e) => e.win === 1 },
+  lost: { text: "lost", test: (e) => e.win !== null && e.win < 1 },
+  failed: { text: "failed", test: (e) => e.failed },
+};
+
+export const MARKS = {
+  malformed: { text: "malformed action", test: (e) => e.malformed > 0 },
+  truncated: { text: "cut-off action", test: (e) => e.truncated > 0 },
+  rows: { text: "several rows", test: (e) => e.rows > 1 },
+  recorded: { text: "trainer’s numbers", test: (e) => e.recorded },
+};
+
+export function setKey(set) {
+  return `${set.source} ${set.id}`;
+}
+
+function sorted(entries, { sort, down }) {
+  const of = COLUMNS.find((column) => column.key === sort)?.sort ?? COLUMNS[0].sort;
+  const keyed = entries.map((entry, place) => [of(entry), place, entry]);
+  const sign = down ? -1 : 1;
+  keyed.sort((a, b) => sign * compare(a[0], b[0]) || a[1] - b[1]);
+  return keyed.map(([, , entry]) => entry);
+}
+
+function compare(a, b) {
+  if (Array.isArray(a)) {
+    const place = a.findIndex((value, at) => value !== b[at]);
+    return place < 0 ? 0 : compare(a[place], b[place]);
+  }
+  if (typeof a === "string") return a.localeCompare(b);
+  return a - b;
+}

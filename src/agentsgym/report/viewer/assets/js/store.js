@@ -1,0 +1,151 @@
+// The rollouts of one or two runs, from the page itself or, piece by piece, from its server.
+import { unpack } from "./bytes.js";
+
+const MOST_BLOCKS = 48;
+
+export class Store {
+  constructor(sources, reader) {
+    this.sources = sources;
+    this.served = reader.served;
+    this._reader = reader;
+    this._blocks = new Map();
+    sources.forEach((source, number) => prepare(source, number));
+  }
+
+  sets() {
+    return this.sources.flatMap((source) => source.sets);
+  }
+
+  set(source, id) {
+    return this.sources[source]?.sets.find((one) => one.id === id);
+  }
+
+  loaded() {
+    return this.sets().filter((set) => set.rollouts);
+  }
+
+  // The list of a set's rollouts.
+  async loadSet(set) {
+    if (set.rollouts) return set.rollouts;
+    set.loading ??= this._reader.set(set).then((found) => {
+      Object.assign(set, found, { loading: undefined });
+      number(set);
+    }, (error) => {
+      set.loading = undefined;
+      throw error;
+    });
+    await set.loading;
+    return set.rollouts;
+  }
+
+  // Everything about one rollout: { detail, pieces, special }.
+  async detail(entry) {
+    const place = blockOf(entry);
+    const block = await this._block(entry.set, place.block);
+    return { detail: block.rollouts[place.at], pieces: block.pieces, special: block.specialSet };
+  }
+
+  async _block(set, number) {
+    const key = `${set.source} ${set.id} ${number}`;
+    let block = this._blocks.get(key);
+    this._blocks.delete(key);
+    if (!block) {
+      block = this._reader.block(set, number).then((found) => {
+        found.specialSet = new Set(found.special);
+        return found;
+      });
+      block.catch(() => this._blocks.delete(key));
+    }
+    this._blocks.set(key, block);
+    if (this._blocks.size > MOST_BLOCKS) this._blocks.delete(this._blocks.keys().next().value);
+    return block;
+  }
+
+  // A growing run: newer figures and sets that were not there before.
+  async refresh() {
+    const fresh = await this._reader.overview();
+    let changed = false;
+    fresh.forEach((source, number) => {
+      const known = this.sources[number];
+      const added = source.sets.filter((set) => !known.sets.some((old) => old.id === set.id));
+      const grown = source.metrics.step.length !== known.metrics.step.length;
+      if (!added.length && !grown && source.summary?.status === known.summary?.status) return;
+      changed = true;
+      const order = new Map(source.sets.map((set, place) => [set.id, place]));
+      const sets = [...known.sets, ...added].sort((a, b) => order.get(a.id) - order.get(b.id));
+      Object.assign(known, source, { sets });
+      prepare(known, number);
+    });
+    return changed;
+  }
+}
+
+function prepare(source, place) {
+  for (const set of source.sets) {
+    set.source = place;
+    if (set.rollouts) number(set);
+  }
+}
+
+function number(set) {
+  set.rollouts.forEach((entry, at) => Object.assign(entry, { set, at }));
+}
+
+function blockOf(entry) {
+  let start = 0;
+  let block = 0;
+  for (const size of entry.set.blocks) {
+    if (entry.at < start + size) break;
+    start += size;
+    block += 1;
+  }
+  return { block, at: entry.at - start };
+}
+
+function embedded(id) {
+  return unpack(JSON.parse(document.getElementById(id).textContent));
+}
+
+class PageReader {
+  served = false;
+
+  async overview() {
+    return (await embedded("page-data")).sources;
+  }
+
+  async set() {
+    throw new Error("the page does not contain these rollouts");
+  }
+
+  block(set, number) {
+    return embedded(`block-${set.source}-${set.id}-${number}`);
+  }
+}
+
+class ServerReader {
+  served = true;
+
+  async overview() {
+    return (await fetched("data/overview")).sources;
+  }
+
+  set(set) {
+    return fetched(`data/set/${set.source}/${encodeURIComponent(set.id)}`);
+  }
+
+  block(set, number) {
+    return fetched(`data/block/${set.source}/${encodeURIComponent(set.id)}/${number}`);
+  }
+}
+
+async function fetched(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+export async function openStore() {
+  const served = document.getElementById("page-data") === null;
+  const reader = served ? new ServerReader() : new PageReader();
+  return new Store(await reader.overview(), reader);
+}

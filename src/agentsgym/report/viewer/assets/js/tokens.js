@@ -1,0 +1,45 @@
+// The tokens of a rollout's rows, each with everything that is known about it.
+
+// Rows of a rollout: [{ begins, sampled, tokens }]. A token has id, text, special, row, place and, if
+// the agent sampled it, episode, step, mask, logprob, reward, advantage, trainer, gap, ratio, entropy.
+export function rowsOf({ detail, pieces, special }) {
+  return detail.rows.map((row, number) => {
+    const tokens = row.ids.map((id, place) => ({
+      id, place, row: number, text: pieces[id] ?? `⟨${id}⟩`, special: special.has(id), mask: 0,
+    }));
+    addNumbers(row, tokens);
+    row.spans.forEach((span) => addStep(span, tokens, detail));
+    return { begins: row.begins, sampled: row.sampled, tokens };
+  });
+}
+
+function addNumbers(row, tokens) {
+  let at = 0;
+  for (const [start, stop] of row.runs) {
+    for (let place = start; place < stop; place += 1, at += 1) {
+      Object.assign(tokens[place], {
+        mask: row.mask[at],
+        logprob: row.sampled ? row.logprobs[at] : null,
+        reward: row.rewards[at],
+        advantage: row.advantages?.[at] ?? null,
+      });
+    }
+  }
+}
+
+function addStep([episode, number, start, stop], tokens, detail) {
+  const step = detail.episodes[episode]?.steps[number];
+  for (let place = start; place < stop; place += 1) {
+    Object.assign(tokens[place], { episode, step: number, credit: step?.credit });
+    addRecord(tokens[place], step?.record, place - start);
+  }
+}
+
+// The trainer's numbers, if they are stored for this rollout.
+function addRecord(token, record, at) {
+  if (!record) return;
+  token.trainer = record.logprobs[at];
+  token.ratio = record.ratios[at];
+  token.entropy = record.entropies?.[at] ?? null;
+  if (token.logprob !== null && token.trainer !== null) token.gap = token.trainer - token.logprob;
+}

@@ -1,0 +1,150 @@
+"""One rollout with everything that the page shows of it: conversation, tokens, credit."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentsgym.credit import ESTIMATORS
+from agentsgym.report.credit import compare_credit
+from agentsgym.report.viewer.index import number
+from agentsgym.report.viewer.pieces import Pieces
+from agentsgym.report.viewer.rollout_set import groups
+from agentsgym.runs.files import RolloutLine
+from agentsgym.types import Episode, Rollout, Row, Step
+from agentsgym.types.plain import plain
+
+Json = dict[str, Any]
+Credit = Mapping[str, Mapping[tuple[int, int], float]]
+
+
+def block_data(lines: Sequence[RolloutLine], pieces: Pieces) -> Json:
+    """A block of whole groups: the rollouts and the texts of their tokens."""
+    rollouts = [rollout for members in groups(lines) for rollout in _group_data(members)]
+    ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids]
+    texts = pieces.of(ids)
+    return {
+        "rollouts": rollouts,
+        "pieces": {str(token): text for token, text in texts.items()},
+        "special": sorted(pieces.special.intersection(texts)),
+    }
+
+
+def _group_data(members: Sequence[RolloutLine]) -> list[Json]:
+    rollouts = [line.rollout for line in members]
+    credit = _credit(rollouts) if members[0].phase == "train" else {}
+    anchors = _anchors(rollouts)
+    return [_rollout_data(line, credit.get(line.rollout.index, {}), anchors) for line in members]
+
+
+def _credit(rollouts: Sequence[Rollout]) -> dict[int, dict[str, dict[tuple[int, int], float]]]:
+    """Rollout's number → estimator → (episode, step) → the number that it gives the step."""
+    found: dict[int, dict[str, dict[tuple[int, int], float]]] = {}
+    for step in compare_credit(rollouts):
+        own = found.setdefault(step.rollout, {name: {} for name in ESTIMATORS})
+        for name, value in step.credit.items():
+            own[name][step.episode, step.step] = value
+    return found
+
+
+def _anchors(rollouts: Sequence[Rollout]) -> dict[str, tuple[int, int]]:
+    """For each anchor state that several steps of the group share: its number in the group, and
+    how many steps share it."""
+    counts: dict[str, int] = {}
+    for rollout in rollouts:
+        for episode in rollout.episodes:
+            for step in episode.steps:
+                if step.anchor is not None:
+                    counts[step.anchor] = counts.get(step.anchor, 0) + 1
+    shared = [(anchor, count) for anchor, count in counts.items() if count > 1]
+    return {anchor: (n, count) for n, (anchor, count) in enumerate(shared, start=1)}
+
+
+def _rollout_data(
+    line: RolloutLine, credit: Credit, anchors: Mapping[str, tuple[int, int]]
+) -> Json:
+    rollout = line.rollout
+    advantages = line.advantages or [None] * len(rollout.rows)
+    return {
+        "session_id": rollout.session_id,
+        "seed": str(rollout.seed),  # above 2^53 a browser would round it
+        "policy_version": rollout.policy_version,
+        "env_config": plain(rollout.env_config),
+        "task_data": plain(rollout.task_data),
+        "error": rollout.error,
+        "episodes": [_episode_data(e, credit, anchors) for e in rollout.episodes],
+        "rows": [
+            _row_data(row, given) for row, given in zip(rollout.rows, advantages, strict=True)
+        ],
+    }
+
+
+def _episode_data(episode: Episode, credit: Credit, anchors: Mapping[str, tuple[int, int]]) -> Json:
+    first = episode.messages[0] if episode.messages else None
+    return {
+        "reward": number(episode.reward),
+        "scored": episode.score_weight > 0,
+        "win": episode.win,
+        "stop": episode.stop_reason,
+        "system": first["content"] if first and first["role"] == "system" else None,
+        "steps": [_step_data(step, episode.index, credit, anchors) for step in episode.steps],
+    }
+
+
+def _step_data(
+    step: Step, episode: int, credit: Credit, anchors: Mapping[str, tuple[int, int]]
+) -> Json:
+    data: Json = {
+        "observation": step.observation,
+        "action": step.action,
+        "reward": number(step.reward),
+    }
+    optional = {
+        "kind": step.kind if step.kind != "action" else None,
+        "malformed": step.malformed,
+        "truncated": step.truncated,
+        "info": plain(step.info),
+        "anchor": anchors.get(step.anchor) if step.anchor is not None else None,
+        "credit": {
+            name: number(by_step.get((episode, step.index), 0.0))
+            for name, by_step in credit.items()
+        },
+    }
+    return data | {name: value for name, value in optional.items() if value}
+
+
+def _row_data(row: Row, advantages: Sequence[float] | None) -> Json:
+    """A row's tokens. `runs` are the stretches [start, stop] that carry numbers; `logprobs`,
+    `rewards` and `advantages` have one for each token in them, and `mask` whether it is trained."""
+    runs = _runs(row, advantages)
+    places = [place for start, stop in runs for place in range(start, stop)]
+    return {
+        "begins": row.begins,
+        "sampled": row.sampled,
+        "ids": list(row.token_ids),
+        "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],
+        "runs": runs,
+        "mask": [row.agent_token_mask[place] for place in places],
+        "logprobs": _at(row.logprobs, places),
+        "rewards": _at(row.per_token_rewards, places),
+        "advantages": None if advantages is None else _at(advantages, places),
+    }
+
+
+def _runs(row: Row, advantages: Sequence[float] | None) -> list[list[int]]:
+    told = [False] * len(row.token_ids)
+    for span in row.spans:
+        told[span.start : span.stop] = [True] * span.length
+    lists = [row.agent_token_mask, row.logprobs, row.per_token_rewards]
+    for values in [*lists, *([] if advantages is None else [advantages])]:
+        for place, value in enumerate(values):
+            if value:
+                told[place] = True
+    edges = [n for n in range(len(told) + 1) if _is_told(told, n) != _is_told(told, n - 1)]
+    return [[start, stop] for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _is_told(told: Sequence[bool], place: int) -> bool:
+    return 0 <= place < len(told) and told[place]
+
+
+def _at(values: Sequence[float], places: Sequence[int]) -> list[float | None]:
+    return [number(values[place]) for place in places]

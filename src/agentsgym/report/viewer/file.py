@@ -1,0 +1,102 @@
+"""Writes the page of one or two runs to a file."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentsgym.report.viewer.detail import block_data
+from agentsgym.report.viewer.index import index_entry, set_figures
+from agentsgym.report.viewer.page import page
+from agentsgym.report.viewer.rollout_set import RolloutSet, blocks
+from agentsgym.report.viewer.selection import Chosen, choose_rollouts, choose_sets
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files.atomic import replacing
+
+BLOCK = 32
+"""Rollouts in one compressed piece of the page."""
+MOST_ROLLOUTS = 1000
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a page contains: `rollouts` of `total` in the sets that were read; `unread` sets."""
+
+    rollouts: int
+    total: int
+    unread: int
+    size: int
+
+
+def write_page(path: Path, sources: Sequence[Source], most: int | None = MOST_ROLLOUTS) -> Written:
+    """Write the page with about `most` rollouts (None: all), shared by the sources."""
+    each = None if most is None else max(1, most // len(sources))
+    chosen = [_choose(source, each) for source in sources]
+    data = _data(sources, chosen)
+    with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+        for text in page(data):
+            file.write(text)
+    return Written(
+        rollouts=sum(len(one.lines) for found in chosen for one in found),
+        total=sum(one.total for found in chosen for one in found),
+        unread=sum(len(s.sets()) - len(found) for s, found in zip(sources, chosen, strict=True)),
+        size=path.stat().st_size,
+    )
+
+
+def _choose(source: Source, most: int | None) -> list[Chosen]:
+    sets = choose_sets(source.sets(), everything=most is None)
+    return choose_rollouts({one: one.read() for one in sets}, most)
+
+
+def _data(
+    sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]]
+) -> Iterator[tuple[str, Any]]:
+    pairs = list(zip(sources, chosen, strict=True))
+    yield "page-data", {"sources": [_source_data(source, found) for source, found in pairs]}
+    for number, (source, found) in enumerate(pairs):
+        for one in found:
+            for place, lines in enumerate(blocks(one.lines, BLOCK)):
+                name = f"block-{number}-{set_id(one.rollouts)}-{place}"
+                yield name, block_data(lines, source.pieces())
+
+
+def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
+    by_set = {one.rollouts: one for one in chosen}
+    sets = []
+    for one in source.sets():
+        found = by_set.get(one)
+        told = {"omitted": True} if found is None else _chosen_data(found)
+        sets.append(set_name(one) | told)
+    return source.overview() | {"sets": sets}
+
+
+def _chosen_data(chosen: Chosen) -> Json:
+    return list_data(chosen.lines, chosen.everything, chosen.problem)
+
+
+def list_data(
+    lines: Sequence[RolloutLine], everything: Sequence[RolloutLine], problem: str | None
+) -> Json:
+    """The list of a set's rollouts, with the figures of all of them."""
+    return {
+        "total": len(everything),
+        "problem": problem,
+        "figures": set_figures(everything) if everything else None,
+        "rollouts": [index_entry(line) for line in lines],
+        "blocks": [len(block) for block in blocks(lines, BLOCK)],
+    }
+
+
+def set_name(one: RolloutSet) -> Json:
+    """What identifies a set on the page."""
+    return {"id": set_id(one), "phase": one.phase, "step": one.step, "dataset": one.dataset}
+
+
+def set_id(one: RolloutSet) -> str:
+    """A name without characters that HTML or an address would read: digits and letters."""
+    dataset = "" if one.dataset is None else one.dataset.encode().hex()
+    return f"{one.phase}-{one.step}" + (f"-{dataset}" if dataset else "")

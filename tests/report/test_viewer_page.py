@@ -1,0 +1,246 @@
+"""The viewer's page: what it contains, and what it can never contain."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from tokenizers import Tokenizer, decoders, models
+from typer.testing import CliRunner
+
+from agentsgym.cli.app import app
+from agentsgym.envs import ConfigError
+from agentsgym.report.credit import compare_credit
+from agentsgym.report.viewer.file import write_page
+from agentsgym.report.viewer.pieces import load_pieces
+from agentsgym.report.viewer.selection import share, spread
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.files import read_rollouts
+from viewer_runs import HOSTILE, make_hostile_run, make_run
+
+
+class Parts(HTMLParser):
+    """The scripts, styles and policy of a page, as a browser finds them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.data, self.programs, self.styles, self.policy = {}, [], [], ""
+        self.tags = set()
+        self._open = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.add(tag)
+        assert not any(name.startswith("on") or name == "style" for name in found)
+        if tag in ("script", "style"):
+            self._open = (tag, found)
+        if found.get("http-equiv") == "Content-Security-Policy":
+            self.policy = found["content"]
+
+    def handle_data(self, text):
+        if self._open is None:
+            return
+        tag, attrs = self._open
+        if attrs.get("type") == "application/json":
+            self.data[attrs["id"]] = text
+        elif tag == "script":
+            self.programs.append(text)
+        else:
+            self.styles.append(text)
+
+    def handle_endtag(self, tag):
+        self._open = None
+
+    def value(self, name):
+        return json.loads(gzip.decompress(base64.b64decode(json.loads(self.data[name]))))
+
+
+@pytest.fixture
+def run(tmp_path, plain_tokenizer):
+    return make_run(tmp_path / "run", plain_tokenizer)
+
+
+def written(tmp_path, *sources, most=1000):
+    told = write_page(tmp_path / "page.html", sources, most)
+    return told, Parts((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_contains_the_run(run, tmp_path):
+    told, parts = written(tmp_path, Source(run))
+    (source,) = parts.value("page-data")["sources"]
+    assert told.rollouts == told.total == 3 * 8 + 2 * 6
+    assert source["summary"]["before"]["win_rate"] == 0.25
+    assert source["metrics"]["step"] == [1, 2, 3]
+    assert source["metrics"]["values"]["entropy"] == [1.0, 0.5, 0.333333]
+    names = [one["id"] for one in source["sets"]]
+    assert names == ["before-0", "train-0", "train-1", "train-2", "after-3"]
+    entry = source["sets"][1]["rollouts"][5]
+    assert (entry["group"], entry["rollout"], entry["task"]) == (1, 1, "word 1")
+    free, scored = entry["episodes"]
+    assert free[3] is False and scored[3] is True
+    block = parts.value("block-0-train-0-0")
+    assert len(block["rollouts"]) == 8
+    detail = block["rollouts"][5]
+    assert detail["seed"] == str(2**60 + 1)  # a browser would round the number
+    assert [len(e["steps"]) for e in detail["episodes"]] == [2, 3]
+    (row,) = detail["rows"]
+    assert row["mask"] == [1] * len(row["logprobs"]) and len(row["rewards"]) == len(row["mask"])
+    text = "".join(block["pieces"][str(token)] for token in row["ids"])
+    assert text.startswith("Answer 0: no.\nIs it thing 0?Guess now.\n[scout]")
+
+
+def test_credit_of_every_estimator_is_that_of_the_whole_group(run, tmp_path):
+    _, parts = written(tmp_path, Source(run))
+    details = parts.value("block-0-train-1-0")["rollouts"]
+    rollouts = list(read_rollouts(run, "train"))[8:16]
+    for line in compare_credit([r for r in rollouts if r.group == 1]):
+        shown = details[4 + line.rollout]["episodes"][line.episode]["steps"][line.step]["credit"]
+        assert shown == pytest.approx(dict(line.credit), rel=1e-4)
+
+
+def test_states_that_several_steps_of_a_group_share_are_numbered(run, tmp_path):
+    _, parts = written(tmp_path, Source(run))
+    details = parts.value("block-0-train-0-0")["rollouts"]
+    steps = details[0]["episodes"][0]["steps"]
+    assert [step["anchor"] for step in steps] == [[1, 8], [2, 8]]
+    later = parts.value("block-0-train-1-0")["rollouts"][0]["episodes"][0]["steps"]
+    assert all("anchor" not in step for step in later)
+
+
+def test_nothing_that_a_run_says_is_in_the_html(tmp_path, plain_tokenizer):
+    run = make_hostile_run(tmp_path / "<img src=x onerror=alert(7)>", plain_tokenizer)
+    _, parts = written(tmp_path, Source(run))
+    assert parts.tags <= {
+        "html", "head", "meta", "link", "title", "style", "body", "div", "p", "script",
+    }  # fmt: skip
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not [hostile for hostile in HOSTILE.values() if hostile in text]
+    assert all(re.fullmatch(r'"[A-Za-z0-9+/=]+"', data) for data in parts.data.values())
+    assert all(re.fullmatch(r"[\w-]+", name) for name in parts.data)
+    said = [
+        r["episodes"][0]["steps"][0]["action"] for r in parts.value(next_block(parts))["rollouts"]
+    ]
+    assert HOSTILE["closing"] in said and HOSTILE["ansi"] in said
+
+
+def next_block(parts):
+    return next(name for name in parts.data if name.startswith("block-"))
+
+
+def test_the_policy_allows_these_scripts_and_styles_and_nothing_else(run, tmp_path):
+    _, parts = written(tmp_path, Source(run))
+
+    def hashes(texts):
+        return {
+            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+            for text in texts
+        }
+
+    rules = dict(rule.strip().split(" ", 1) for rule in parts.policy.split(";"))
+    assert rules["default-src"] == "'none'" and "connect-src" not in rules
+    assert set(rules["script-src"].split()) == hashes(parts.programs)
+    assert set(rules["style-src"].split()) == hashes(parts.styles)
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert not re.search(r"https?://(?!github\.com/leeoniya)", "".join(parts.programs))
+
+
+def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
+    told, parts = written(tmp_path, Source(run), most=22)
+    (source,) = parts.value("page-data")["sources"]
+    assert told.rollouts < told.total == 36
+    sets = {one["id"]: one for one in source["sets"]}
+    assert [r["group"] for r in sets["train-1"]["rollouts"]] == [0, 0, 0, 0]
+    assert sets["train-1"]["total"] == 8
+    before, after = ({r["key"] for r in sets[name]["rollouts"]} for name in ("before-0", "after-3"))
+    assert before == after and len(before) >= 3  # the same tasks, so that they can be compared
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "budgets"),
+    [([5, 5], None, [5, 5]), ([4, 4], 8, [4, 4]), ([2, 10, 10], 12, [2, 5, 5]), ([], 3, [])],
+)
+def test_what_small_sets_leave_goes_to_the_others(sizes, most, budgets):
+    assert share(sizes, most) == budgets
+
+
+def test_a_sample_of_steps_has_the_first_and_the_last():
+    assert spread(list(range(250)), 4) == [0, 83, 166, 249]
+
+
+def test_two_runs_have_equal_keys_for_equal_tasks(tmp_path, plain_tokenizer):
+    runs = [make_run(tmp_path / name, plain_tokenizer, shift=n) for n, name in enumerate("ab")]
+    _, parts = written(tmp_path, *map(Source, runs))
+    first, second = parts.value("page-data")["sources"]
+    keys = [{r["key"] for r in source["sets"][-1]["rollouts"]} for source in (first, second)]
+    assert keys[0] == keys[1] and len(keys[0]) == 6
+    assert "block-1-after-3-0" in parts.data
+
+
+def test_damaged_files_are_named_and_the_rest_is_shown(run, tmp_path):
+    (run / "summary.json").write_text("[]")
+    shard = run / "rollouts" / "train-000001.jsonl.gz"
+    shard.write_bytes(shard.read_bytes()[:-20])
+    _, parts = written(tmp_path, Source(run))
+    (source,) = parts.value("page-data")["sources"]
+    assert "summary.json is not a summary" in source["problems"][0]
+    damaged = source["sets"][2]
+    assert "damaged" in damaged["problem"] and source["sets"][3]["problem"] is None
+
+
+def test_links_out_of_the_directory_are_not_read(run, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("my own password")
+    (run / "config.yaml").unlink()
+    (run / "config.yaml").symlink_to(secret)
+    shard = run / "rollouts" / "train-000001.jsonl.gz"
+    shard.rename(tmp_path / "elsewhere.gz")
+    shard.symlink_to(tmp_path / "elsewhere.gz")
+    _, parts = written(tmp_path, Source(run))
+    (source,) = parts.value("page-data")["sources"]
+    assert source["config"] == "" and "is a link to" in source["problems"][0]
+    assert "train-1" not in [one["id"] for one in source["sets"]]
+    _, parts = written(tmp_path, Source(run, allow_paths=(str(tmp_path),)))
+    (source,) = parts.value("page-data")["sources"]
+    assert "password" in source["config"] and len(source["sets"]) == 5
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="neither a run nor an evaluation"):
+        Source(tmp_path)
+
+
+def test_parts_of_characters_are_shown_as_bytes(tmp_path):
+    vocabulary = {"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3}
+    core = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
+    core.save(str(tmp_path / "tokenizer.json"))
+    pieces = load_pieces(tmp_path)
+    assert pieces.of([1, 2, 3, 99]) == {1: " the", 2: "\n", 3: "\\xe2", 99: "⟨99⟩"}
+
+
+def test_byte_level_tokens_and_special_ones(tmp_path, plain_tokenizer):
+    plain_tokenizer.save_pretrained(tmp_path)
+    pieces = load_pieces(tmp_path)
+    whole, part = (plain_tokenizer.encode(text) for text in (" can", "é"))
+    assert "".join(pieces.of([token])[token] for token in whole) == " can"
+    assert [pieces.of([token])[token] for token in part] == ["\\xc3", "\\xa9"]
+    assert plain_tokenizer.pad_token_id in pieces.special
+
+
+def test_a_damaged_tokenizer_leaves_numbers_and_a_named_one_is_an_error(run, tmp_path):
+    (run / "model" / "tokenizer.json").write_text("{")
+    assert Source(run).pieces().of([5]) == {5: "⟨5⟩"}
+    with pytest.raises(ConfigError, match="is not a tokenizer"):
+        Source(run, tokenizer=run / "model").pieces()
+
+
+def test_the_command_writes_the_page(run, tmp_path):
+    result = CliRunner().invoke(app, ["view", str(run)])
+    assert result.exit_code == 0, result.output
+    assert "36 rollouts" in result.output and (run / "view.html").is_file()
+    result = CliRunner().invoke(app, ["view", str(tmp_path / "nothing")])
+    assert result.exit_code == 2 and "there is no directory" in result.output

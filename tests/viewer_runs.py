@@ -1,0 +1,209 @@
+"""Small run directories for the viewer's tests, written by the writers that a run uses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentsgym.runs.files import RolloutWriter
+from agentsgym.runs.files.formats import METRICS, SUMMARY
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types.plain import clean_text
+
+HOSTILE = {
+    "script": "<script>document.title = 'owned'; alert(1)</script>",
+    "closing": "</script><script>alert(2)</script><!--",
+    "handler": "<img src=x onerror=alert(3)><svg onload=alert(4)>",
+    "bidi": "pay \u202eevil\u202c \u2066now\u2069",
+    "ansi": "\x1b[31mred\x1b[0m\x07",
+    "broken": b"caf\xe9 \xff\xfe".decode("utf-8", "replace") + "\ud83d",
+    "link": "javascript:alert(5) https://example.invalid/x.png",
+}
+
+_TOKENIZED = 4000  # characters of a text that become tokens
+
+
+def make_rollout(
+    tokenizer: Any,
+    group: int,
+    index: int,
+    episodes: list[list[tuple[str, str, float]]],
+    *,
+    task: dict[str, Any] | None = None,
+    free_shots: int = 0,
+    anchors: bool = False,
+    error: str | None = None,
+    info: dict[str, Any] | None = None,
+) -> Rollout:
+    """A rollout of the given episodes of (observation, action, reward), one row of tokens."""
+    ids: list[int] = []
+    mask: list[int] = []
+    rewards: list[float] = []
+    spans = []
+    played = []
+    for number, steps in enumerate(episodes):
+        made = []
+        for place, (observation, action, reward) in enumerate(steps):
+            context = tokenizer.encode(
+                clean_text(observation[:_TOKENIZED]), add_special_tokens=False
+            )
+            own = tokenizer.encode(clean_text(action[:_TOKENIZED]), add_special_tokens=False)
+            start = len(ids) + len(context)
+            spans.append(StepSpan(number, place, start, start + len(own)))
+            ids += [*context, *own]
+            mask += [0] * len(context) + [1] * len(own)
+            rewards += [0.0] * len(context) + [reward / max(1, len(own))] * len(own)
+            last = place + 1 == len(steps)
+            told = {"win": reward > 0} if last else {}
+            anchor = f"state {place}" if anchors else None
+            made.append(
+                Step(
+                    place,
+                    observation,
+                    action,
+                    reward,
+                    last,
+                    {**told, **(info or {})},
+                    anchor=anchor,
+                )
+            )
+        total = sum(step.reward for step in made)
+        weight = 0.0 if number < free_shots else 1.0
+        played.append(Episode(number, tuple(made), (), total, weight, "done"))
+    logprobs = [-0.1 - 0.5 * (place % 7) if m else 0.0 for place, m in enumerate(mask)]
+    row = Row(
+        f"{group}-{index}", group, index, tuple(ids), tuple(mask), tuple(logprobs), tuple(rewards),
+        tuple(spans),
+    )  # fmt: skip
+    return Rollout(
+        session_id=f"{group}-{index}",
+        group=group,
+        index=index,
+        env_class_path="Puzzle",
+        env_config={"level": 1},
+        task_data=task or {"solution": f"word {group}", "seed": group},
+        episodes=tuple(played),
+        rows=(row,),
+        error=error,
+        seed=2**60 + index,
+    )
+
+
+def game(word: str, won: bool, steps: int = 2) -> list[tuple[str, str, float]]:
+    """An episode that asks and then guesses."""
+    asked = [(f"Answer {n}: no.\n", f"Is it thing {n}?", 0.0) for n in range(steps - 1)]
+    return [*asked, ("Guess now.\n", f"[{word}]", 1.0 if won else 0.0)]
+
+
+def make_run(root: Path, tokenizer: Any, *, generations: int = 3, size: int = 4, shift: int = 0):
+    """A run of `generations` steps with two groups of `size`, evaluated before and after. In step
+    0 the rollouts are trials of two episodes, the first a free shot, with equal states."""
+    writer = RolloutWriter(root)
+    tokenizer.save_pretrained(root / "model")
+    (root / "config.yaml").write_text("env: Puzzle\nname: small\n")
+    for step in range(generations):
+        rollouts = []
+        for group in range(2):
+            for index in range(size):
+                won = (index + step + shift) % 3 == 0
+                word = f"word {group}"
+                episodes = [game(word, won, 2 + index % 2)]
+                if step == 0:
+                    episodes = [game("scout", False), *episodes]
+                rollouts.append(
+                    make_rollout(
+                        tokenizer,
+                        group,
+                        index,
+                        episodes,
+                        free_shots=len(episodes) - 1,
+                        anchors=step == 0,
+                        info={"answer": "no", "remaining": 12},
+                    )
+                )
+        advantages = [[0.5 if m else 0.0 for m in r.rows[0].agent_token_mask] for r in rollouts]
+        for number, given in enumerate(advantages):
+            advantages[number] = [value * (-1) ** number for value in given]
+        writer(rollouts, {"phase": "train", "step": step, "advantages": advantages})
+    for phase, step in (("before", 0), ("after", generations)):
+        played = [
+            make_rollout(
+                tokenizer, group, 0, [game(f"word {group}", (group + step + shift) % 3 == 0)]
+            )
+            for group in range(6)
+        ]
+        writer(played, {"phase": phase, "step": step, "advantages": None})
+    write_figures(root, generations)
+    return root
+
+
+def write_figures(root: Path, steps: int) -> None:
+    """metrics.jsonl and summary.json."""
+    lines = [
+        {
+            "step": step + 1,
+            "phase": "train",
+            "reward": 0.3 + 0.1 * step,
+            "win_rate": 0.3,
+            "stop/win": 0.4 + 0.1 * step,
+            "stop/lost": 0.6 - 0.1 * step,
+            "entropy": 1.0 / (step + 1),
+            "episode_1/reward": 0.1 * step,
+            "episode_2/reward": 0.2 * step,
+            "truncated": 0.0,
+        }
+        for step in range(steps)
+    ]
+    text = "".join(json.dumps(METRICS.stamped(line)) + "\n" for line in lines)
+    (root / "metrics.jsonl").write_text(text)
+    figures = {
+        "win_rate": 0.25,
+        "ci95": [0.1, 0.4],
+        "mean_steps": 2.0,
+        "regret": 0.75,
+        "episodes": 6,
+        "clusters": 6,
+        "tasks": 6,
+        "reward": 0.25,
+        "reward_ci95": [0.1, 0.4],
+        "reference": 1.0,
+        "failures": 0,
+    }
+    summary = {
+        "name": root.name, "status": "finished", "seed": 0, "env": "Puzzle", "env_config": {},
+        "model": "tiny", "before": figures, "after": figures, "warm_started": None,
+        "steps": steps, "agent_tokens": 1000, "seconds": 12.0, "phases": {"rl": 10.0, "after": 2.0},
+    }  # fmt: skip
+    (root / "summary.json").write_text(json.dumps(SUMMARY.stamped(summary)))
+
+
+def make_hostile_run(root: Path, tokenizer: Any) -> Path:
+    """A run in which every text is hostile: tasks, observations, actions, notes, errors, names."""
+    writer = RolloutWriter(root)
+    tokenizer.save_pretrained(root / "model")
+    texts = list(HOSTILE.values())
+    everything = " ".join(texts)
+    (root / "config.yaml").write_text(f"env: {texts[1]!r}\n", encoding="utf-8", errors="replace")
+    rollouts = [
+        make_rollout(
+            tokenizer,
+            0,
+            index,
+            [[(everything, text, 1.0)]],
+            task={"solution": text, text: text},
+            info={text: text, "nested": {text: [text]}},
+        )
+        for index, text in enumerate(texts)
+    ]
+    long = "<b>x</b>" * (1 << 17)
+    rollouts.append(make_rollout(tokenizer, 1, 0, [[("a long one", long, 0.0)]]))
+    failed = make_rollout(tokenizer, 2, 0, [[("then", "it broke", 0.0)]], error=everything)
+    rollouts.append(failed)
+    info = {"phase": "train", "step": 0, "dataset": "<img src=x onerror=alert(6)>"}
+    advantages = [[0.0] * len(rollout.rows[0].token_ids) for rollout in rollouts]
+    writer(rollouts, {**info, "advantages": advantages})
+    line = {"step": 1, "phase": "train", texts[0]: 1.0, f"stop/{texts[2]}": 0.5, "reward": 1.0}
+    line2 = {"step": 2, "phase": "train", texts[0]: 2.0, f"stop/{texts[2]}": 0.7, "reward": 0.5}
+    (root / "metrics.jsonl").write_text(
+        "".join(json.dumps(METRICS.stamped(one)) + "\n" for one in (line, line2))
+    )
+    return root
