@@ -81,7 +81,7 @@ class CompletionsServer:
         raw: bool = False,
         runtime_lora: bool = True,
         dev_mode: bool = True,
-        device: str = "cpu",
+        device: str | None = "cpu",
         chunked: bool = False,
         stall_seconds: float = 60.0,
         follow: bool = False,

@@ -198,11 +198,12 @@ def test_a_server_that_takes_no_weights_says_what_it_lacks(
         engine.load(Weights(1, kind, "new", "/a"))
 
 
-@pytest.mark.parametrize(("device", "copied"), [("cpu", True), ("cuda", False)])
+@pytest.mark.parametrize(("device", "copied"), [("cpu", True), (None, True), ("cuda", False)])
 def test_only_servers_on_a_cpu_get_a_tied_output_layer_by_its_own_name(
     serve, connect, tokenizer, tmp_path, device, copied
 ) -> None:
-    """Without the name they would keep the old output layer; the copy costs bytes."""
+    """Without the name they would keep the old output layer; the copy costs bytes. A server that
+    does not say where it runs counts as one."""
     from safetensors.torch import load_file
 
     model = random_llama(tokenizer, tie_word_embeddings=True)

@@ -210,8 +210,8 @@ def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape))
-    save(model, tmp_path / "new", copy_tied=engine.pool.on_cpu)
-    before = engine.pool.weights
+    save(model, tmp_path / "new", copy_tied=True)
+    save(load_model(model_dir), tmp_path / "old", copy_tied=True)
     try:
         engine.load(Weights(1, "checkpoint", engine.base_model, str(tmp_path / "new")))
     except WeightSyncError as error:
@@ -223,8 +223,7 @@ def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
     expected = full_logprobs(model, [*request.token_ids, *result.token_ids])[start:]
     assert result.policy_version == 1
     torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=1e-4, rtol=0)
-    engine.load(Weights(0, "checkpoint", engine.base_model, str(model_dir)))
-    assert before is not None
+    engine.load(Weights(0, "checkpoint", engine.base_model, str(tmp_path / "old")))
 
 
 def test_a_server_dies_in_the_middle(engine, servers, model_dir, chat_tokenizer, tmp_path):

@@ -165,7 +165,7 @@ class VLLMEngine(RemoteEngine):
                 update.version,
                 update.directory,
                 self.base_model,
-                copy_tied=self.pool.on_cpu,
+                copy_tied=self.pool.maybe_on_cpu,
             )
             self.load(weights)
             self._files.prune()

@@ -14,8 +14,8 @@ from agentsgym.generation.vllm.server_check import (
     MEND,
     EngineUnavailable,
     check_logprobs,
+    device_of,
     dies_of_chunks,
-    is_on_cpu,
     server_config,
 )
 from agentsgym.generation.vllm.servers import Server, SessionRouter
@@ -35,8 +35,8 @@ class ServerPool:
     """vLLM servers that serve the same model; all coroutines must run in one event loop.
 
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
-    token ids for the request that finds out the server's log-probability mode. `on_cpu` says that
-    a server reported that it runs on a CPU.
+    token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
+    says that a server runs on a CPU, or did not report where (a busy one may answer too late).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ServerPool:
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
-        self.on_cpu = False
+        self.maybe_on_cpu = False
         self._probe_ids = probe_ids
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
@@ -136,7 +136,7 @@ class ServerPool:
             check_logprobs(self.client, server.url, self.base, self._probe_ids),
             server_config(self.client, server.url),
         )
-        self.on_cpu = self.on_cpu or is_on_cpu(config)
+        self.maybe_on_cpu = self.maybe_on_cpu or device_of(config) in ("cpu", None)
         if dies_of_chunks(config):
             logger.warning(
                 "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "

@@ -117,15 +117,16 @@ async def server_config(client: JsonClient, url: str) -> dict[str, Any]:
     return _part(answer, "vllm_config")
 
 
-def is_on_cpu(config: Mapping[str, Any]) -> bool:
-    """Whether a server's configuration says that it runs on a CPU."""
-    return bool(_part(config, "device_config").get("device") == "cpu")
+def device_of(config: Mapping[str, Any]) -> str | None:
+    """The device that a server's configuration names; None if it names none."""
+    found = _part(config, "device_config").get("device")
+    return found if isinstance(found, str) else None
 
 
 def dies_of_chunks(config: Mapping[str, Any]) -> bool:
     """Whether the server runs on a CPU and may split prefills."""
     chunked = _part(config, "scheduler_config").get("enable_chunked_prefill")
-    return is_on_cpu(config) and bool(chunked)
+    return device_of(config) == "cpu" and bool(chunked)
 
 
 def _part(of: Any, name: str) -> dict[str, Any]:
