@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
+from agentsgym.generation.embedded.model_copy import ModelCopy
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.generation.vllm.launcher import LaunchFailed
@@ -120,6 +121,20 @@ def test_weights_that_train_are_float32_and_a_frozen_base_is_not(workplace):
     assert adapted.peft_config["default"].use_rslora
     evaluated = load_model(ModelConfig(path="model", dtype="bfloat16"), EVALUATION).model
     assert {p.dtype for p in evaluated.parameters()} == {torch.bfloat16}
+
+
+def test_an_evaluated_adapter_computes_as_the_copy_that_its_run_sampled_from(workplace):
+    section = ModelConfig(path="model", dtype="bfloat16", lora={"r": 4})
+    trained = load_model(section, Use(training=True, device="cpu")).model
+    torch.manual_seed(0)
+    for name, parameter in trained.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.1)
+    trained.save_pretrained("adapter")
+    sampled = ModelCopy(trained.eval(), torch.bfloat16).model
+    evaluated = load_model(ModelConfig(path="adapter", dtype="bfloat16"), EVALUATION).model
+    assert {p.dtype for p in evaluated.parameters()} == {torch.bfloat16}
+    assert torch.equal(logits_of(evaluated), logits_of(sampled))
 
 
 def test_only_the_named_layers_get_an_adapter(workplace):

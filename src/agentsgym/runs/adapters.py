@@ -101,7 +101,9 @@ def _adapted(
         inference_mode=not trainable,
     )
     try:
-        return PeftModelForCausalLM(model, config)
+        # An adapter is trained in float32; a run samples from a copy in the dtype of the base, and
+        # so does an evaluation of the stored adapter.
+        return PeftModelForCausalLM(model, config, autocast_adapter_dtype=trainable)
     except ValueError as error:
         raise ConfigError(f"model.lora: {' '.join(str(error).split())[:300]}") from None
 
