@@ -11,9 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORT = "train.max_steps=2 eval.episodes=64 threads=1"
+EXPLORE = f"{SHORT} warm_start.steps=2 warm_start.games_per_round=64 signal_check=false"
 # What a test adds to a command so that it ends in seconds, and what it types.
 ADDED = {
     "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
+    "agentsgym train explore": (EXPLORE, ""),
+    "agentsgym train explore train.advantage_estimator=step_return": (EXPLORE, ""),
     "agentsgym train quickstart --resume": ("", ""),
     "agentsgym eval runs/quickstart": ("--episodes 64 --threads 1", ""),
     "agentsgym eval agent:optimal --env TwentyQuestions --episodes 64": ("", ""),

@@ -53,6 +53,9 @@ def summary_table(summary: "Summary") -> Table:
         table.add_column(name, justify="right")
     for name, values in _lines([figures for _, figures in found]):
         table.add_row(name, *values)
+        if name == "reference player":
+            for other, value in summary.references.items():
+                table.add_row(shown(other), *[number(value)] * len(found))
     return table
 
 

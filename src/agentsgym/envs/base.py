@@ -152,6 +152,11 @@ class MultistepEnv:
         """Expected reward of the best known play on this task; None if unknown."""
         return None
 
+    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
+        """Expected rewards of other players on this task, by a name in words ("best without
+        exploring"), which a run shows beside the best known play. None by default."""
+        return {}
+
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """The problem with a task in words, or None. It is called for every row before training,
         so it must be fast."""

@@ -7,6 +7,7 @@ from typing import Any
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.metrics import read_metrics
 from agentsgym.runs.files.summary import Figures, Summary
+from agentsgym.runs.trial_panel import INFORMING, draw_episodes, evaluated_episodes
 
 _BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
 _WINDOWS = 20  # smoothing windows in a run
@@ -19,20 +20,29 @@ def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
 
     The upper plot shows win rate (or reward, if the environment reports no wins) in training, raw
     and smoothed, and the evaluations before and after with their 95 % intervals. The lower plot
-    shows the share of groups without signal.
+    shows the share of groups without signal and, where the environment marks them, that of
+    informing actions in free shots. With trials of several episodes, a plot beside them shows the
+    reward of each episode.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     lines = list(read_metrics(metrics_path))
     name = "win_rate" if _tells_wins(lines, summary) else "reward"
-    figure = Figure(figsize=(8.0, 5.2), dpi=150, layout="constrained")
+    evaluations = evaluated_episodes(summary)
+    figure = Figure(figsize=(10.5 if evaluations else 8.0, 5.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(
+    parts: Any = figure.subfigures(1, 2, width_ratios=(3, 1)) if evaluations else (figure, None)
+    left, right = parts
+    upper, lower = left.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1.0], "hspace": 0.04}
     )
     _draw_score(upper, lines, summary, name)
     _draw_signal(lower, lines)
+    if right is not None:
+        beside = right.subplots()
+        draw_episodes(beside, evaluations)
+        _style(beside)
     with replacing(picture) as part:
         figure.savefig(part, format="png")
 
@@ -99,17 +109,23 @@ def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, label
 def _draw_reference(axes: Any, summary: Summary) -> None:
     figures = summary.after or summary.before
     if figures is not None and figures.reference is not None:
-        axes.axhline(figures.reference, color=_GREEN, linestyle="--", linewidth=1.2)
-        axes.annotate(
-            "reference player",
-            (0.5, figures.reference),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -11),
-            textcoords="offset points",
-            ha="center",
-            color=_GREEN,
-            fontsize=9,
-        )
+        _draw_level(axes, "reference player", figures.reference, "--")
+    for player, value in summary.references.items():
+        _draw_level(axes, player, value, ":")
+
+
+def _draw_level(axes: Any, player: str, value: float, style: str) -> None:
+    axes.axhline(value, color=_GREEN, linestyle=style, linewidth=1.2)
+    axes.annotate(
+        player,
+        (0.5, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -11),
+        textcoords="offset points",
+        ha="center",
+        color=_GREEN,
+        fontsize=9,
+    )
 
 
 def _finish_score(axes: Any, summary: Summary, name: str) -> None:
@@ -135,10 +151,22 @@ def _draw_signal(axes: Any, lines: Sequence[Mapping[str, Any]]) -> None:
 
     steps, values = points(lines, "groups_without_signal", "train")
     axes.plot(steps, values, color=_GRAY, alpha=0.3, linewidth=0.9)
-    axes.plot(steps, smooth(values), color=_GRAY, linewidth=1.5)
+    axes.plot(steps, smooth(values), color=_GRAY, linewidth=1.5, label="groups without signal")
+    name = "groups\nwithout signal"
+    steps, values = points(lines, INFORMING, "train")
+    if values:
+        axes.plot(
+            steps,
+            smooth(values),
+            color=_ORANGE,
+            linewidth=1.5,
+            label="informing actions in free shots",
+        )
+        axes.legend(frameon=False, fontsize=8, loc="center right")
+        name = "share"
     axes.set_ylim(0.0, 1.0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_ylabel("groups\nwithout signal", fontsize=9)
+    axes.set_ylabel(name, fontsize=9)
     axes.set_xlabel("optimizer step")
     _style(axes)
 

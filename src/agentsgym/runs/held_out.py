@@ -1,14 +1,20 @@
 """A run's evaluation on held-out tasks, before and after training."""
 
+import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import MultistepEnv
 from agentsgym.evaluation import Played, default_cluster, evaluate, select
+from agentsgym.evaluation.tasks import rollout_requests
 from agentsgym.runs.config import EvalConfig
 from agentsgym.types import SamplingParams
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+logger = logging.getLogger(__name__)
 
 
 class HeldOutTasks:
@@ -49,3 +55,22 @@ class HeldOutTasks:
             envs=trainer.collector.envs,
             max_rollout_tokens=settings.max_rollout_tokens,
         )
+
+    def other_references(self, env: MultistepEnv) -> dict[str, float]:
+        """The mean scores of the environment's other players on the same tasks, by name; without
+        those that are not known on every task."""
+        chosen = self._chosen
+        asked = rollout_requests(
+            self._rows,
+            chosen.episodes,
+            rollouts_per_task=chosen.rollouts_per_task,
+            seed=chosen.seed,
+        )
+        try:
+            found = [env.other_references(one.task_data) for one in asked]
+        except Exception as error:  # a user's environment may raise anything
+            logger.warning("%s: the scores of other players: %r", env.name, error)
+            return {}
+        names = [name for name in found[0] if all(name in scores for scores in found)]
+        means = {name: math.fsum(scores[name] for scores in found) / len(found) for name in names}
+        return {name: mean for name, mean in means.items() if math.isfinite(mean)}

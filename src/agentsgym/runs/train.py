@@ -252,6 +252,8 @@ class TrainingRun:
         if played.evaluation.failures == played.evaluation.episodes:
             last = str(played.rollouts[0].error).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
+        if not self._summary.references:
+            self._summary.references = self._held_out.other_references(self._env)
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return Figures.of(played.evaluation)

@@ -58,10 +58,6 @@ def test_a_trial_in_words():
     assert [step.reward for step in steps_of(rollout)] == [0.0, 1.0]
     assert [step.info["informing"] for step in steps_of(rollout)] == [True, False]
     assert [step.info["win"] for step in steps_of(rollout)] == [False, True]
-    assert [step.info["metrics"] for step in steps_of(rollout)] == [
-        {"looked": 1.0},
-        {"looked": 0.0},
-    ]
     assert [e.stop_reason for e in rollout.episodes] == ["actions_used", "right"]
     assert rollout.final_reward == 1.0
 

@@ -201,7 +201,6 @@ class ExploreEnv(MultistepEnv):
             "win": win,
             "stop_reason": stop,
             "anchor": self._anchor(after),
-            "metrics": {"looked": float(informing)},
         }
 
     def _outcome(self, state: State, move: Move) -> Heard:
@@ -295,6 +294,11 @@ class ExploreEnv(MultistepEnv):
     def never_informing_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The same for the best player that never informs itself."""
         return self._score(task_data, informs=False)
+
+    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
+        """The best player that never informs itself."""
+        score = self.never_informing_score(task_data)
+        return {} if score is None else {"best without exploring": score}
 
     def _score(self, task_data: Mapping[str, Any], *, informs: bool) -> float | None:
         seed = read_seed(task_data)

@@ -76,8 +76,9 @@ class Figures(BaseModel):
 
 class Summary(BaseModel):
     """A run's summary. `warm_started` are the figures after the warm start of a pretrained model
-    and before RL. `seconds` is the sum of `phases` (seconds each, over all resumes); `error`
-    is the error that ended a failed run."""
+    and before RL. `references` are the mean scores of other players on the held-out tasks, by name
+    (see `MultistepEnv.other_references`). `seconds` is the sum of `phases` (seconds each, over all
+    resumes); `error` is the error that ended a failed run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -93,6 +94,7 @@ class Summary(BaseModel):
     before: Figures | None = None
     warm_started: Figures | None = None
     after: Figures | None = None
+    references: dict[str, float] = Field(default_factory=dict)
     steps: int = 0
     agent_tokens: int = 0
     seconds: float = 0.0

@@ -1,0 +1,235 @@
+"""What the preset `explore` learns with other estimators and other trials, three seeds each.
+
+    python benchmarks/explore.py [--seeds N] [--only NAME] [--report]
+
+Each cell is the run `agentsgym train explore seed=SEED SETTINGS` with one thread. The warm start
+does not depend on the seed or the estimator, so it is made once for each environment. Results are
+kept in docs/results/explore.json, and a cell that is there is not run again; the page explore.md
+is written at the end (`--report` does only that).
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import numpy as np
+
+from agentsgym import make
+from agentsgym.credit import ESTIMATORS
+from agentsgym.evaluation.student import t_quantile
+from agentsgym.runs import RunConfig, Silent, load_config, train_run
+from agentsgym.runs.files import RunDirectory, read_metrics
+from agentsgym.runs.policy import load_policy
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+HEAD = (
+    "",
+    "n",
+    "score",
+    "its seeds",
+    "best without exploring",
+    "best",
+    "in training",
+    "looks in free shots",
+    "looks in scored episodes",
+    "malformed",
+    "start",
+    "its looks",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of the table: what is added to `agentsgym train explore`."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def env_config(self) -> Mapping[str, Any]:
+        """The settings of the environment."""
+        return {
+            key.removeprefix("env_config."): value
+            for key, value in self.settings.items()
+            if key.startswith("env_config.")
+        }
+
+    @property
+    def command(self) -> str:
+        """The command of seed 0."""
+        given = " ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"agentsgym train explore threads=1 {given}".strip()
+
+
+def _estimators() -> list[Cell]:
+    names = [n for n in ("trial", "step_return", "grpo", "rloo", "trial_cv") if n in ESTIMATORS]
+    return [Cell(f"`{name}`", {"train.advantage_estimator": name}) for name in names]
+
+
+CELLS = (
+    *_estimators(),
+    Cell("`trial`, `carry=summary`", {"env_config.carry": "summary"}),
+    Cell("`trial`, no carry", {"env_config.carry": "none"}),
+    Cell("`trial`, one episode", {"env_config.episodes_per_trial": 1}),
+)
+
+
+def start_of(cell: Cell, folder: Path) -> Path:
+    """The warm-started model of a cell's environment, made if it is not there."""
+    shown = "-".join(f"{key}-{value}" for key, value in sorted(cell.env_config.items()))
+    found = folder / f"start-{shown or 'base'}"
+    if not found.is_dir():
+        config = load_config("explore", {**cell.settings, "threads": 1})
+        _one_thread()
+        policy = load_policy(config, Silent())
+        policy.model.save_pretrained(found)
+        policy.tokenizer.save_pretrained(found)
+    return found
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def run(cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
+    """The figures of one run."""
+    model = str(start_of(cell, folder))
+    output = tempfile.mkdtemp(dir=folder)
+    given = {"seed": seed, "threads": 1, "output_dir": output, "model": model, **cell.settings}
+    config = load_config("explore", given)
+    config = RunConfig.model_validate(config.model_dump() | {"warm_start": {}})
+    began = time.process_time()
+    summary = train_run(config)
+    after, before = summary.after, summary.before
+    assert after is not None and before is not None
+    lines = list(read_metrics(RunDirectory(Path(output)).metrics))
+    rewards = [line["reward"] for line in lines if line["phase"] == "train"]
+    told = after.metrics
+    return {
+        "cell": cell.name,
+        "seed": seed,
+        "score": after.reward,
+        "ci95": after.reward_ci95,
+        "start": before.reward,
+        "auc": float(np.mean(rewards)),
+        "looks_free": told.get("informing/free_shots"),
+        "looks_scored": told.get("informing/scored", told.get("informing")),
+        "start_looks": before.metrics.get("informing/free_shots", before.metrics["informing"]),
+        "first": after.trial.get("episode_1/reward"),
+        "malformed": told["malformed"],
+        "cpu_seconds": time.process_time() - began,
+        "training": rewards,
+    }
+
+
+def mean_of(values: Sequence[float | None]) -> str:
+    """The mean with Student's 95 % half-width over seeds; "" where a figure is not known."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return ""
+    mean = float(np.mean(known))
+    if len(known) < 2:
+        return f"{mean:.3f}"
+    half = t_quantile(0.975, len(known) - 1) * float(np.std(known, ddof=1)) / len(known) ** 0.5
+    return f"{mean:.3f} ± {half:.3f}"
+
+
+def bests(cell: Cell) -> tuple[float, float]:
+    """The exact scores of best play without exploring and of best play."""
+    env = make("Explore", None, dict(cell.env_config))
+    return env.player(informs=False).value(), env.player().value()
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of all cells that have results."""
+    rows = []
+    for cell in CELLS:
+        found = sorted((r for r in results if r["cell"] == cell.name), key=lambda r: r["seed"])
+        if not found:
+            continue
+        never, best = bests(cell)
+        rows.append(
+            (
+                cell.name,
+                str(len(found)),
+                mean_of([r["score"] for r in found]),
+                ", ".join(f"{r['score']:.3f}" for r in found),
+                f"{never:.3f}",
+                f"{best:.3f}",
+                *(
+                    mean_of([r[key] for r in found])
+                    for key in ("auc", "looks_free", "looks_scored", "malformed")
+                ),
+                f"{found[0]['start']:.3f}",
+                f"{found[0]['start_looks']:.3f}",
+            )
+        )
+    lines = [HEAD, ("---",) * len(HEAD), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def page(results: Sequence[Mapping[str, Any]], remarks: str) -> str:
+    """docs/results/explore.md."""
+    seconds = [r["cpu_seconds"] for r in results]
+    commands = "\n".join(cell.command for cell in CELLS)
+    return (
+        "# The preset `explore`\n\n"
+        "Written by `python benchmarks/explore.py` from `explore.json` and "
+        "`explore-remarks.md`.\n\n"
+        "Each row is the run of one of these commands with seeds 0, 1, … (`seed=1`):\n\n"
+        f"```\n{commands}\n```\n\n"
+        "The score is that of 512 held-out trials at temperature 1; ± is Student's 95 % interval "
+        "over the seeds, which share the start (the warm start has a seed of its own). *In "
+        "training* is the mean score over all updates. *Looks* are shares of informing actions, "
+        "held-out. In the last two rows looking is worth nothing.\n\n"
+        f"{table(results)}\n"
+        f"A run without its warm start took {np.median(seconds):.0f} s of CPU time (median; one "
+        f"thread).\n\n{remarks}"
+    )
+
+
+def write_page() -> None:
+    """Write the page from the stored results."""
+    results = _stored()
+    remarks = RESULTS / "explore-remarks.md"
+    text = remarks.read_text(encoding="utf-8") if remarks.is_file() else ""
+    (RESULTS / "explore.md").write_text(page(results, text), encoding="utf-8")
+
+
+def _stored() -> list[dict[str, Any]]:
+    path = RESULTS / "explore.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    return found
+
+
+def main() -> None:
+    """Run the cells that have no result, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", action="append", help="only cells with this in their name")
+    parser.add_argument("--report", action="store_true", help="only write the page")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(args.seeds if not args.report else 0):
+            for cell in CELLS:
+                wanted = not args.only or any(part in cell.name for part in args.only)
+                done = {(r["cell"], r["seed"]) for r in _stored()}
+                if wanted and (cell.name, seed) not in done:
+                    found = run(cell, seed, Path(folder))
+                    kept = json.dumps([*_stored(), found], indent=1)
+                    (RESULTS / "explore.json").write_text(kept + "\n")
+                    print(f"{cell.name}, seed {seed}: {found['score']:.3f}", flush=True)
+    write_page()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The part of a run's picture that shows the episodes of trials."""
+
+from matplotlib.figure import Figure
+
+from agentsgym.runs.curve import draw_curve
+from agentsgym.runs.files import Figures, MetricsFile, Summary
+from agentsgym.runs.trial_panel import draw_episodes, episode_rewards, evaluated_episodes
+
+
+def figures(*rewards):
+    trial = {f"episode_{k}/reward": reward for k, reward in enumerate(rewards, 1)}
+    trial |= {f"episode_{k}/win_rate": 0.9 for k in range(1, len(rewards) + 1)}
+    return Figures(
+        win_rate=None, ci95=None, mean_steps=1.0, regret=None, episodes=4, clusters=4, tasks=4,
+        reward=0.5, reward_ci95=(0.4, 0.6), reference=1.0, failures=0,
+        trial=dict(sorted(trial.items())),
+    )  # fmt: skip
+
+
+def summary(**evaluations):
+    return Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=3, **evaluations)
+
+
+def test_rewards_are_in_the_order_of_the_episodes():
+    assert episode_rewards(figures(*range(12))) == list(range(12))
+    assert episode_rewards(figures()) == []
+
+
+def test_evaluations_without_several_episodes_have_no_line():
+    one = summary(before=figures(0.1, 0.2), after=figures(0.0, 1.0))
+    assert evaluated_episodes(one) == {"before": [0.1, 0.2], "after": [0.0, 1.0]}
+    assert evaluated_episodes(summary(before=figures(), after=figures())) == {}
+
+
+def test_a_line_per_evaluation_over_the_episodes():
+    axes = Figure().subplots()
+    draw_episodes(axes, {"before": [0.1, 0.2], "after": [0.0, 0.5, 1.0]})
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    assert lines["before"] == [[1, 0.1], [2, 0.2]]
+    assert lines["after"] == [[1, 0.0], [2, 0.5], [3, 1.0]]
+
+
+def test_the_picture_has_the_panel_for_trials_only(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    for step in range(1, 4):
+        metrics.append("train", step, {"reward": 0.1 * step, "informing/free_shots": 0.5})
+    widths = []
+    for found in (figures(), figures(0.1, 0.2)):
+        draw_curve(tmp_path / "metrics.jsonl", summary(before=found), tmp_path / "curve.png")
+        header = (tmp_path / "curve.png").read_bytes()[16:24]
+        widths.append(int.from_bytes(header[:4], "big"))
+    assert widths == [1200, 1575]
