@@ -21,7 +21,8 @@ GROUP = 3
 @dataclass(frozen=True)
 class Move:
     """One step, or one token of it: where it was taken (`state`, an index into theta), what was
-    done and earned. `token` is the position in the step's action."""
+    done and earned, and the `weight` of its reward in the return. `token` is the position in the
+    step's action."""
 
     episode: int
     step: int
@@ -112,9 +113,11 @@ def trial_process(weights: Sequence[float], seed: int = 0) -> Process:
     """Two episodes of up to 2 steps, 2 actions each, action 0 stops: 9 trials.
 
     Policy and rewards depend on the whole history, so the first episode is carried over.
-    `weights` are the episodes' score weights; 0.0 makes a free shot.
+    `weights` are 1.0 for a scored episode, 0.0 for a free shot; the return is the mean over the
+    scored ones.
     """
     rng = np.random.default_rng(seed)
+    shares = np.array(weights) / np.count_nonzero(weights)
     states: dict[object, int] = {}
     trajectories = []
 
@@ -122,7 +125,7 @@ def trial_process(weights: Sequence[float], seed: int = 0) -> Process:
         history = (*((m.episode, m.action) for m in moves), (episode,))
         state = states.setdefault(history, len(states))
         for action in range(2):
-            move = Move(episode, step, state, action, float(rng.normal()), weights[episode])
+            move = Move(episode, step, state, action, float(rng.normal()), float(shares[episode]))
             longer = (*moves, move)
             if action and step == 0:
                 extend(longer, episode, 1)
@@ -139,9 +142,10 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
     """Episodes of one step, whose action is token 0, or token 1 and one more: 3 actions.
 
     The policy depends on the whole history; an action earns the same in every episode, and some
-    noise of its own where it is taken.
+    noise of its own where it is taken. `weights` as in `trial_process`.
     """
     rng = np.random.default_rng(seed)
+    shares = np.array(weights) / np.count_nonzero(weights)
     worth = rng.normal(size=3)
     states: dict[object, int] = {}
     trajectories = []
@@ -154,7 +158,7 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
         first = states.setdefault((episode, history), len(states))
         second = states.setdefault((episode, history, 1), len(states))
         look, *spelled = worth + rng.normal(size=3) / 2
-        weight = weights[episode]
+        weight = float(shares[episode])
         extend((*moves, Move(episode, 0, first, 0, float(look), weight)), episode + 1)
         for action, reward in enumerate(spelled):
             begun = Move(episode, 0, first, 1, 0.0, weight)
@@ -180,7 +184,7 @@ def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, Tokens,
         group=np.repeat(np.arange(len(joint)), size),
         live=np.ones(number, dtype=bool),
         final_reward=np.array(
-            [_mean_of_scored(process.trajectories[i]) for members in joint for i in members]
+            [_value(process.trajectories[i], gamma=1.0) for members in joint for i in members]
         ),
         env=np.array(["env"] * number, dtype=object),
         rollout=np.repeat(np.arange(number), [len(t) for t in rollouts]),
@@ -204,11 +208,6 @@ def _steps(trajectory: Sequence[Move]) -> list[tuple[Move, ...]]:
     """The moves of each step."""
     keyed = itertools.groupby(trajectory, key=lambda m: (m.episode, m.step))
     return [tuple(moves) for _, moves in keyed]
-
-
-def _mean_of_scored(trajectory: Sequence[Move]) -> float:
-    scored = {m.episode for m in trajectory if m.weight > 0}
-    return sum(m.weight * m.reward for m in trajectory) / len(scored)
 
 
 Weights = Callable[[StepTable], Floats]

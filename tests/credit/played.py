@@ -8,12 +8,14 @@ from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 
 @dataclass(frozen=True)
 class Did:
-    """A step: its reward, its number of agent tokens, the state it was taken in, its kind."""
+    """A step: its reward, its number of agent tokens, the state it was taken in, its kind, and the
+    penalty in its reward."""
 
     reward: float
     tokens: int = 2
     anchor: str | None = None
     kind: str = "action"
+    penalty: float = 0.0
 
 
 def rollout(
@@ -54,7 +56,16 @@ def rollout(
 
 def _episode(index: int, steps: Sequence[Did], weight: float) -> Episode:
     played = tuple(
-        Step(k, f"seen {k}", "did", d.reward, k + 1 == len(steps), anchor=d.anchor, kind=d.kind)
+        Step(
+            k,
+            f"seen {k}",
+            "did",
+            d.reward,
+            k + 1 == len(steps),
+            anchor=d.anchor,
+            kind=d.kind,
+            penalty=d.penalty,
+        )
         for k, d in enumerate(steps)
     )
     return Episode(index, played, (), sum(d.reward for d in steps), weight, "done")

@@ -153,10 +153,78 @@ def test_trial_discounts_across_episodes():
     assert steps_of("trial", TRIALS, trial_gamma=0.0) == near([[0, 0, 2, 1], [0, -2]])
 
 
-def test_trial_counts_scored_episodes_in_full():
+def test_trial_counts_a_scored_episode_by_its_share_of_the_final_reward():
     played = [rollout(0, 0, [1.0, 1.0], [1.0]), rollout(0, 1, [0.0], [5.0])]
-    # Q: (3, 2), (1) and (5), (5). Baselines at the starts: 5, 5 and 3, 1.
-    assert steps_of("trial", played) == near([[-2, -3, -4], [2, 4]])
+    # Q: (3, 2) / 2, (1) / 2 and (5) / 2, (5) / 2. Baselines at the starts: 5, 5 and 3, 1, halved.
+    assert steps_of("trial", played) == near([[-1, -1.5, -2], [1, 2]])
+
+
+FINER = [
+    ("trial", {}),
+    ("trial", {"trial_gamma": 0.0}),
+    ("step_return", {}),
+    ("gigpo", {}),
+    ("gigpo", {"baseline": "published"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FINER)
+def test_no_estimator_grows_with_the_number_of_scored_episodes(name, options):
+    """The last of three scored episodes has a third of the credit that it has alone."""
+    one = [rollout(0, 0, [1.0, 2.0]), rollout(0, 1, [4.0, 0.5])]
+    still = [[0.0, 0.0], [0.0, 0.0]]
+    three = [rollout(0, 0, *still, [1.0, 2.0]), rollout(0, 1, *still, [4.0, 0.5])]
+    # Anchors of their own, so that steps of the last episode are compared with each other only.
+    alone, last = (steps_of(name, _anchored(played), **options) for played in (one, three))
+    assert [values[-2:] for values in last] == near([[v / 3 for v in values] for values in alone])
+
+
+def _anchored(played):
+    """The same rollouts, with an anchor for each episode and step."""
+    return [
+        replace(
+            one,
+            episodes=tuple(
+                replace(e, steps=tuple(replace(s, anchor=f"{e.index} {s.index}") for s in e.steps))
+                for e in one.episodes
+            ),
+        )
+        for one in played
+    ]
+
+
+# Rollout 0 says something malformed twice in its free shot, for 0.5 each. Two episodes are scored.
+FINED = [
+    rollout(0, 0, [Did(-0.5, penalty=0.5), Did(6.5, penalty=0.5)], [1.0], [1.0], free_shots=1),
+    rollout(0, 1, [7.0, 7.0], [1.0], [1.0], free_shots=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("rloo", {}, [[-0.5] * 4, [0.5] * 4]),
+        ("grpo", {"scale_rewards": "none"}, [[-0.25] * 4, [0.25] * 4]),
+        ("step_return", {}, [[-0.5, -0.25, 0, 0], [0.5, 0.25, 0, 0]]),
+        ("trial", {}, [[-0.5, -0.25, 0, 0], [0.5, 0.5, 0, 0]]),
+    ],
+)
+def test_a_malformed_action_in_a_free_shot_costs_what_it_costs_elsewhere(name, options, expected):
+    """A penalty of 0.5 in one of two scored episodes takes 0.25 off the final reward."""
+    assert steps_of(name, FINED, **options) == near(expected)
+    scored = [
+        rollout(0, 0, [0.0], [Did(-0.5, penalty=0.5), Did(0.5, penalty=0.5)], [0.0], free_shots=1),
+        rollout(0, 1, [0.0], [1.0, 0.0], [0.0], free_shots=1),
+    ]
+    assert table_of(scored).penalty.tolist() == [0.0] * 8
+    assert FINED[0].final_reward == FINED[1].final_reward == 1.0
+
+
+def test_what_counts_of_the_steps_sums_to_the_final_reward():
+    table = table_of([*FINED, *[replace(one, group=1) for one in TRIALS]])
+    sums = np.bincount(table.rollout, table.counted)
+    np.testing.assert_allclose(sums, table.final_reward)
+    np.testing.assert_allclose(table.final_reward, [0.5, 1.0, 3.0, 1.0])
 
 
 def repeated():
@@ -176,11 +244,12 @@ def test_trial_cv_takes_the_luck_of_later_actions_from_the_group():
     # unknown action. Rollout 1 knows both: its "ab" earned 1, 0.5 was to be expected.
     played = repeated()
     assert action_luck(played).tolist() == [0, 0, 0, 0.5, 0, 0]
-    # First steps: returns 1, 2 − 0.5, 1 against 1.25, 1, 1.25. Second steps as they are.
-    assert trial_cv(played).tolist() == [-0.25, -1, 0.5, 0.5, -0.25, 0.5]
+    # An episode is half of the final reward. First steps: returns 1, 2 − 0.5, 1 against 1.25, 1,
+    # 1.25. Second steps as they are.
+    assert (2 * trial_cv(played)).tolist() == [-0.25, -1, 0.5, 0.5, -0.25, 0.5]
     # A discount holds for the luck as for the reward: 1, 1 + 0.5 · (1 − 0.5), 0.5.
-    half = trial_cv(played, trial_gamma=0.5)[::2]
-    assert half.tolist() == [1 - 0.875, 1.25 - 0.75, 0.5 - 1.125]
+    discounted = 2 * trial_cv(played, trial_gamma=0.5)[::2]
+    assert discounted.tolist() == [1 - 0.875, 1.25 - 0.75, 0.5 - 1.125]
 
 
 def test_trial_cv_counts_no_failed_rollout():
@@ -205,10 +274,10 @@ def test_trial_cv_without_choices_is_trial():
 def test_a_reflection_earns_only_what_later_episodes_earn():
     note = Did(0.0, kind="reflection")
     played = [rollout(0, 0, [6.0, note], [4.0]), rollout(0, 1, [0.0, note], [0.0])]
-    # Q: (10, 4), (4) and (0, 0), (0); baselines at the starts: 0 and 10, 0 and 4.
-    assert steps_of("trial", played) == near([[10, 4, 4], [-10, -10, -4]])
+    # Q: (5, 2), (2) and (0, 0), (0); baselines at the starts: 0 and 5, 0 and 2.
+    assert steps_of("trial", played) == near([[5, 2, 2], [-5, -5, -2]])
     # Elsewhere a reflection has no return-to-go, and is compared with reflections.
-    assert steps_of("step_return", played) == near([[6, 0, 4], [-6, 0, -4]])
+    assert steps_of("step_return", played) == near([[3, 0, 2], [-3, 0, -2]])
 
 
 def test_reflections_at_different_step_numbers_are_still_compared():
@@ -239,7 +308,7 @@ def test_episodes_without_steps(name):
     assert [len(v) for v in values] == [1, 0, 1]
     assert all(math.isfinite(v) for rollout_values in values for v in rollout_values)
     # Mean rewards are 1, 0, 2; without a second rollout at that place the baseline is 0.
-    expected = {"grpo": [0, 1], "rloo": [0, 1.5], "step_return": [2, 4], "trial": [2, 4]}
+    expected = {"grpo": [0, 1], "rloo": [0, 1.5], "step_return": [1, 2], "trial": [1, 2]}
     if name in expected:
         assert [values[0][0], values[2][0]] == pytest.approx(expected[name])
 

@@ -129,3 +129,20 @@ def test_malformed_penalty_is_a_setting():
     batch = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["bad", "ok"]))
     assert batch["step_rewards"] == [[-0.25, 1.0]]
     assert batch["final_rewards"] == [0.75]
+
+
+@pytest.mark.parametrize("carry", ["none", "full"])
+def test_a_malformed_penalty_holds_in_a_free_shot_and_is_no_part_of_the_score(
+    plain_tokenizer, carry
+):
+    trial = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry}
+    env = CountdownEnv(plain_tokenizer, {**trial, "malformed_penalty": 0.25})
+    batch = env.run_trial([{"rewards": [1.0]}], ScriptedAgent(["bad", "ok", "bad"]))
+    [rollout] = batch.rollouts
+    assert [episode.reward for episode in rollout.episodes] == [0.75, 1.0, 0.75]
+    assert batch["final_rewards"] == [0.875]
+    placed = [sum(row.per_token_rewards[s.start : s.stop]) for row in batch.rows for s in row.spans]
+    assert placed == [-0.25, 1.0, 0.75]
+    table = credit.table_of([rollout])
+    assert table.final_reward.tolist() == [0.75]
+    assert table.counted.tolist() == [-0.125, 0.5, 0.375]

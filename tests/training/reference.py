@@ -186,12 +186,16 @@ def rloo(groups):
 
 
 def trial(groups):
-    """`groups[g][i][e]` lists the rewards of episode e; everything is scored."""
+    """`groups[g][i][e]` lists the rewards of episode e; everything is scored, and the return is the
+    mean over the episodes."""
     result = []
     for rollouts in groups:
         to_go = [
             [
-                [sum(steps[t:]) + sum(map(sum, episodes[e + 1 :])) for t in range(len(steps))]
+                [
+                    (sum(steps[t:]) + sum(map(sum, episodes[e + 1 :]))) / len(episodes)
+                    for t in range(len(steps))
+                ]
                 for e, steps in enumerate(episodes)
             ]
             for episodes in rollouts
@@ -235,8 +239,8 @@ def trial_cv(groups, actions, chances):
         flat = [[r for steps in episodes for r in steps] for episodes in rollouts]
         lost = [[c for steps in episodes for c in steps] for episodes in luck]
         to_go = [
-            [sum(own[t:]) - sum(less[t + 1 :]) for t in range(len(own))]
-            for own, less in zip(flat, lost, strict=True)
+            [(sum(own[t:]) - sum(less[t + 1 :])) / len(episodes) for t in range(len(own))]
+            for own, less, episodes in zip(flat, lost, rollouts, strict=True)
         ]
         starts = [_starts(episodes) for episodes in rollouts]
         group = []

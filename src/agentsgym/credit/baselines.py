@@ -33,16 +33,17 @@ def leave_one_out(
 
 
 def returns_to_go(table: StepTable, gamma: float = 1.0) -> Floats:
-    """Score weight · discounted sum of the rewards from each step to its episode's end, (N,).
+    """Discounted sum of what counts in the final reward, from each step to its episode's end, (N,).
 
-    G_t = w · Σ_{k ≥ t} gamma^(k−t) · r_k within the episode.
+    G_t = Σ_{k ≥ t} gamma^(k−t) · c_k within the episode, c_k = w · r_k (`StepTable.counted`).
     """
-    result = np.zeros(len(table.reward))
+    counted = table.counted
+    result = np.zeros(len(counted))
     after = 0.0
-    for i in range(len(table.reward) - 1, -1, -1):
-        last = i + 1 == len(table.reward) or _starts_episode(table, i + 1)
-        after = table.reward[i] + (0.0 if last else gamma * after)
-        result[i] = after * table.score_weight[i]
+    for i in range(len(counted) - 1, -1, -1):
+        last = i + 1 == len(counted) or _starts_episode(table, i + 1)
+        after = counted[i] + (0.0 if last else gamma * after)
+        result[i] = after
     return result
 
 

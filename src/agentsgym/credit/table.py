@@ -24,14 +24,16 @@ class StepTable:
     """R rollouts and their N steps.
 
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
-    (False if the rollout failed), `final_reward` float64 (NaN if it failed), `env` object (its
-    environment), `index` int64 (its number in the group; if not given, counted in the order of the
-    rollouts). Per step, shape (N,): `rollout` int64 (index into the arrays of shape (R,)),
-    `episode` and `step` int64, `reward` float64, `score_weight` float64 (0 in free shots),
-    `tokens` int64 (agent tokens), `reflection` bool, `anchor` object (str: the environment's key
-    for the state before the step; without one, the normalized observation). For an estimator that
-    `reads_choices` also `action` object (its token ids as a tuple) and `choices` object (`Choices`,
-    empty where they were not computed).
+    (False if the rollout failed), `final_reward` float64 (the mean reward of the scored episodes
+    minus the rollout's `penalty`; NaN if it failed), `env` object (its environment), `index` int64
+    (its number in the group; if not given, counted in the order of the rollouts). Per step, shape
+    (N,): `rollout` int64 (index into the arrays of shape (R,)), `episode` and `step` int64,
+    `reward` float64, `score_weight` float64 (the share of the episode's reward in the final reward:
+    1 / scored episodes, 0 in free shots), `tokens` int64 (agent tokens), `reflection` bool,
+    `anchor` object (str: the environment's key for the state before the step; without one, the
+    normalized observation), `penalty` float64 (what a malformed action in a free shot takes off the
+    final reward; 0 if not given). For an estimator that `reads_choices` also `action` object (its
+    token ids as a tuple) and `choices` object (`Choices`, empty where they were not computed).
     """
 
     group: Ints
@@ -47,12 +49,15 @@ class StepTable:
     reflection: Flags
     anchor: NDArray[np.object_]
     index: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    penalty: Floats = field(default_factory=lambda: np.zeros(0))
     action: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     choices: NDArray[np.object_] = field(default_factory=lambda: objects([]))
 
     def __post_init__(self) -> None:
         if not len(self.index):
             object.__setattr__(self, "index", _counted(self.group))
+        if not len(self.penalty):
+            object.__setattr__(self, "penalty", np.zeros(len(self.reward)))
         for name in ("action", "choices"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, objects([()] * len(self.reward)))
@@ -64,6 +69,12 @@ class StepTable:
                 f"reward of step {self.step[k]}, episode {self.episode[k]}, rollout "
                 f"{self.rollout[k]} is {self.reward[k]}; rewards must be finite"
             )
+
+    @property
+    def counted(self) -> Floats:
+        """The part of each step's reward in the final reward, shape (N,); over a rollout's steps
+        they sum to it."""
+        return self.score_weight * self.reward - self.penalty
 
     def _check_keys(self) -> None:
         keys, numbers = np.unique(np.stack([self.group, self.index]), axis=1, return_counts=True)
@@ -89,6 +100,10 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
         for episode in rollout.episodes
         for step in episode.steps
     ]
+    shares = [_share_of_an_episode(rollout) for rollout in rollouts]
+    penalties = [
+        0.0 if episode.score_weight else step.penalty * shares[r] for r, episode, step, _ in steps
+    ]
     return StepTable(
         group=np.array([r.group for r in rollouts], dtype=np.int64),
         index=np.array([r.index for r in rollouts], dtype=np.int64),
@@ -99,7 +114,8 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
         episode=np.array([e.index for _, e, _, _ in steps], dtype=np.int64),
         step=np.array([s.index for _, _, s, _ in steps], dtype=np.int64),
         reward=np.array([s.reward for _, _, s, _ in steps], dtype=np.float64),
-        score_weight=np.array([e.score_weight for _, e, _, _ in steps], dtype=np.float64),
+        score_weight=np.array([e.score_weight * shares[r] for r, e, _, _ in steps], np.float64),
+        penalty=np.array(penalties, dtype=np.float64),
         tokens=np.array([len(tokens) for _, _, _, tokens in steps], dtype=np.int64),
         reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
@@ -151,6 +167,7 @@ def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
         table,
         final_reward=table.final_reward * factors,
         reward=table.reward * factors[table.rollout],
+        penalty=table.penalty * factors[table.rollout],
     )
     return scaled, factors
 
@@ -163,7 +180,19 @@ def _final_reward(rollout: Rollout) -> float:
             f"final reward of session {rollout.session_id} is {rollout.final_reward}; "
             "rewards must be finite"
         )
-    return rollout.final_reward
+    return rollout.final_reward - _penalty(rollout)
+
+
+def _share_of_an_episode(rollout: Rollout) -> float:
+    """The share of a scored episode's reward in the final reward."""
+    return 1.0 / max(1, sum(episode.score_weight > 0 for episode in rollout.episodes))
+
+
+def _penalty(rollout: Rollout) -> float:
+    """What malformed actions in free shots take off the final reward: each as much as in a scored
+    episode."""
+    free = [episode for episode in rollout.episodes if not episode.score_weight]
+    return _share_of_an_episode(rollout) * sum(s.penalty for e in free for s in e.steps)
 
 
 def _tokens(found: tuple[Row, StepSpan] | None) -> tuple[int, ...]:

@@ -128,7 +128,10 @@ COMMON_KEYS: dict[str, Key] = {
     ),
     "reflection_tokens": Key(int, 128, "token cap of a reflection (carry='summary')", minimum=1),
     "malformed_penalty": Key(
-        float, 0.0, "subtracted from the reward of a malformed action", minimum=0
+        float,
+        0.0,
+        "subtracted from the reward of a malformed action, also in free shots",
+        minimum=0,
     ),
     "workers": Key(int, 0, "processes that play the episodes (0: this process)", minimum=0),
     "worker_timeout": Key(

@@ -93,6 +93,7 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
         truncated=action.truncated,
         anchor=session.steps[-1].info.get("anchor") if session.steps else None,
         token_rewards=_token_rewards(session, answer.token_rewards, tokens),
+        penalty=penalty,
     )
     session.steps.append(step)
     return step

@@ -140,17 +140,29 @@ def _has_step(episodes: Sequence[Episode], span: StepSpan) -> bool:
 
 
 def _rewards(session: Session, number: int, draft: DraftRow) -> list[float]:
-    """Per-token rewards of row `number`, without those of free shots."""
+    """Per-token rewards of row `number`; in free shots only the penalties count."""
     rewards = [0.0] * len(draft.token_ids)
     for episode in session.episodes:
-        if not episode.score_weight:
-            continue
-        placed = session.given_rewards.get((episode.index, number))
-        if placed is None:
-            placed = _placed(session, draft, episode)
-        for position, reward in enumerate(placed):
-            rewards[position] += reward * episode.score_weight
+        for position, reward in enumerate(_counted(session, number, draft, episode)):
+            rewards[position] += reward
     return rewards
+
+
+def _counted(session: Session, number: int, draft: DraftRow, episode: Episode) -> list[float]:
+    """What counts of an episode's per-token rewards; [] for nothing."""
+    if not episode.score_weight:
+        lost = any(step.penalty for step in episode.steps)
+        return _placed(session, draft, _penalties(episode)) if lost else []
+    given = session.given_rewards.get((episode.index, number))
+    return _placed(session, draft, episode) if given is None else given
+
+
+def _penalties(episode: Episode) -> Episode:
+    """The episode as if its malformed actions had lost their penalties, and nothing been earned."""
+    steps = tuple(
+        replace(step, reward=0.0 - step.penalty, token_rewards=None) for step in episode.steps
+    )
+    return replace(episode, steps=steps, reward=sum(step.reward for step in steps))
 
 
 def _placed(session: Session, draft: DraftRow, episode: Episode) -> list[float]:

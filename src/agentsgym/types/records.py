@@ -34,7 +34,8 @@ class Step:
 
     `index` counts from 0 within the episode. `kind` "reflection" marks an action between episodes.
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
-    exceeds the sum of the steps. `anchor` is the environment's key for the state before the step,
+    exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
+    malformed. `anchor` is the environment's key for the state before the step,
     or None. `token_rewards` are per-token rewards from the environment, or None.
     """
 
@@ -49,6 +50,7 @@ class Step:
     kind: ActionKind = "action"
     anchor: str | None = None
     token_rewards: tuple[float, ...] | None = None
+    penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
     """Return-to-go minus its leave-one-out mean at the same step index, shape (N,).
 
     A_t = G_t − mean_{j≠i} G_t^j over the group's other rollouts that reached step t of the same
-    episode, and A_t = G_t if none did (the baseline is then 0). A reflection gets 0 here.
+    episode, and A_t = G_t if none did (the baseline is then 0). G_t is the discounted return-to-go
+    in the episode, times the episode's share of the final reward. A reflection gets 0 here.
 
     Bias: none for gamma = 1, also if the policy decides when to stop, because the baseline does not
     depend on the rollout's own action. Means that include the rollout itself, z-scores, and

@@ -11,12 +11,12 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     """Return-to-go over the rest of the trial minus its leave-one-out mean, shape (N,).
 
     Q_t = G_t + Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'}: the step's discounted
-    return-to-go in its episode e (times the episode's score weight w) plus the rewards of the later
-    episodes. A_t = Q_t − mean_{j≠i} Q^j at the start of the same episode e. So a step in a free
-    shot (w = 0) is rewarded only by the gains of later episodes.
+    return-to-go in its episode e (times the episode's share w of the final reward) plus the rewards
+    of the later episodes. A_t = Q_t − mean_{j≠i} Q^j at the start of the same episode e. So a step
+    in a free shot (w = 0) is rewarded only by the gains of later episodes.
 
-    Bias: none for gamma = trial_gamma = 1 with respect to the summed score of the trial, because
-    the baseline only uses other rollouts. Rewards of earlier episodes are not included, so its
+    Bias: none for gamma = trial_gamma = 1 with respect to the final reward, because the baseline
+    only uses other rollouts. Rewards of earlier episodes are not included, so its
     variance is mostly below that of "rloo" on the whole trial's return: 0.77 to 1.21 times it on
     enumerable trials of two scored episodes, median 0.88. (It is above if steps late in an episode
     dominate: the baseline contains rewards of the episode's start, which such a step's Q does not.)
@@ -47,12 +47,9 @@ def less_start(table: StepTable, to_go: Floats) -> Floats:
 
 def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:
     """Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'} for each step, shape (N,)."""
-    starts = episode_starts(table)
+    starts, counted = episode_starts(table), table.counted
     ends = [*starts[1:], len(table.reward)][: len(starts)]
-    scores = [
-        float(table.score_weight[a] * table.reward[a:b].sum())
-        for a, b in zip(starts, ends, strict=True)
-    ]
+    scores = [float(counted[a:b].sum()) for a, b in zip(starts, ends, strict=True)]
     later = np.zeros(len(table.reward))
     after = 0.0
     for k in range(len(starts) - 1, -1, -1):

@@ -120,6 +120,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         "observation": step.observation,
         "action": step.action,
         "reward": step.reward,
+        "penalty": step.penalty,
         "done": step.done,
         "info": plain(step.info),
         "malformed": step.malformed,
@@ -144,6 +145,7 @@ def _step_from_json(data: Mapping[str, Any]) -> Step:
         kind=data["kind"],
         anchor=data["anchor"],
         token_rewards=None if rewards is None else _numbers(rewards),
+        penalty=_number(data["penalty"]),
     )
 
 

@@ -88,6 +88,15 @@ def _unnamed_dataset(rollout: Record) -> Record:
     return {**rollout, "dataset": None}
 
 
+def _no_penalties(rollout: Record) -> Record:
+    """Version 2 did not store what a malformed action lost, so there it counts as nothing."""
+    return {**rollout, "episodes": [_no_penalties_in(e) for e in rollout["episodes"]]}
+
+
+def _no_penalties_in(episode: Record) -> Record:
+    return {**episode, "steps": [{"penalty": 0.0, **step} for step in episode["steps"]]}
+
+
 def _no_warm_started(summary: Record) -> Record:
     """Version 2 had no evaluation between a warm start and RL."""
     return {"warm_started": None, **summary}
@@ -100,5 +109,5 @@ def _no_figures_of_trials(summary: Record) -> Record:
 
 SUMMARY = Format((_clusters_of_summary, _no_warm_started, _no_figures_of_trials))
 METRICS = Format()
-ROLLOUTS = Format((_unnamed_dataset,))
+ROLLOUTS = Format((_unnamed_dataset, _no_penalties))
 EVALUATION = Format()

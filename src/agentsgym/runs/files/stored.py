@@ -34,6 +34,7 @@ _STEP: Kinds = {
     "observation": (str,),
     "action": (str,),
     "reward": _NUMBER,
+    "penalty": _NUMBER,
     "done": (bool,),
     "info": (dict,),
     "malformed": (bool,),
