@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentsgym.cli.console import out, quiet_libraries
+from agentsgym.cli.console import BAD_USAGE, fail, out, quiet_libraries
 from agentsgym.cli.engine_options import (
     BaseUrlOption,
     EngineOption,
@@ -24,6 +24,7 @@ from agentsgym.cli.evaluating import (
 )
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.cli.suite import evaluate_suite
 
 if TYPE_CHECKING:
     from agentsgym.runs import RunConfig
@@ -37,7 +38,7 @@ def evaluate(
             metavar="MODEL",
             help="A model directory or hub name, a run directory, builtin:NAME, the http:// "
             "address of a server, chat:NAME (a model at --base-url), or agent:optimal, "
-            "agent:teacher, agent:random.",
+            "agent:teacher, agent:random, agent:never.",
         ),
     ],
     settings: SettingsArgument = None,
@@ -52,6 +53,14 @@ def evaluate(
     vs: Annotated[
         str | None,
         typer.Option(metavar="OTHER", help="Compare with this model on the same tasks."),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SUITE",
+            help="Play a list of tasks in several games: explore, or a YAML file; --episodes takes "
+            "the first tasks of each game.",
+        ),
     ] = None,
     plan: Annotated[
         bool,
@@ -101,6 +110,8 @@ def evaluate(
 
         agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
 
+        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore
+
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
     """
@@ -117,9 +128,13 @@ def evaluate(
         key_env=key_env,
         engine=engine,
     )
-    run = options.apply(
-        evaluated_run(model, env, given_settings(settings, config), options.allowed)
-    )
+    given = given_settings(settings, config)
+    if suite is not None:
+        if vs is not None or plan or env is not None:
+            raise fail("--suite has its own environments; leave out --env, --vs, --plan", BAD_USAGE)
+        evaluate_suite(suite, model, given, options, output, as_json=as_json)
+        return
+    run = options.apply(evaluated_run(model, env, given, options.allowed))
     quiet_libraries()
     from agentsgym.runs.contestant import held_out_requests
 

@@ -9,10 +9,13 @@ from agentsgym.evaluation.evaluation import (
     evaluate,
     evaluate_requests,
 )
-from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rate_interval, wilson
+from agentsgym.evaluation.exploration import SuiteFigures, suite_figures
+from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rate_interval
 from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
 from agentsgym.evaluation.plan import Plan
+from agentsgym.evaluation.suite import Suite, parse_suite
 from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
+from agentsgym.evaluation.wilson import wilson
 from agentsgym.types.renamed import renamed
 
 __all__ = [
@@ -23,6 +26,8 @@ __all__ = [
     "Passes",
     "Plan",
     "Played",
+    "Suite",
+    "SuiteFigures",
     "assess",
     "cluster_bootstrap",
     "cluster_mean",
@@ -31,12 +36,14 @@ __all__ = [
     "evaluate",
     "evaluate_requests",
     "mean_interval",
+    "parse_suite",
     "pass_all",
     "pass_any",
     "passes",
     "rate_interval",
     "rollout_requests",
     "select",
+    "suite_figures",
     "wilson",
 ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentsgym.evaluation.student import t_quantile
+from agentsgym.evaluation.wilson import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,34 @@ def cluster_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Clust
         without = (total - sums) / (size - sizes)
         spread = float(((without - without.mean()) ** 2).sum())
     return ClusterMean(total / size, math.sqrt(spread * (count - 1) / count), count)
+
+
+def spread_interval(
+    found: ClusterMean,
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    low: float,
+    high: float,
+) -> tuple[float, float]:
+    """The 95 % interval of a mean whose values lie between `low` and `high`.
+
+    If all clusters have one mean, the sample shows no spread, though there may be some: a share of
+    clusters up to Wilson's upper bound of 0 in G may have any other mean, so the ends are the mean
+    moved by that share towards `low` and `high` (where these are finite).
+    """
+    if found.clusters < 2 or not _alike(values, clusters):
+        return found.interval()
+    unseen = wilson(0, found.clusters)[1]
+    return (
+        found.mean - unseen * (found.mean - low if math.isfinite(low) else 0.0),
+        found.mean + unseen * (high - found.mean if math.isfinite(high) else 0.0),
+    )
+
+
+def _alike(values: Sequence[float], clusters: Sequence[Hashable]) -> bool:
+    sums, sizes = cluster_sums(values, clusters)
+    means = sums / sizes
+    return math.isclose(means.min(), means.max(), abs_tol=1e-12)
 
 
 def cluster_sums(

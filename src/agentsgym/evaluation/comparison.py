@@ -1,11 +1,9 @@
 """Compares two players that played the same tasks, pair by pair."""
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentsgym.evaluation.cluster_mean import cluster_mean, cluster_sums
-from agentsgym.evaluation.intervals import wilson
+from agentsgym.evaluation.cluster_mean import cluster_mean, spread_interval
 from agentsgym.evaluation.metrics import mean, record, told_wins
 from agentsgym.evaluation.tasks import Cluster, default_cluster
 from agentsgym.types import Rollout
@@ -119,25 +117,8 @@ def _wins(live: Sequence[Pair], keys: Sequence[Hashable]) -> Difference | None:
 def difference(
     first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], *, width: float
 ) -> Difference:
-    """The mean paired difference of values whose range is `width`.
-
-    If all clusters have one mean difference d, the sample shows no spread, though there may be
-    some: a share of clusters up to Wilson's upper bound of 0 in G may have any other difference, so
-    the ends are d moved by that share towards −width and width.
-    """
+    """The mean paired difference of values whose range is `width` (see `spread_interval`)."""
     gaps = [a - b for a, b in zip(first, second, strict=True)]
     found = cluster_mean(gaps, clusters)
-    interval = found.interval()
-    if found.clusters > 1 and _alike(gaps, clusters):
-        unseen = wilson(0, found.clusters)[1]
-        interval = (
-            found.mean - unseen * (width + found.mean),
-            found.mean + unseen * (width - found.mean),
-        )
+    interval = spread_interval(found, gaps, clusters, -width, width)
     return Difference(mean(first), mean(second), found.mean, interval)
-
-
-def _alike(gaps: Sequence[float], clusters: Sequence[Hashable]) -> bool:
-    sums, sizes = cluster_sums(gaps, clusters)
-    means = sums / sizes
-    return bool(math.isclose(means.min(), means.max(), abs_tol=1e-12))

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from agentsgym.evaluation.cluster_mean import cluster_mean, cluster_sums
+from agentsgym.evaluation.wilson import wilson
 
 RESAMPLES = 2000
 FEW_CLUSTERS = 20
 """Below this number, `mean_interval` does not resample."""
-_Z95 = 1.959963984540054
 
 
 def cluster_bootstrap(
@@ -61,18 +61,3 @@ def rate_interval(
         return wilson(number if shares[0] else 0, number)
     low, high = mean_interval(shares, clusters, seed=seed)
     return (max(0.0, low), min(1.0, high)) if math.isfinite(high) else (0.0, 1.0)
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion of independent trials.
-
-    Raises ValueError unless 0 <= successes <= trials and trials >= 1.
-    """
-    if trials < 1 or not 0 <= successes <= trials:
-        raise ValueError(f"need 0 <= successes <= trials, trials >= 1; got {successes}, {trials}")
-    share = successes / trials
-    z2 = _Z95**2
-    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    half /= 1 + z2 / trials
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -18,7 +18,9 @@ from agentsgym.runs.chat_settings import evaluated_rendering, rendering
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
+from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.saved_evaluation import saved_evaluation
+from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.trust import trusted_imports
 from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
@@ -68,6 +70,12 @@ class Contestant:
             )
             saved.finish(played)
         return played
+
+    def has_agent_for(self, place: RunConfig) -> bool:
+        """Whether it can play this environment: a scripted agent may be missing in some."""
+        path = self.run.model.path
+        kind = path.removeprefix(SCRIPTED)
+        return kind == path or kind in available_agents(make_env(place))
 
     def _settings(
         self, env: MultistepEnv, asked: Sequence[RolloutRequest], agent: Agent, seed: int

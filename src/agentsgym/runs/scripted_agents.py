@@ -8,6 +8,7 @@ _METHODS = {
     "optimal": ("optimal_agent(self)",),
     "teacher": ("teacher_agent(self, *, seed=0)", "admissible_actions(self, state)"),
     "random": ("admissible_actions(self, state)",),
+    "never": ("never_informing_agent(self)",),
 }
 """Kinds of agents, and the methods of which an environment must define at least one."""
 
@@ -17,7 +18,8 @@ SEEDED = ("teacher", "random")
 
 def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
     """The environment's agent of a kind: "optimal", the best known player; "teacher", the player
-    that a warm start imitates; or "random", a random player of its admissible actions.
+    that a warm start imitates; "random", a random player of its admissible actions; or "never", the
+    best player that never takes an informing action.
 
     If an environment defines no teacher but `admissible_actions`, the random player is its teacher.
     Raises ConfigError if it has no such agent; the message names the ones that it has.
@@ -42,6 +44,8 @@ def available_agents(env: MultistepEnv) -> list[str]:
 
 def _brings(env: MultistepEnv, kind: str) -> bool:
     own, base = type(env), MultistepEnv
+    if kind == "never":
+        return hasattr(own, "never_informing_agent")
     if kind == "optimal":
         return own.optimal_agent is not base.optimal_agent
     teaches = kind == "teacher" and own.teacher_agent is not base.teacher_agent
@@ -51,6 +55,9 @@ def _brings(env: MultistepEnv, kind: str) -> bool:
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:
     if kind == "optimal":
         return env.optimal_agent()
+    if kind == "never":
+        found: Agent | None = getattr(env, "never_informing_agent", lambda: None)()
+        return found
     teacher = env.teacher_agent(seed=seed) if kind == "teacher" else None
     if teacher is None and RandomAgent.can_play(env):
         return RandomAgent(env, seed=seed)

@@ -1,0 +1,76 @@
+"""`agentsgym eval --suite`: plays a suite and prints its tables."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries
+from agentsgym.cli.engine_options import tell
+from agentsgym.cli.evaluated_run import evaluated_run
+from agentsgym.cli.evaluating import PlayOptions, plain_data
+from agentsgym.cli.options import split_settings
+
+if TYPE_CHECKING:
+    from agentsgym.evaluation import SuiteFigures
+
+
+def evaluate_suite(
+    source: str,
+    model: str,
+    given: dict[str, Any],
+    options: PlayOptions,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Let the model play the suite, and print its figures."""
+    quiet_libraries()
+    from agentsgym.cli.suite_tables import suite_tables
+
+    found = _play(source, model, given, options, output)
+    data = {"model": model, **plain_data(found)}
+    if output is not None:
+        from agentsgym.runs.files.evaluation import write_comparison
+
+        write_comparison(output / "suite.json", data)
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+    else:
+        for table in suite_tables(model, found):
+            out.print(table)
+    if all(game.failures == game.played for game in found.games):
+        raise fail("every rollout failed", FAILURE)
+
+
+def _play(
+    source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
+) -> "SuiteFigures":
+    from agentsgym.evaluation import suite_figures
+    from agentsgym.runs.suites import load_suite, place_of, play_suite
+
+    settings, _ = split_settings(given)
+    if settings:
+        raise fail(
+            f"a suite fixes the settings of its games; leave out {next(iter(settings))}", BAD_USAGE
+        )
+    if options.rollouts_per_task is not None:
+        raise fail("a suite fixes the rollouts of a task; leave out --rollouts-per-task", BAD_USAGE)
+    suite = load_suite(source)
+    run = place_of(
+        suite.games[0],
+        options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed)),
+    )
+    with options.load(model, run) as player:
+        played = play_suite(
+            suite,
+            player,
+            seed=options.seed,
+            most_tasks=options.episodes,
+            output=output,
+            on_game=lambda name: tell(f"{suite.name}: {name}"),
+        )
+    if not any(played):
+        raise fail(f"no game of the suite {suite.name} has {model}", BAD_USAGE)
+    return suite_figures(suite, played, complete=options.episodes is None)

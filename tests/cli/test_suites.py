@@ -1,0 +1,107 @@
+"""`agentsgym eval --suite`."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from agentsgym import make
+from agentsgym.evaluation import parse_suite
+from agentsgym.runs.files import read_rollouts
+from agentsgym.runs.suites import load_suite, suites
+
+SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
+FROZEN = {"explore": (1, "ad1e55efa6b003a6")}
+"""Whoever changes a suite raises its version here and in scripts/suites.py."""
+
+
+def test_suites_are_frozen():
+    assert {name: (load_suite(name).version, load_suite(name).digest) for name in suites()} == (
+        FROZEN
+    )
+
+
+def test_suites_and_their_references_are_those_of_the_script():
+    spec = importlib.util.spec_from_file_location("suites_script", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert {name: script.text_of(suite) for name, suite in script.suites().items()} == suites()
+
+
+def test_no_task_is_in_a_dataset_of_its_environment():
+    for game in load_suite("explore").games:
+        env = make(game.env, env_config=game.env_config)
+        if game.env in ("Explore", "Bandit"):
+            seeds = {task["seed"] for task in game.frozen_tasks}
+            for rows in (env.get_train_dataset(), env.get_eval_dataset()):
+                assert not seeds & {task["seed"] for task in rows["task_data"]}
+
+
+def figures(invoke, *arguments):
+    result = invoke("eval", *arguments, "--suite", "explore", "--episodes", "8", "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_best_player_earns_one_and_the_same_again(invoke, tmp_path):
+    found = figures(invoke, "agent:optimal", "-o", str(tmp_path))
+    assert found["digest"] == FROZEN["explore"][1] and not found["complete"]
+    low, high = found["information"]["ci95"]
+    assert low <= 1.0 <= high and low > 0.7
+    exact = {"place", "place-two-facts", "switches", "rule", "mastermind", "twenty-questions"}
+    assert {g["name"] for g in found["games"] if g["of_best"]["value"] == 1.0} >= exact
+    again = figures(invoke, "agent:optimal", "-o", str(tmp_path))
+    assert again == found
+    assert len(list(read_rollouts(tmp_path / "place"))) == 8
+    stored = json.loads((tmp_path / "suite.json").read_text())
+    assert stored.pop("schema") == 1 and stored == found
+
+
+def test_the_best_player_that_never_explores_earns_zero(invoke):
+    found = figures(invoke, "agent:never")
+    low, high = found["information"]["ci95"]
+    assert low <= 0.0 <= high
+    assert {game["name"] for game in found["games"]} == {
+        "place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"
+    }  # fmt: skip
+    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in found["games"])
+
+
+FILE = """\
+games:
+- {name: small, env: Bandit, env_config: {arms: 2}, episodes: 6}
+- {name: codes, env: Mastermind, tasks: [{solution: red blue}, {solution: red red}],
+   rollouts_per_task: 3}
+"""
+
+
+def test_a_suite_of_ones_own(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(FILE)
+    result = invoke("eval", "agent:random", "--suite", "mine.yaml", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "agent:random on mine 1" in result.stdout and "codes" in result.stdout
+    assert [len(list(read_rollouts(f"out/{name}"))) for name in ("small", "codes")] == [6, 6]
+    assert parse_suite({"name": "mine", "games": [GAME]}, "x").digest
+
+
+GAME = {"name": "small", "env": "Bandit", "episodes": 6}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--suite", "none"], "'none' is neither a file nor a suite; suites: explore"),
+        (["--suite", "explore", "arms=3"], "leave out arms"),
+        (["--suite", "explore", "--vs", "agent:random"], "leave out --env, --vs, --plan"),
+        (["--suite", "explore", "--rollouts-per-task", "2"], "leave out --rollouts-per-task"),
+        (["--suite", "bad.yaml"], "a: task_data needs a 'solution'"),
+    ],
+)
+def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, said):
+    monkeypatch.chdir(tmp_path)
+    game = "{name: a, env: Mastermind, tasks: [{solution: 5}]}"
+    (tmp_path / "bad.yaml").write_text(f"games: [{game}]")
+    result = invoke("eval", "agent:optimal", *more)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
