@@ -1,8 +1,9 @@
 """The context of every check: new environment objects, tasks, and the time budget."""
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentsgym.checks.players import RandomPlayer
@@ -37,6 +38,10 @@ class Context:
     yardstick: Any = None
     """Set by `constants.yardstick`."""
 
+    drawn: list[Task] = field(init=False)
+    """All tasks in a random order: the caller's first, then at least one each for training and for
+    evaluation, where there are such tasks."""
+
     @property
     def share(self) -> float:
         """Seconds that one check may take."""
@@ -52,9 +57,9 @@ class Context:
         player = RandomPlayer(self.seed)
         env = self.make(None)
         began = time.perf_counter()
-        records = play_alone(env, self.pool[:1], player)
+        records = play_alone(env, self.drawn[:1], player)
         if time.perf_counter() - began < self.budget / 100:
-            records += play_alone(env, self.pool[1:4], player, first=1)
+            records += play_alone(env, self.drawn[1:4], player, first=1)
         taken = max(time.perf_counter() - began, 1e-6)
         self.episode_seconds = taken / len(records)
         self.steps_per_second = sum(record.steps for record in records) / taken
@@ -62,11 +67,12 @@ class Context:
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
         """Tasks that can be played `plays` times each in this check's share of the budget.
 
-        They are spread over training and evaluation tasks; there may be fewer.
+        They are drawn at random with the check's seed, because tasks are often listed in a regular
+        order; there may be fewer. A larger number has all tasks of a smaller one.
         """
         affordable = int(self.share / max(plays * self.episode_seconds, 1e-9))
         count = max(least, min(most, affordable))
-        return _spread(self.pool, count)
+        return self.drawn[:count]
 
     def __post_init__(self) -> None:
         if not self.pool:
@@ -74,12 +80,16 @@ class Context:
                 f"{self.env.name} defines no tasks: give check_env some (tasks=[...]) or write "
                 "get_train_dataset and get_eval_dataset"
             )
+        self.drawn = self._draw(random.Random(self.seed))
+
+    def _draw(self, rng: random.Random) -> list[Task]:
+        sides = [_shuffled(side or [], rng) for side in (self.train, self.held_out)]
+        rest = _shuffled([task for side in sides for task in side[1:]], rng)
+        return [*self.given, *(task for side in sides for task in side[:1]), *rest]
 
 
-def _spread(pool: Sequence[Task], count: int) -> list[Task]:
-    if len(pool) <= count:
-        return list(pool)
-    return [pool[k * len(pool) // count] for k in range(count)]
+def _shuffled(tasks: Sequence[Task], rng: random.Random) -> list[Task]:
+    return rng.sample(tasks, len(tasks))
 
 
 def tasks_of(dataset: Any) -> list[Mapping[str, Any]]:

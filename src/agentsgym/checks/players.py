@@ -79,16 +79,14 @@ class Always:
 
 
 class Replay:
-    """Repeats recorded actions, trial by trial."""
+    """Repeats recorded actions, each trial of them once, in all its episodes."""
 
     def __init__(self, actions: Sequence[Sequence[str]]) -> None:
-        self._actions = actions
+        self._scripts = [iter(script) for script in actions]
 
     def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
-        """The recorded action at this step; "" if the first play was shorter."""
-        said = sum(message["role"] == "assistant" for message in request.messages)
-        script = self._actions[number]
-        return script[said] if said < len(script) else ""
+        """The next recorded action of the trial; "" if the first play was shorter."""
+        return next(self._scripts[number], "")
 
 
 def copycat(env: MultistepEnv, request: GenerationRequest, number: int) -> str:

@@ -10,7 +10,11 @@ from agentsgym.types import Rollout
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One trial: every message, step reward, malformed flag and stop reason."""
+    """One trial: every message, step reward, malformed flag and stop reason.
+
+    `actions` are all that the agent said, also its reflections; `steps` counts the actions of the
+    game, and `malformed` has their flags.
+    """
 
     messages: tuple[tuple[str, str], ...]
     rewards: tuple[float, ...]
@@ -20,11 +24,7 @@ class Record:
     reward: float
     win: bool | None
     error: str | None
-
-    @property
-    def steps(self) -> int:
-        """Number of actions."""
-        return len(self.actions)
+    steps: int = 0
 
     @property
     def digest(self) -> str:
@@ -36,6 +36,7 @@ class Record:
 def record_of(rollout: Rollout) -> Record:
     """The record of a rollout."""
     steps = [step for episode in rollout.episodes for step in episode.steps]
+    played = [step for episode in rollout.episodes for step in episode.actions]
     wins = [episode.win for episode in rollout.episodes]
     return Record(
         messages=tuple(
@@ -44,12 +45,13 @@ def record_of(rollout: Rollout) -> Record:
             for message in episode.messages
         ),
         rewards=tuple(step.reward for step in steps),
-        malformed=tuple(step.malformed for step in steps),
+        malformed=tuple(step.malformed for step in played),
         stops=tuple(episode.stop_reason for episode in rollout.episodes),
         actions=tuple(step.action for step in steps),
         reward=sum(episode.reward for episode in rollout.episodes) / max(len(wins), 1),
         win=wins[-1] if wins else None,
         error=rollout.error,
+        steps=len(played),
     )
 
 

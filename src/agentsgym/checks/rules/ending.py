@@ -48,7 +48,7 @@ def ending(context: Context) -> Finding:
     records = play_alone(env, tasks, player)
     batch = env.run_trial(tasks, ScriptedAgent(_script(records[0])))
     recorded = sum(record.steps for record in records)
-    recorded += sum(len(episode.steps) for r in batch.rollouts for episode in r.episodes)
+    recorded += sum(len(episode.actions) for r in batch.rollouts for episode in r.episodes)
     if watch.after_done:
         return Finding(_NAME, False, f"{watch.after_done} steps were played after done")
     early = _early(batch.rollouts)
@@ -64,7 +64,7 @@ def _early(rollouts: Sequence[Rollout]) -> str | None:
     """The problem, if an episode continued after a step that was done."""
     for rollout in rollouts:
         for episode in rollout.episodes:
-            played = [step for step in episode.steps if step.kind == "action"]
+            played = episode.actions
             if any(step.done for step in played[:-1]):
                 return f"an episode of {len(played)} steps continues after done"
     return None

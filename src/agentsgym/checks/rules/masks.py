@@ -57,7 +57,7 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
         for token, mask in zip(row.token_ids, row.agent_token_mask, strict=True)
         if mask
     ]
-    said = "".join(_said(rollout))
+    said = "".join(_said(env, rollout))
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
     if decoded == said:
@@ -65,11 +65,13 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     return f"the masked tokens say {decoded[:80]!r}, the agent said {said[:80]!r}"
 
 
-def _said(rollout: Rollout) -> list[str]:
-    """The agent's messages in the conversations of all episodes."""
-    return [
-        message["content"]
-        for episode in rollout.episodes
-        for message in episode.messages
-        if message["role"] == "assistant"
-    ]
+def _said(env: MultistepEnv, rollout: Rollout) -> list[str]:
+    """The agent's messages, each once: with `carry="full"` the conversation of an episode begins
+    with that of the episode before."""
+    goes_on = env.config["carry"] == "full"
+    said, known = [], 0
+    for episode in rollout.episodes:
+        new = episode.messages[known:]
+        said += [message["content"] for message in new if message["role"] == "assistant"]
+        known = len(episode.messages) if goes_on else 0
+    return said
