@@ -171,10 +171,17 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
 
 def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, Tokens, Floats]:
     """Every group of `size` trajectories in one table, the tokens of its steps, and each group's
-    probability. Its `choices` are all of the policy's."""
+    probability."""
     joint = list(itertools.product(range(len(process.trajectories)), repeat=size))
     chance = process.probabilities()
     chances = np.array([np.prod(chance[list(members)]) for members in joint])
+    return *table_of_groups(process, joint), chances
+
+
+def table_of_groups(process: Process, joint: Sequence[Sequence[int]]) -> tuple[StepTable, Tokens]:
+    """Groups of equally many trajectories in one table, and the tokens of its steps. Its `choices`
+    are all of the policy's."""
+    size = len(joint[0])
     by_step = [_steps(trajectory) for trajectory in process.trajectories]
     rollouts = [by_step[i] for members in joint for i in members]
     steps = [step for rollout in rollouts for step in rollout]
@@ -201,7 +208,7 @@ def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, Tokens,
     owner = np.repeat(np.arange(len(steps)), table.tokens)
     moves = [m for s in steps for m in s]
     at = np.array([m.state for m in moves]), np.array([m.action for m in moves])
-    return table, Tokens(owner, *at), chances
+    return table, Tokens(owner, *at)
 
 
 def _steps(trajectory: Sequence[Move]) -> list[tuple[Move, ...]]:
