@@ -8,7 +8,7 @@ it saw and what it won. Actions are spelled in two tokens, "open" and the door, 
 sums out the door only. Two policies: one at a start that looks in 15 % of rounds and opens the
 door that it knows in 70 %, and a later one (60 %, 90 %). The policy has six parameters.
 
-For each estimator the summed variance of one group's gradient over that of `rloo` on the summed
+For each estimator the summed variance of one group's gradient over that of `rloo` on the
 score, from the same rollouts, with a 95 % interval over groups. *floor* replaces the return by the
 exact value of (history, action, hidden door): no estimator knows it. *branches* plays half as many
 free shots, each with two continuations: its figure is variance times environment steps over that of
@@ -56,7 +56,8 @@ class Game:
         return np.array([rest, self.use, *[rest] * (DOORS - 1)])
 
     def weight(self, episode: int) -> float:
-        return float(episode >= self.free)
+        """The share of an episode's reward in the score."""
+        return float(episode >= self.free) / self.scored
 
     def values(self) -> tuple[Floats, Floats]:
         """Exact score still to come, at (episode, knows) and for an action there."""
@@ -138,7 +139,7 @@ def scores(game: Game, played: Played) -> Floats:
     for knows in (0, 1):
         p = game.policy(bool(knows))
         for episode in range(game.episodes):
-            at = 3 * int(game.weight(episode)) + knows
+            at = 3 * int(episode >= game.free) + knows
             here = played.knows[:, episode] == knows
             act = played.act[here, episode]
             result[here, episode, at] = (act == 0) - p[0]

@@ -1,11 +1,11 @@
 """Variance of the gradient of a tiny language model, in trials of the environment Explore.
 
-    python benchmarks/variance_model.py [--scored N] [--groups N] [--updates N] [--quick]
+    python benchmarks/variance_model.py [--free N] [--scored N] [--groups N] [--updates N] [--quick]
 
 A tiny model is warm-started on the careless teacher (looks in 15 % of its rounds, uses what it saw
-in 70 %), and plays groups of 8 trials of one free shot and N scored episodes. From the same
+in 70 %), and plays groups of 8 trials of some free shots and scored episodes. From the same
 rollouts, for each estimator: the summed variance of one group's gradient (Σ advantage · ∇ log p
-over agent tokens, per rollout) over that of `rloo` on the summed score, with the 95 % interval of
+over agent tokens, per rollout) over that of `rloo` on the score, with the 95 % interval of
 resampled groups. Then again after some updates with `trial_cv`, with the CPU seconds of its extra
 forward passes as a share of these updates. The last line is one JSON object.
 """
@@ -88,7 +88,8 @@ def variances(trainer: GRPOEnvTrainer, env: Any, groups: int) -> dict[str, Any]:
     spread = [torch.stack([p[e] for p in parts]) for e in range(len(ESTIMATORS))]
     squared = [((g - g.mean(0)) ** 2).sum(1).numpy() for g in spread]
     score = float(np.mean([r.final_reward for r in rollouts]))
-    steps = [s.info.get("informing", False) for r in rollouts for s in r.episodes[0].steps]
+    free = [e for r in rollouts for e in r.episodes if not e.score_weight]
+    steps = [s.info.get("informing", False) for e in free for s in e.steps]
     return {
         "score": round(score, 3),
         "looks_in_free_shots": round(float(np.mean(steps)), 3),
@@ -159,6 +160,7 @@ def updated(trainer: GRPOEnvTrainer) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--free", type=int, default=1)
     parser.add_argument("--scored", type=int, default=4)
     parser.add_argument("--groups", type=int, default=64)
     parser.add_argument("--updates", type=int, default=12)
@@ -168,11 +170,11 @@ def main() -> None:
     if args.quick:
         args.groups, args.updates, args.warm_start = 4, 1, 2
     torch.set_num_threads(1)
-    trial = {"episodes_per_trial": 1 + args.scored, "free_shots": 1, "explain_actions": False}
-    env = make("Explore", None, trial)
+    trial = {"episodes_per_trial": args.free + args.scored, "free_shots": args.free}
+    env = make("Explore", None, trial | {"explain_actions": False})
     made = start(env, args.warm_start)
     trainer = trainer_of(env, made, args.updates)
-    result: dict[str, Any] = {"scored": args.scored, "groups": args.groups}
+    result: dict[str, Any] = {"free": args.free, "scored": args.scored, "groups": args.groups}
     result["start"] = variances(trainer, env, args.groups)
     print(result, flush=True)
     result["training"] = updated(trainer)

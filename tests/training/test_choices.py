@@ -1,10 +1,18 @@
 """The probabilities of other actions that the trainer computes for an estimator that reads them."""
 
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from agentsgym.credit import credit_steps, table_of
 from agentsgym.envs import task_dataset
+from agentsgym.training.choices import ChoiceScorer
+from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv
 from training import reference
@@ -77,3 +85,50 @@ def test_training_with_choices_leaves_no_trace_in_the_model(trainer):
     assert not trainer.model.get_output_embeddings()._forward_pre_hooks
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
     assert all(p.grad is None for p in trainer.model.parameters())
+
+
+class Together:
+    """Two ranks as two threads: what one gathers is joined with what the other does."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(2, timeout=60)
+        self.values = {}
+
+    def rank(self, index):
+        return SimpleNamespace(index=index, number=2, gather=partial(self.gather, index))
+
+    def gather(self, index, values):
+        self.values[index] = values
+        self.barrier.wait()
+        joined = self.values[0] + self.values[1]
+        self.barrier.wait()
+        return joined
+
+
+def test_a_group_over_two_ranks_has_the_choices_of_one(trainer):
+    """Actions that repeat across ranks count, and both ranks make the same number of passes."""
+    rollouts = [
+        trial_of(0, (7, 8), (7, 9)),
+        trial_of(1, (7, 8), (11,)),
+        trial_of(2, (12,), failed=True),
+        trial_of(3, (13,)),
+    ]
+    expected = trainer.choices.choices_of(rollouts, trainer.model)
+    assert expected[0] and expected[1] and not expected[3]
+    together = Together()
+
+    models = [trainer.model, copy.deepcopy(trainer.model)]
+    split = [[rollouts[0], rollouts[2]], [rollouts[1], rollouts[3]]]
+
+    def of_rank(index):
+        ranks = together.rank(index)
+        scorer = Scorer(trainer.accelerator, ranks, trainer.tokenizer.pad_token_id, 4096)
+        return ChoiceScorer(scorer, ranks, 0.5).choices_of(split[index], models[index])
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(of_rank, range(2)))
+    for one, other in zip([found[0][0], found[1][0]], expected[:2], strict=True):
+        assert one.keys() == other.keys()
+        for key, chances in one.items():
+            for ours, whole in zip(chances, other[key], strict=True):
+                assert ours == pytest.approx(whole, rel=1e-9)

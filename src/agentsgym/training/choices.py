@@ -84,10 +84,11 @@ class ChoiceScorer:
         for chunk in self._scorer.chunks(given, given):
             at = [(i, p) for i, row in enumerate(chunk) for p in places.get(id(row), ())]
             before = [(i, place.position - 1) for i, place in at]
-            logits = self._scorer.logits(model, chunk, before or [(0, 0)])
-            chances = torch.softmax(logits / self._temperature, dim=-1).cpu()
+            logits = self._scorer.logits(model, chunk, before or [(0, 0)]) / self._temperature
+            totals = torch.logsumexp(logits, dim=-1)
             for number, (_, place) in enumerate(at):
-                yield place, chances[number, list(place.tokens)].tolist()
+                chances = (logits[number, list(place.tokens)] - totals[number]).exp()
+                yield place, chances.tolist()
 
 
 def _actions(rollout: Rollout) -> Iterator[Action]:
