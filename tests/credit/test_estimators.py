@@ -260,7 +260,7 @@ def test_trial_cv_counts_no_failed_rollout():
 
 def test_trial_cv_sums_out_only_tokens_that_decide_for_one_action():
     # After "a", "b" leaves two known actions open.
-    worth = {(1, 2, 3): 1.0, (1, 2, 4): 0.0, (1, 5): 0.0, (6,): 2.0}
+    worth = {(1, 2, 3): 1.0, (1, 2, 4): 0.0, (1, 5): 0.0, (6,): 3.0}
     chances = ({1: 0.5, 6: 0.5}, {2: 0.5, 5: 0.5}, {3: 0.25, 4: 0.75})
     assert luck_of(worth, (1, 2, 3), chances) == 1.0 - 0.25
     assert luck_of({(1, 2): 1.0, (6,): 2.0}, (6,), chances) == 2.0 - (0.5 + 2 * 0.5)
