@@ -1,6 +1,5 @@
 """The probabilities of other actions that the trainer computes for an estimator that reads them."""
 
-import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -117,13 +116,18 @@ def test_a_group_over_two_ranks_has_the_choices_of_one(trainer):
     assert expected[0] and expected[1] and not expected[3]
     together = Together()
 
-    models = [trainer.model, copy.deepcopy(trainer.model)]
     split = [[rollouts[0], rollouts[2]], [rollouts[1], rollouts[3]]]
+    one_at_a_time = threading.Lock()
+
+    class LockedScorer(Scorer):
+        def logits(self, *given):
+            with one_at_a_time:
+                return super().logits(*given)
 
     def of_rank(index):
         ranks = together.rank(index)
-        scorer = Scorer(trainer.accelerator, ranks, trainer.tokenizer.pad_token_id, 4096)
-        return ChoiceScorer(scorer, ranks, 0.5).choices_of(split[index], models[index])
+        scorer = LockedScorer(trainer.accelerator, ranks, trainer.tokenizer.pad_token_id, 4096)
+        return ChoiceScorer(scorer, ranks, 0.5).choices_of(split[index], trainer.model)
 
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(of_rank, range(2)))
