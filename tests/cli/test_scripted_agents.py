@@ -122,3 +122,14 @@ def test_a_tiny_model_needs_a_teacher(invoke, workplace):
     result = invoke("train", "toy.yaml", "model=tiny")
     assert result.exit_code == 2
     assert "model: tiny imitates a teacher first, but DigitEnv has no teacher" in result.stderr
+
+
+@pytest.mark.parametrize("carry", ["none", "full", "summary"])
+@pytest.mark.parametrize("kind", ["optimal", "teacher"])
+@pytest.mark.parametrize("name", ["Bandit", "Mastermind"])
+def test_the_players_of_a_trial_play_their_rows_in_an_evaluation(name, kind, carry):
+    from agentsgym.evaluation import evaluate
+
+    env = made(name, episodes_per_trial=2, free_shots=1, carry=carry)
+    found = evaluate(list(env.get_eval_dataset())[:4], scripted_agent(env, kind), episodes=4)
+    assert found.evaluation.failures == 0 and "episode_2/reward" in found.evaluation.trial

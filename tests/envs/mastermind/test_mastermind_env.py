@@ -73,6 +73,7 @@ def test_metrics_say_what_a_guess_brought():
     # "red green" leaves 4 of 16: blue red, yellow red, green blue, green yellow.
     assert [one["bits"] for one in metrics] == pytest.approx([2.0, 0.0, 2.0])
     assert [one["consistent"] for one in metrics] == [1.0, 0.0, 1.0]
+    assert [step.info["informing"] for step in episode.steps] == [True, False, True]
 
 
 def test_anchors_name_the_information_state():

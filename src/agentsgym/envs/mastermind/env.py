@@ -185,7 +185,12 @@ class MastermindEnv(MultistepEnv):
         out = after["steps"] >= self.config["max_steps_per_episode"]
         reward = -float(self.config["step_cost"])
         if guess is None:
-            info = {"malformed": True, "win": False, "anchor": self._anchor(after)}
+            info = {
+                "malformed": True,
+                "win": False,
+                "anchor": self._anchor(after),
+                "informing": False,
+            }
             metrics = {"consistent": 0.0, "bits": 0.0}
             return after, reward, out, {**info, "stop_reason": "guesses_used", "metrics": metrics}
         answer = feedback(guess, state["solution"])
@@ -198,6 +203,7 @@ class MastermindEnv(MultistepEnv):
             "stop_reason": "win" if win else "guesses_used",
             "anchor": self._anchor(after),
             "metrics": self._metrics(state["possible"], after["possible"], guess),
+            "informing": after["possible"] != state["possible"],
         }
         return after, reward + win, win or out, info
 
