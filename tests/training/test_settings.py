@@ -44,6 +44,7 @@ WRITTEN = {
     "zero_signal_groups": (["drop"], "drop"),
     "max_resample_rounds": (["4"], 4),
     "max_action_tokens": (["5"], 5),
+    "token_records": (["2"], 2),
     "max_rollout_tokens": (["50"], 50),
     "chat_template": (["training"], "training"),
     "stop_strings": (["\n", "."], ["\n", "."]),

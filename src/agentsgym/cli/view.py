@@ -1,12 +1,15 @@
 """`agentsgym view`: a run or an evaluation in the browser."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentsgym.cli.console import out
+from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.permissions import AllowPathsOption
+
+if TYPE_CHECKING:
+    from agentsgym.report.viewer.source import Source
 
 
 def view(
@@ -17,6 +20,9 @@ def view(
     output: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file to write [RUN/view.html].")
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve every rollout on this machine instead.")
+    ] = False,
     rollouts: Annotated[
         int | None, typer.Option(min=0, help="Rollouts in the file, 0 for all [1000].")
     ] = None,
@@ -28,22 +34,45 @@ def view(
     """Look at a run in the browser: curves, conversations, every token with its numbers.
 
     The page is one file that needs no network. For a large run it contains a sample of the
-    rollouts.
+    rollouts; --serve shows all of them, also while the run goes on.
 
     Examples:
 
         agentsgym view runs/quickstart
 
         agentsgym view runs/quickstart runs/longer --out compared.html
+
+        agentsgym view runs/quickstart --serve
     """
-    from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
+    if serve and (output is not None or rollouts is not None):
+        raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
     from agentsgym.report.viewer.source import Source
 
     roots = [root for root in (run, other) if root is not None]
     sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
-    path = output or run / "view.html"
+    if serve:
+        _serve(sources)
+    else:
+        _write(sources, output or run / "view.html", rollouts)
+
+
+def _write(sources: "list[Source]", path: Path, rollouts: int | None) -> None:
+    from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
+
     most = MOST_ROLLOUTS if rollouts is None else rollouts
     written = write_page(path, sources, most or None)
     out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
     if written.unread or written.rollouts < written.total:
         out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")
+
+
+def _serve(sources: "list[Source]") -> None:
+    from agentsgym.report.viewer.server import Library, PageServer
+
+    with PageServer(Library(sources)) as server:
+        out.print(server.address, soft_wrap=True)
+        out.print("Open it in a browser of this machine; Ctrl-C ends the server.")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            out.print("ended")

@@ -14,6 +14,7 @@ from agentsgym.runs.files import (
     RunDirectory,
     Summary,
     drop_rollouts_from,
+    drop_token_records_from,
     read_metrics,
     read_rollouts,
     read_summary,
@@ -116,6 +117,7 @@ def rewind(
     """Drop all data after optimizer step `step`, which a resumed run will produce again."""
     metrics.drop_after(step)
     drop_rollouts_from(directory.root, step)
+    drop_token_records_from(directory.root, step)
     lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
     last = lines[-1] if lines else {}
     writer.agent_tokens = last.get("total_agent_tokens", 0)

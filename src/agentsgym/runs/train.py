@@ -23,6 +23,7 @@ from agentsgym.runs.files import (
     RolloutWriter,
     RunDirectory,
     Summary,
+    TokenRecordWriter,
 )
 from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
@@ -241,6 +242,7 @@ class TrainingRun:
             eval_dataset=self._held_out.during_training(self._settings),
             processing_class=policy.tokenizer,
             rollout_sink=self._writer,
+            token_sink=TokenRecordWriter(self._directory.root),
             note=self.progress.note,
         )
         trainer.remove_callback(PrinterCallback)

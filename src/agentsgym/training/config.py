@@ -112,6 +112,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "for it, which only appends where the own one rewrites earlier turns."
         },
     )
+    token_records: int = field(
+        default=8,
+        metadata={
+            "help": "Rollouts of each generation and process whose tokens are stored with the "
+            "trainer's log-probabilities, importance ratios and entropies, for `agentsgym view`."
+        },
+    )
     max_tokens_per_forward: int = field(
         default=16384,
         metadata={"help": "Padded tokens in one forward pass of the loss; bounds memory."},

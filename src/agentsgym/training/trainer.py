@@ -35,10 +35,11 @@ from agentsgym.training.reference_model import reference_adapter
 from agentsgym.training.rollouts.collector import age
 from agentsgym.training.rollouts.task_stream import TaskStream
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
+from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
 
-__all__ = ["GRPOEnvTrainer", "RolloutSink"]
+__all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class GRPOEnvTrainer(PlayingTrainer):
         engine: a `TrainableEngine` that samples the actions; None makes the one that `args`
             select (docs/engines.md has the table).
         rollout_sink: receives every rollout.
+        token_sink: receives the trainer's numbers for the tokens of `token_records` rollouts of
+            each generation.
         envs: environment objects that play the rows of their class and config; necessary for
             objects that a configuration does not fully describe (an answerer of its own).
         note: is told in a sentence what is being waited for, such as servers that start.
@@ -82,6 +85,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         *,
         engine: TrainableEngine | None = None,
         rollout_sink: RolloutSink | None = None,
+        token_sink: TokenSink | None = None,
         envs: Iterable[MultistepEnv] = (),
         note: Note = logger.info,
         **trl: Any,
@@ -98,6 +102,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             note=note,
             **trl,
         )
+        self.sample = TokenSample(0 if token_sink is None else self.args.token_records)
         self.loss = MicroBatchLoss(
             Scorer(
                 self.accelerator,
@@ -107,6 +112,7 @@ class GRPOEnvTrainer(PlayingTrainer):
                 self.args.pad_to_multiple_of,
             ),
             settings_of(self.args, self.epsilon_low, self.epsilon_high, self.router_aux_loss_coef),
+            self.sample,
             reused=self.args.updates_per_generation > 1,
             aux_loss=self.balances_experts,
         )
@@ -119,6 +125,11 @@ class GRPOEnvTrainer(PlayingTrainer):
             self.args.min_signal_share, self.args.min_signal_patience
         )
         self.add_callback(self.low_signal)
+        if token_sink is not None:
+            updates = self.args.updates_per_generation
+            self.add_callback(
+                TokenRecordsCallback(self.sample, token_sink, self.ranks.index, updates)
+            )
         self.first_figures: dict[str, float] | None = None
         self._tokens_here = 0
 
@@ -142,6 +153,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             self.failures.stop(rollouts, step)
         trained = advantages.train_rollouts()
         self.loss.fill_logprobs(trained, self.model, self._reference if self.beta != 0.0 else None)
+        self.sample.choose(trained, step)
         self._log_generation(rollouts, advantages, played)
         self.report(rollouts, "train", advantages.of_rows())
         self.prefetch(len(requests))

@@ -9,16 +9,19 @@ from agentsgym.report.viewer.index import number
 from agentsgym.report.viewer.pieces import Pieces
 from agentsgym.report.viewer.rollout_set import groups
 from agentsgym.runs.files import RolloutLine
-from agentsgym.types import Episode, Rollout, Row, Step
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
+from agentsgym.types.token_record import StepNumbers, TokenRecord
 
 Json = dict[str, Any]
 Credit = Mapping[str, Mapping[tuple[int, int], float]]
 
 
-def block_data(lines: Sequence[RolloutLine], pieces: Pieces) -> Json:
+def block_data(
+    lines: Sequence[RolloutLine], pieces: Pieces, records: Mapping[str, TokenRecord]
+) -> Json:
     """A block of whole groups: the rollouts and the texts of their tokens."""
-    rollouts = [rollout for members in groups(lines) for rollout in _group_data(members)]
+    rollouts = [found for members in groups(lines) for found in _group_data(members, records)]
     ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids]
     texts = pieces.of(ids)
     return {
@@ -28,11 +31,48 @@ def block_data(lines: Sequence[RolloutLine], pieces: Pieces) -> Json:
     }
 
 
-def _group_data(members: Sequence[RolloutLine]) -> list[Json]:
+def _group_data(members: Sequence[RolloutLine], records: Mapping[str, TokenRecord]) -> list[Json]:
     rollouts = [line.rollout for line in members]
     credit = _credit(rollouts) if members[0].phase == "train" else {}
     anchors = _anchors(rollouts)
-    return [_rollout_data(line, credit.get(line.rollout.index, {}), anchors) for line in members]
+    found = []
+    for line in members:
+        data = _rollout_data(line, credit.get(line.rollout.index, {}), anchors)
+        _add_record(data, line.rollout, records.get(line.rollout.session_id))
+        found.append(data)
+    return found
+
+
+def _add_record(data: Json, rollout: Rollout, record: TokenRecord | None) -> None:
+    """The trainer's numbers at each step whose tokens they fit."""
+    if record is None:
+        return
+    for row in rollout.rows:
+        for span in row.spans:
+            numbers = record.steps.get(span.key)
+            told = None if numbers is None else _numbers(numbers, span.length)
+            if told is not None and _has_step(rollout, span):
+                data["episodes"][span.episode]["steps"][span.step]["record"] = told
+
+
+def _has_step(rollout: Rollout, span: StepSpan) -> bool:
+    """A span of a foreign file may name any step."""
+    episodes = rollout.episodes
+    return 0 <= span.episode < len(episodes) and 0 <= span.step < len(episodes[span.episode].steps)
+
+
+def _numbers(numbers: StepNumbers, length: int) -> Json | None:
+    given = {
+        "logprobs": numbers.logprobs,
+        "ratios": numbers.ratios,
+        "entropies": numbers.entropies,
+    }
+    if any(values is not None and len(values) != length for values in given.values()):
+        return None
+    return {
+        name: None if values is None else [number(value) for value in values]
+        for name, values in given.items()
+    }
 
 
 def _credit(rollouts: Sequence[Rollout]) -> dict[int, dict[str, dict[tuple[int, int], float]]]:

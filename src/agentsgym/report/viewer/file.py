@@ -8,7 +8,7 @@ from typing import Any
 from agentsgym.report.viewer.detail import block_data
 from agentsgym.report.viewer.index import index_entry, set_figures
 from agentsgym.report.viewer.page import page
-from agentsgym.report.viewer.rollout_set import RolloutSet, blocks
+from agentsgym.report.viewer.rollout_set import Contents, RolloutSet, blocks
 from agentsgym.report.viewer.selection import Chosen, choose_rollouts, choose_sets
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutLine
@@ -61,7 +61,7 @@ def _data(
         for one in found:
             for place, lines in enumerate(blocks(one.lines, BLOCK)):
                 name = f"block-{number}-{set_id(one.rollouts)}-{place}"
-                yield name, block_data(lines, source.pieces())
+                yield name, block_data(lines, source.pieces(), one.contents.records)
 
 
 def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
@@ -75,18 +75,17 @@ def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
 
 
 def _chosen_data(chosen: Chosen) -> Json:
-    return list_data(chosen.lines, chosen.everything, chosen.problem)
+    return list_data(chosen.lines, chosen.contents)
 
 
-def list_data(
-    lines: Sequence[RolloutLine], everything: Sequence[RolloutLine], problem: str | None
-) -> Json:
-    """The list of a set's rollouts, with the figures of all of them."""
+def list_data(lines: Sequence[RolloutLine], contents: Contents) -> Json:
+    """The list of some of a set's rollouts, with the figures of all of them."""
+    recorded = contents.records
     return {
-        "total": len(everything),
-        "problem": problem,
-        "figures": set_figures(everything) if everything else None,
-        "rollouts": [index_entry(line) for line in lines],
+        "total": len(contents.lines),
+        "problem": contents.problem,
+        "figures": set_figures(contents.lines) if contents.lines else None,
+        "rollouts": [index_entry(line, line.rollout.session_id in recorded) for line in lines],
         "blocks": [len(block) for block in blocks(lines, BLOCK)],
     }
 

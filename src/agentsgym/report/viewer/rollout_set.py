@@ -1,50 +1,79 @@
 """The rollouts of one generation or evaluation: the unit in which the viewer reads."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from agentsgym.runs.files import RolloutLine, RunDirectory
+from agentsgym.runs.files import RolloutLine, RunDirectory, read_token_records
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.rollouts import read_shard
+from agentsgym.types.token_record import TokenRecord
 
+_UNREADABLE = (DamagedFile, NewerFormat, OSError)
 _NAME = re.compile(r"[a-z]+-\d+(?:-r\d+)?(?:\.(?P<dataset>[^/]+))?\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True)
+class Contents:
+    """What a set contains: its rollouts, group by group; the trainer's numbers by session; and
+    what could not be read, in a sentence."""
+
+    lines: list[RolloutLine]
+    records: Mapping[str, TokenRecord]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutSet:
-    """The shards of all processes for one `phase`, optimizer `step` and evaluation `dataset`."""
+    """The shards of all processes for one `phase`, optimizer `step` and evaluation `dataset`, and
+    the `records` of the trainer's numbers."""
 
     phase: str
     step: int
     dataset: str | None
     paths: tuple[Path, ...]
+    records: tuple[Path, ...] = ()
 
-    def read(self) -> tuple[list[RolloutLine], str | None]:
-        """Its rollouts, group by group, and what could not be read, in a sentence."""
+    def read(self) -> Contents:
+        """Read everything that can be read."""
         lines: list[RolloutLine] = []
+        found: dict[str, TokenRecord] = {}
         problem = None
         for path in self.paths:
             try:
                 lines.extend(read_shard(path))
-            except (DamagedFile, NewerFormat, OSError) as error:
+            except _UNREADABLE as error:
+                problem = str(error)
+        for path in self.records:
+            try:
+                found |= {record.session_id: record for record in read_token_records(path)}
+            except _UNREADABLE as error:
                 problem = str(error)
         order = {group: n for n, group in enumerate(dict.fromkeys(map(_group, lines)))}
-        return sorted(lines, key=lambda line: order[_group(line)]), problem
+        ordered = sorted(lines, key=lambda line: order[_group(line)])
+        return Contents(ordered, found, problem)
 
 
-def rollout_sets(directory: RunDirectory) -> list[RolloutSet]:
-    """The sets of a directory, in the order of the run."""
+def rollout_sets(directory: RunDirectory, allowed: Callable[[Path], bool]) -> list[RolloutSet]:
+    """The sets of a directory, in the order of the run, from the files that are allowed."""
     found: dict[tuple[str, int, str | None], list[Path]] = {}
     for phase, step, path in directory.shards():
         match = _NAME.fullmatch(path.name)
         dataset = match["dataset"] if match else None
         key = phase, step, None if dataset is None else unquote(dataset)
-        found.setdefault(key, []).append(path)
-    return [RolloutSet(*key, tuple(paths)) for key, paths in found.items()]
+        if allowed(path):
+            found.setdefault(key, []).append(path)
+    records: dict[int, list[Path]] = {}
+    for step, path in directory.token_record_files():
+        if allowed(path):
+            records.setdefault(step, []).append(path)
+    return [
+        RolloutSet(*key, tuple(paths), tuple(records.get(key[1], ()) if key[0] == "train" else ()))
+        for key, paths in found.items()
+    ]
 
 
 def groups(lines: Iterable[RolloutLine]) -> Iterator[Sequence[RolloutLine]]:

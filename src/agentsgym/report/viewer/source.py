@@ -53,7 +53,7 @@ class Source:
 
     def sets(self) -> list[RolloutSet]:
         """Its generations and evaluations, in the order of the run."""
-        return [one for one in rollout_sets(self.directory) if all(map(self._is_inside, one.paths))]
+        return rollout_sets(self.directory, self._is_inside)
 
     def pieces(self) -> Pieces:
         """The texts of its tokens."""

@@ -11,6 +11,11 @@ from agentsgym.runs.files.rollouts import (
     read_rollouts,
 )
 from agentsgym.runs.files.summary import Figures, Summary, read_summary
+from agentsgym.runs.files.token_records import (
+    TokenRecordWriter,
+    drop_token_records_from,
+    read_token_records,
+)
 
 __all__ = [
     "Figures",
@@ -20,9 +25,12 @@ __all__ = [
     "RolloutWriter",
     "RunDirectory",
     "Summary",
+    "TokenRecordWriter",
     "drop_rollouts_from",
+    "drop_token_records_from",
     "read_lines",
     "read_metrics",
     "read_rollouts",
     "read_summary",
+    "read_token_records",
 ]

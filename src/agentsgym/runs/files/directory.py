@@ -10,6 +10,8 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PHASES = ("before", "probe", "warmstart", "warmstarted", "train", "eval", "after")
 _SHARD = re.compile(r"([a-z]+)-(\d+)(?:-r(\d+))?(?:\.[^/]+)?\.jsonl\.gz")
 
+_TOKEN_RECORD = re.compile(r"(\d+)(?:-r\d+)?\.jsonl\.gz")
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -41,6 +43,11 @@ class RunDirectory:
     def rollouts(self) -> Path:
         """Directory of rollout shards."""
         return self.root / "rollouts"
+
+    @property
+    def token_records(self) -> Path:
+        """Directory of the trainer's numbers for the tokens of a sample of rollouts."""
+        return self.root / "token-records"
 
     @property
     def checkpoints(self) -> Path:
@@ -84,6 +91,17 @@ class RunDirectory:
         ]
         for step, _, _, phase, path in sorted(found):
             yield phase, step, path
+
+    def token_record(self, step: int, *, rank: int = 0) -> Path:
+        """The file of the process `rank` for the generation at optimizer step `step`."""
+        process = f"-r{rank}" if rank else ""
+        return self.token_records / f"{step:06d}{process}.jsonl.gz"
+
+    def token_record_files(self) -> Iterator[tuple[int, Path]]:
+        """Step and path of each such file, by step."""
+        for path in sorted(self.token_records.glob("*.jsonl.gz")):
+            if match := _TOKEN_RECORD.fullmatch(path.name):
+                yield int(match[1]), path
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
         """Step and path of every checkpoint, complete or not, the newest first."""

@@ -9,6 +9,7 @@ from torch import nn
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.objective import ChunkLoss, ObjectiveSettings, chunk_loss
+from agentsgym.training.token_sample import TokenSample
 
 ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
 """A context inside which the reference model of KL is available."""
@@ -18,14 +19,22 @@ class MicroBatchLoss:
     """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
 
     `reused`: a generation is used for several updates, so that the policy moves away from the one
-    in `fill_logprobs`; `aux_loss`: the load of the model's experts is balanced.
+    in `fill_logprobs`; `aux_loss`: the load of the model's experts is balanced. `sample` records
+    the numbers of a few rollouts.
     """
 
     def __init__(
-        self, scorer: Scorer, objective: ObjectiveSettings, *, reused: bool, aux_loss: bool
+        self,
+        scorer: Scorer,
+        objective: ObjectiveSettings,
+        sample: TokenSample,
+        *,
+        reused: bool,
+        aux_loss: bool,
     ) -> None:
         self.scorer = scorer
         self.objective = objective
+        self.sample = sample
         self.aux_loss = aux_loss
         self._reused = reused
 
@@ -54,9 +63,11 @@ class MicroBatchLoss:
     def of_chunk(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
         """Loss and metrics of one chunk, from one forward pass."""
         scores = self.scorer.forward(model, rows, aux_loss=self.aux_loss)
-        return chunk_loss(
+        found = chunk_loss(
             scores.logps, scores.entropy, scores.chunk, self.objective, scores.aux_loss
         )
+        self.sample.take(rows, scores.logps, found.ratio, scores.entropy)
+        return found
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
         """The log-ratio of whole rollouts, whose rows may be in several chunks."""

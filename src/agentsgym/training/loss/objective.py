@@ -66,11 +66,12 @@ Sums = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class ChunkLoss:
-    """The chunk's loss Σ weight·ℓ (a scalar with a graph), and metrics without a graph, each as a
-    sum and the number of its tokens (or rows)."""
+    """The chunk's loss Σ weight·ℓ (a scalar with a graph), metrics without a graph, each as a sum
+    and the number of its tokens (or rows), and the importance ratios, shape (B, T-1)."""
 
     loss: torch.Tensor
     metrics: Sums
+    ratio: torch.Tensor
 
 
 def chunk_loss(
@@ -107,7 +108,7 @@ def chunk_loss(
     if aux_loss is not None and settings.aux_coef:
         total = total + settings.aux_coef * chunk.aux_weight * aux_loss
         metrics["aux_loss"] = (chunk.aux_weight * float(aux_loss.detach()), chunk.aux_weight)
-    return ChunkLoss(total, metrics)
+    return ChunkLoss(total, metrics, ratio.detach())
 
 
 def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ export function rolloutName(entry, store) {
 
 export function addressOf(entry, view) {
   const parts = ["rollout", entry.set.source, encodeURIComponent(entry.set.id), entry.at];
-  return `#/${parts.join("/")}${view ? `/${view}` : ""}`;
+  return `#/${parts.join("/")}${view && view !== "conversation" ? `/${view}` : ""}`;
 }
 
 export function winText(win) {

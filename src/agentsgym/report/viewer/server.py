@@ -1,0 +1,165 @@
+"""Serves the page of one or two runs on this machine, with their rollouts piece by piece.
+
+Only loopback is listened to. Every address begins with a random token, so that another user or
+program of the machine can't read the run; a request whose Host header names another host is
+refused, so that a web page can't read it by rebinding its own name. A request never becomes a path:
+sets are found among those that the run has.
+"""
+
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any
+from urllib.parse import unquote
+
+from agentsgym.report.viewer.detail import block_data
+from agentsgym.report.viewer.file import BLOCK, list_data, set_id, set_name
+from agentsgym.report.viewer.page import page, policy
+from agentsgym.report.viewer.rollout_set import Contents, blocks
+from agentsgym.report.viewer.source import Source
+
+Json = dict[str, Any]
+
+_KEPT_SETS = 4
+_NUMBER = re.compile(r"\d{1,9}")
+
+
+class NotThere(LookupError):
+    """The run has no such piece."""
+
+
+class Library:
+    """The pieces of one or two sources; the sets read last are kept in memory."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._kept: OrderedDict[tuple[int, str], Contents] = OrderedDict()
+        self._lock = Lock()
+
+    def overview(self) -> Json:
+        """What the page opens with: everything but the rollouts."""
+        return {"sources": [_overview(source) for source in self._sources]}
+
+    def rollouts(self, source: str, name: str) -> Json:
+        """The list of a set's rollouts."""
+        contents = self._read(source, name)
+        return list_data(contents.lines, contents)
+
+    def block(self, source: str, name: str, place: str) -> Json:
+        """A block of rollouts with their tokens."""
+        contents = self._read(source, name)
+        found = blocks(contents.lines, BLOCK)
+        if not _NUMBER.fullmatch(place) or int(place) >= len(found):
+            raise NotThere(place)
+        return block_data(found[int(place)], self._source(source).pieces(), contents.records)
+
+    def _source(self, number: str) -> Source:
+        if not _NUMBER.fullmatch(number) or int(number) >= len(self._sources):
+            raise NotThere(number)
+        return self._sources[int(number)]
+
+    def _read(self, number: str, name: str) -> Contents:
+        source = self._source(number)
+        key = int(number), name
+        with self._lock:  # one thread reads at a time: a second reader of the same set waits
+            if key not in self._kept:
+                named = {set_id(one): one for one in source.sets()}
+                if name not in named:
+                    raise NotThere(name)
+                self._kept[key] = named[name].read()
+            self._kept.move_to_end(key)
+            while len(self._kept) > _KEPT_SETS:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+
+
+def _overview(source: Source) -> Json:
+    found = source.overview()
+    status = (found["summary"] or {}).get("status")
+    return found | {
+        "sets": [set_name(one) for one in source.sets()],
+        "growing": status == "running",
+    }
+
+
+class PageServer(ThreadingHTTPServer):
+    """The server of a library; `address` is what to open in a browser."""
+
+    daemon_threads = True
+
+    def __init__(self, library: Library) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.library = library
+        self.token = secrets.token_urlsafe(24)
+
+    @property
+    def address(self) -> str:
+        """Its URL, with the token."""
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def is_named(self, host: str | None) -> bool:
+        """Whether a Host header names this server."""
+        return host in (f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    protocol_version = "HTTP/1.1"
+    server_version = "agentsgym"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer a request, or refuse it without saying why."""
+        first, *parts = [unquote(part) for part in self.path.split("?")[0].split("/")[1:]]
+        if not self.server.is_named(self.headers.get("Host")):
+            self._answer(421, b"", "text/plain")
+        elif not secrets.compare_digest(first.encode(), self.server.token.encode()):
+            self._answer(404, b"", "text/plain")
+        elif parts == [""]:
+            text = "".join(page([], served=True))
+            self._answer(200, text.encode(), "text/html; charset=utf-8")
+        else:
+            self._answer_data(parts)
+
+    def _answer_data(self, parts: list[str]) -> None:
+        try:
+            found = self._piece(parts)
+        except NotThere:
+            self._answer(404, b"the run has no such rollouts", "text/plain")
+            return
+        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        self._answer(200, text.encode("ascii"), "application/json")
+
+    def _piece(self, parts: list[str]) -> Json:
+        library = self.server.library
+        pieces: dict[tuple[str, int], Callable[..., Json]] = {
+            ("overview", 0): library.overview,
+            ("set", 2): library.rollouts,
+            ("block", 3): library.block,
+        }
+        if len(parts) < 2 or parts[0] != "data" or (parts[1], len(parts) - 2) not in pieces:
+            raise NotThere("/".join(parts))
+        return pieces[parts[1], len(parts) - 2](*parts[2:])
+
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Requests are not logged: their addresses contain the token."""

@@ -1,0 +1,92 @@
+"""The trainer's numbers for the tokens of a few rollouts, taken from the loss as it is computed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from agentsgym.training.loss.batch import TrainRollout, TrainRow
+from agentsgym.types.token_record import StepNumbers, TokenRecord
+
+TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
+"""Receives this rank's records of each generation, with its `{"step": global step, "rank": of this
+process}`, after its last update."""
+
+
+class TokenSample:
+    """Records the numbers of `count` rollouts of each generation. No forward pass is made for it,
+    and nothing random: training is the same without it."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._rows: dict[int, tuple[TrainRow, str]] = {}
+        self._found: dict[str, dict[tuple[int, int], StepNumbers]] = {}
+        self.step = 0
+
+    def choose(self, rollouts: Sequence[TrainRollout], step: int) -> None:
+        """Record rollouts of this generation, spread evenly over those in the loss."""
+        live = [rollout for rollout in rollouts if rollout.in_loss and rollout.agent_tokens]
+        number = min(self._count, len(live))
+        chosen = [live[place * len(live) // number] for place in range(number)]
+        # The rows are kept, so that their ids stay theirs.
+        self._rows = {id(row): (row, r.played.session_id) for r in chosen for row in r.rows}
+        self._found = {}
+        self.step = step
+
+    def take(
+        self,
+        rows: Sequence[TrainRow],
+        logps: torch.Tensor,
+        ratio: torch.Tensor,
+        entropy: torch.Tensor | None,
+    ) -> None:
+        """The numbers of a chunk's rows, tensors of shape (B, T-1) that belong to its tokens from
+        the second on."""
+        for place, row in enumerate(rows):
+            if id(row) not in self._rows:
+                continue
+            _, session = self._rows[id(row)]
+            old = _from_first(logps[place]) if row.old_logps is None else row.old_logps.tolist()
+            ratios = _from_first(ratio[place])
+            entropies = None if entropy is None else _from_first(entropy[place])
+            own = self._found.setdefault(session, {})
+            for span in row.spans:
+                part = slice(span.start, span.stop)
+                told = None if entropies is None else tuple(entropies[part])
+                own[span.key] = StepNumbers(tuple(old[part]), tuple(ratios[part]), told)
+
+    def records(self) -> list[TokenRecord]:
+        """What was recorded for the generation; it is forgotten here."""
+        found = [TokenRecord(session, steps) for session, steps in self._found.items()]
+        self._rows, self._found = {}, {}
+        return found
+
+
+def _from_first(values: torch.Tensor) -> list[float]:
+    """A number for every token of a row; the first has none that could be computed: 0."""
+    return [0.0, *values.detach().float().tolist()]
+
+
+class TokenRecordsCallback(TrainerCallback):  # type: ignore[misc]
+    """Hands the records of a generation to the sink after its last update."""
+
+    def __init__(self, sample: TokenSample, sink: TokenSink, rank: int, updates: int) -> None:
+        self._sample = sample
+        self._sink = sink
+        self._rank = rank
+        self._updates = updates
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After the last update of a generation."""
+        if state.global_step % self._updates == 0:
+            self._hand_over()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Training may end within a generation."""
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        step, records = self._sample.step, self._sample.records()
+        if records:
+            self._sink(records, {"step": step, "rank": self._rank})
