@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from agentsgym.credit import ESTIMATORS
+from agentsgym.report.credit import RECORDED
 from agentsgym.report.viewer.file import write_page
 from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
@@ -165,7 +165,7 @@ def test_every_coloring_of_the_tokens(driver, page):
         "return [...options].map((option) => [option.value, option.disabled])"
     )
     names = [name for name, _ in options]
-    estimators = [f"credit:{name}" for name in ESTIMATORS]
+    estimators = [f"credit:{name}" for name in RECORDED]
     others = ["reward", "logprob", "trainer", "gap", "ratio", "entropy"]
     assert names == ["mask", "advantage", *estimators, *others]
     assert not any(disabled for _, disabled in options)
@@ -177,9 +177,9 @@ def test_every_coloring_of_the_tokens(driver, page):
     assert seen["gap"] != seen["entropy"]
     facts = dict(zip(texts(driver, ".token-facts dt"), texts(driver, ".token-facts dd")))
     assert facts["gap"] == "+0.2500" and facts["ratio"] == "1.1000" and facts["entropy"] == "0.700"
-    assert facts["trained"] == "yes" and facts["sampler"].startswith("-") is True
+    assert facts["trained"] == "yes" and facts["sampler"].startswith("−1.6000 (p")
     marks = texts(driver, ".step-mark")
-    assert marks[0] == "Episode 1 (free shot: not scored) ⚓1 1"
+    assert marks[0] == "Episode 1 (free shot: not scored) 1 ⚓1"
     go(driver, "#/rollout/0/train-0/1/tokens")
     wait(driver, "return document.querySelector('h2').textContent.endsWith('rollout 1')")
     disabled = driver.execute_script(
@@ -233,7 +233,9 @@ def test_compare_two_runs(driver, two):
     open_page(driver, two, "#/compare")
     wait(driver, "return document.querySelectorAll('.pair .turn').length > 0")
     count = texts(driver, ".count")[0]
-    assert count.startswith("6 pairs on the same tasks · reward, right minus left: +0.000")
+    verdict = texts(driver, ".verdict")[0]
+    assert verdict.startswith("No difference shown: reward +0.000 [−") and "6 pairs in 6" in verdict
+    assert count.startswith("6 pairs on this page")
     assert "2 better on the right · 2 better on the left · 2 equal · 4 shown" in count
     differences = texts(driver, ".virtual-row .c-difference")
     assert sorted(differences) == ["+1.000"] * 2 + ["−1.000"] * 2

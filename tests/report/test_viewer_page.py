@@ -160,11 +160,10 @@ def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "most", "budgets"),
-    [([5, 5], None, [5, 5]), ([4, 4], 8, [4, 4]), ([2, 10, 10], 12, [2, 5, 5]), ([], 3, [])],
+    ("sizes", "most", "level"), [([4, 4], 8, 4), ([2, 10, 10], 12, 5), ([8, 8], 5, 2), ([], 3, 0)]
 )
-def test_what_small_sets_leave_goes_to_the_others(sizes, most, budgets):
-    assert share(sizes, most) == budgets
+def test_what_small_sets_leave_goes_to_the_others(sizes, most, level):
+    assert share(sizes, most) == level
 
 
 def test_a_sample_of_steps_has_the_first_and_the_last():

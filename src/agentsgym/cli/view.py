@@ -46,9 +46,11 @@ def view(
     """
     if serve and (output is not None or rollouts is not None):
         raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
-    from agentsgym.report.viewer.source import Source
+    from agentsgym.report.viewer.source import Source, directories
 
-    roots = [root for root in (run, other) if root is not None]
+    roots = [each for root in (run, other) if root is not None for each in directories(root)]
+    if len(roots) > 2:
+        raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
     if serve:
         _serve(sources)

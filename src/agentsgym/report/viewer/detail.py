@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsgym.credit import ESTIMATORS
 from agentsgym.report.credit import compare_credit
 from agentsgym.report.viewer.index import number
 from agentsgym.report.viewer.pieces import Pieces
@@ -79,9 +78,9 @@ def _credit(rollouts: Sequence[Rollout]) -> dict[int, dict[str, dict[tuple[int, 
     """Rollout's number → estimator → (episode, step) → the number that it gives the step."""
     found: dict[int, dict[str, dict[tuple[int, int], float]]] = {}
     for step in compare_credit(rollouts):
-        own = found.setdefault(step.rollout, {name: {} for name in ESTIMATORS})
+        own = found.setdefault(step.rollout, {})
         for name, value in step.credit.items():
-            own[name][step.episode, step.step] = value
+            own.setdefault(name, {})[step.episode, step.step] = value
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentsgym.report.viewer.comparing import comparisons
 from agentsgym.report.viewer.detail import block_data
 from agentsgym.report.viewer.index import index_entry, set_figures
 from agentsgym.report.viewer.page import page
@@ -56,11 +57,17 @@ def _data(
     sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]]
 ) -> Iterator[tuple[str, Any]]:
     pairs = list(zip(sources, chosen, strict=True))
-    yield "page-data", {"sources": [_source_data(source, found) for source, found in pairs]}
+    yield (
+        "page-data",
+        {
+            "sources": [_source_data(source, found) for source, found in pairs],
+            "comparisons": comparisons(chosen),
+        },
+    )
     for number, (source, found) in enumerate(pairs):
         for one in found:
             for place, lines in enumerate(blocks(one.lines, BLOCK)):
-                name = f"block-{number}-{set_id(one.rollouts)}-{place}"
+                name = f"block-{number}-{one.rollouts.id}-{place}"
                 yield name, block_data(lines, source.pieces(), one.contents.records)
 
 
@@ -92,10 +99,4 @@ def list_data(lines: Sequence[RolloutLine], contents: Contents) -> Json:
 
 def set_name(one: RolloutSet) -> Json:
     """What identifies a set on the page."""
-    return {"id": set_id(one), "phase": one.phase, "step": one.step, "dataset": one.dataset}
-
-
-def set_id(one: RolloutSet) -> str:
-    """A name without characters that HTML or an address would read: digits and letters."""
-    dataset = "" if one.dataset is None else one.dataset.encode().hex()
-    return f"{one.phase}-{one.step}" + (f"-{dataset}" if dataset else "")
+    return {"id": one.id, "phase": one.phase, "step": one.step, "dataset": one.dataset}

@@ -60,7 +60,8 @@ def set_figures(lines: Sequence[RolloutLine]) -> Json:
 
 def task_label(rollout: Rollout) -> str:
     """The task in a few words: its values without the seed."""
-    values = {k: v for k, v in rollout.task_data.items() if k not in _UNINTERESTING}
+    told = rollout.task_data
+    values = {k: v for k, v in told.items() if k not in _UNINTERESTING} or told
     if set(values) == {"solution"}:
         text = str(values["solution"])
     else:

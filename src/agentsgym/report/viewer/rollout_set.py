@@ -37,6 +37,12 @@ class RolloutSet:
     paths: tuple[Path, ...]
     records: tuple[Path, ...] = ()
 
+    @property
+    def id(self) -> str:
+        """A name of letters, digits and hyphens, which means nothing to HTML or in an address."""
+        dataset = "" if self.dataset is None else f"-{self.dataset.encode().hex()}"
+        return f"{self.phase}-{self.step}{dataset}"
+
     def read(self) -> Contents:
         """Read everything that can be read."""
         lines: list[RolloutLine] = []

@@ -35,24 +35,36 @@ def choose_sets(sets: Sequence[RolloutSet], everything: bool) -> list[RolloutSet
 
 
 def choose_rollouts(read: Mapping[RolloutSet, Contents], most: int | None) -> list[Chosen]:
-    """At most about `most` rollouts (None: all) in whole groups, shared evenly by the sets."""
-    budgets = share([len(contents.lines) for contents in read.values()], most)
+    """At most about `most` rollouts (None: all) in whole groups: of the evaluations, which are
+    compared with each other, two fifths, and the rest of training."""
+    sizes = {one: len(contents.lines) for one, contents in read.items()}
+    budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
     return [
-        Chosen(one, _whole_groups(contents, budget), contents)
-        for (one, contents), budget in zip(read.items(), budgets, strict=True)
+        Chosen(one, _whole_groups(contents, budgets[one]), contents)
+        for one, contents in read.items()
     ]
 
 
-def share(sizes: Sequence[int], most: int | None) -> list[int]:
-    """How many each set may have so that all have equally many, or all that they have."""
-    if most is None or sum(sizes) <= most:
-        return list(sizes)
-    budgets = [0] * len(sizes)
-    left, waiting = most, sorted(range(len(sizes)), key=lambda n: sizes[n])
-    for place, number in enumerate(waiting):
-        budgets[number] = min(sizes[number], left // (len(waiting) - place))
-        left -= budgets[number]
-    return budgets
+def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int]:
+    training = {one: size for one, size in sizes.items() if one.phase == "train"}
+    others = {one: size for one, size in sizes.items() if one.phase != "train"}
+    wanted = max(most * 2 // 5, most - sum(training.values()))
+    level = share(list(others.values()), wanted)
+    kept = {one: min(size, level) for one, size in others.items()}
+    level = share(list(training.values()), most - sum(kept.values()))
+    return kept | {one: min(size, level) for one, size in training.items()}
+
+
+def share(sizes: Sequence[int], most: int) -> int:
+    """The largest number such that at most `most` are taken if each set gives as many or all. So
+    sets of equal tasks give the same tasks."""
+    left = most
+    for place, size in enumerate(ordered := sorted(sizes)):
+        level = left // (len(ordered) - place)
+        if level < size:
+            return level
+        left -= size
+    return max(sizes, default=0)
 
 
 def _whole_groups(contents: Contents, budget: int) -> list[RolloutLine]:

@@ -16,8 +16,9 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
+from agentsgym.report.viewer.comparing import comparison
 from agentsgym.report.viewer.detail import block_data
-from agentsgym.report.viewer.file import BLOCK, list_data, set_id, set_name
+from agentsgym.report.viewer.file import BLOCK, list_data, set_name
 from agentsgym.report.viewer.page import page, policy
 from agentsgym.report.viewer.rollout_set import Contents, blocks
 from agentsgym.report.viewer.source import Source
@@ -57,6 +58,11 @@ class Library:
             raise NotThere(place)
         return block_data(found[int(place)], self._source(source).pieces(), contents.records)
 
+    def comparison(self, source: str, name: str, other: str, other_name: str) -> Json:
+        """The difference between two sets on the same tasks; empty if there are no pairs."""
+        left, right = self._read(source, name), self._read(other, other_name)
+        return comparison(left.lines, right.lines) or {}
+
     def _source(self, number: str) -> Source:
         if not _NUMBER.fullmatch(number) or int(number) >= len(self._sources):
             raise NotThere(number)
@@ -67,7 +73,7 @@ class Library:
         key = int(number), name
         with self._lock:  # one thread reads at a time: a second reader of the same set waits
             if key not in self._kept:
-                named = {set_id(one): one for one in source.sets()}
+                named = {one.id: one for one in source.sets()}
                 if name not in named:
                     raise NotThere(name)
                 self._kept[key] = named[name].read()
@@ -79,7 +85,7 @@ class Library:
 
 def _overview(source: Source) -> Json:
     found = source.overview()
-    status = (found["summary"] or {}).get("status")
+    status = (found["summary"] or found["evaluation"] or {}).get("status")
     return found | {
         "sets": [set_name(one) for one in source.sets()],
         "growing": status == "running",
@@ -140,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             ("overview", 0): library.overview,
             ("set", 2): library.rollouts,
             ("block", 3): library.block,
+            ("comparison", 4): library.comparison,
         }
         if len(parts) < 2 or parts[0] != "data" or (parts[1], len(parts) - 2) not in pieces:
             raise NotThere("/".join(parts))

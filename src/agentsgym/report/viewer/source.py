@@ -11,9 +11,11 @@ from agentsgym.report.viewer.pieces import Pieces, find_tokenizer, load_pieces
 from agentsgym.report.viewer.rollout_set import RolloutSet, rollout_sets
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.types import AllowPaths, allowed_directories, is_allowed
 
+_UNREADABLE = (DamagedFile, NewerFormat, OSError)
 _MOST_CONFIG = 200_000
 
 Json = dict[str, Any]
@@ -70,6 +72,7 @@ class Source:
             "name": self.name,
             "path": str(self.root),
             "summary": self._summary(problems),
+            "evaluation": self._evaluation(problems),
             "config": self._config(problems),
             "metrics": self._metrics(problems),
             "problems": problems,
@@ -81,7 +84,19 @@ class Source:
             return None
         try:
             return read_summary(path).model_dump()
-        except (DamagedFile, NewerFormat, OSError) as error:
+        except _UNREADABLE as error:
+            problems.append(str(error))
+            return None
+
+    def _evaluation(self, problems: list[str]) -> Json | None:
+        """The file of a saved evaluation."""
+        found = EvaluationDirectory(self.root)
+        if not self._readable(found.file, problems):
+            return None
+        try:
+            saved = found.read()
+            return None if saved is None else saved.model_dump()
+        except _UNREADABLE as error:
             problems.append(str(error))
             return None
 
@@ -112,6 +127,14 @@ class Source:
     def _is_inside(self, path: Path) -> bool:
         allowed = [self.root.resolve(), *allowed_directories(self.allow_paths)]
         return is_allowed(path.resolve(), allowed)
+
+
+def directories(root: Path) -> list[Path]:
+    """A run or an evaluation, or both sides of a saved comparison."""
+    sides = [root / "model", root / "vs"]
+    return (
+        sides if (root / "comparison.json").is_file() and all(s.is_dir() for s in sides) else [root]
+    )
 
 
 def columns(lines: list[Mapping[str, Any]]) -> Json:

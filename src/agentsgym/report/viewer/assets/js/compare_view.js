@@ -16,6 +16,7 @@ export class CompareView {
     this._place = 0;
     this._choices = el("div", { class: "filters" });
     this._count = el("p", { class: "count", role: "status" });
+    this._verdict = el("p", { class: "verdict" });
     this._pair = el("div", { class: "pair", id: "pair" });
     this._list = new VirtualList({
       height: 34,
@@ -23,7 +24,7 @@ export class CompareView {
       open: (pair, place) => this._open(pair, place),
       label: "Pairs of rollouts on the same task",
     });
-    this.element = el("div", { class: "compare" }, this._choices, this._count,
+    this.element = el("div", { class: "compare" }, this._choices, this._verdict, this._count,
       el("div", { class: "table" }, heads(), this._list.element), this._pair);
   }
 
@@ -53,8 +54,21 @@ export class CompareView {
     const [left, right] = [this._left, this._right];
     await Promise.all([left, right].map((set) => this._store.loadSet(set)));
     if (left !== this._left || right !== this._right) return;
+    this._judge(left, right);
     this._pairs = byDifference(pairsOf(left.rollouts, right.rollouts));
     this._filter();
+  }
+
+  // The difference over all pairs, also those that the page doesn't contain.
+  async _judge(left, right) {
+    replace(this._verdict);
+    const found = await this._store.comparison(left, right);
+    if (!found || left !== this._left || right !== this._right) return;
+    const told = [["reward", found.reward], ["win rate", found.win_rate]].filter(([, one]) => one);
+    const texts = told.map(([name, one]) => `${name} ${formatSigned(one.difference)}${span(one)}`);
+    replace(this._verdict,
+      el("strong", { text: found.reward.shown ? "Right minus left: " : "No difference shown: " }),
+      el("span", { text: `${texts.join(" · ")}, over ${plural(found.pairs, "pair")} in ${plural(found.clusters, "cluster")} of tasks` }));
   }
 
   _filter() {
@@ -71,12 +85,10 @@ export class CompareView {
       this._count.textContent = "These two have no rollouts on the same tasks.";
       return;
     }
-    const mean = known.reduce((sum, pair) => sum + pair.difference, 0) / known.length;
     const better = known.filter((pair) => pair.difference > 0).length;
     const worse = known.filter((pair) => pair.difference < 0).length;
     this._count.textContent = [
-      `${plural(known.length, "pair")} on the same tasks`,
-      `reward, right minus left: ${formatSigned(mean)} in the mean of these pairs`,
+      `${plural(known.length, "pair")} on this page`,
       `${better} better on the right`, `${worse} better on the left`,
       `${known.length - better - worse} equal`, `${formatNumber(this._shown.length)} shown`,
     ].join(" · ");
@@ -118,6 +130,10 @@ export class CompareView {
     if (this._place !== place) return;
     replace(this._pair, sideBySide(this._store, pair, left.detail, right.detail));
   }
+}
+
+function span({ interval }) {
+  return interval ? ` [${interval.map((end) => formatSigned(end)).join(", ")}]` : "";
 }
 
 function tone(difference) {

@@ -30,7 +30,7 @@ export function runView(store) {
 function bars() {
   return el("p", {
     class: "note",
-    text: "Bars are 95 % intervals over the tasks of a step or, dark, of the held-out evaluations.",
+    text: "Bars are 95 % intervals over tasks with the same solution; single points are held-out evaluations.",
   });
 }
 
@@ -63,18 +63,36 @@ function header(source, number, store, score) {
     { class: "panel" },
     el("h2", { text: `${run}${source.summary?.name ?? source.name}` }),
     ...source.problems.map((problem) => el("p", { class: "problem", text: problem })),
-    source.summary ? facts(source.summary) : null,
+    source.summary ? facts(factsOf(source.summary)) : null,
+    source.evaluation ? facts(factsOfEvaluation(source.evaluation)) : null,
     el(
       "div",
       { class: "overview" },
-      el("div", {}, source.summary ? beforeAfter(source.summary) : setTable(source)),
+      el("div", {}, figuresOf(source)),
       score ? el("div", {}, el("div", { class: "charts" }, ...score.figures), bars()) : null,
     ),
     source.summary ? times(source.summary) : null,
   );
 }
 
-function facts(summary) {
+function figuresOf({ summary, evaluation, ...source }) {
+  if (summary) return beforeAfter(summary, COLUMNS);
+  if (evaluation?.figures) return beforeAfter(evaluation, [["figures", "This evaluation"]]);
+  return setTable(source);
+}
+
+function factsOfEvaluation(evaluation) {
+  const { settings } = evaluation;
+  const plain = Object.entries(settings).filter(([, value]) => ["string", "number"].includes(typeof value));
+  return [
+    ["status", evaluation.status],
+    ["model", evaluation.model],
+    ["time", formatSeconds(evaluation.seconds)],
+    ...plain.filter(([name]) => name !== "model" && !name.endsWith("digest")).slice(0, 8).map(([name, value]) => [name, String(value)]),
+  ];
+}
+
+function factsOf(summary) {
   const values = [
     ["status", summary.status + (summary.stop_reason ? ` (${summary.stop_reason})` : "")],
     ["environment", summary.env],
@@ -85,6 +103,10 @@ function facts(summary) {
     ["seed", formatNumber(summary.seed)],
   ];
   if (summary.error) values.push(["error", summary.error]);
+  return values;
+}
+
+function facts(values) {
   return el(
     "dl",
     { class: "facts" },
@@ -95,8 +117,8 @@ function facts(summary) {
 
 const COLUMNS = [["before", "Before"], ["warm_started", "After warm start"], ["after", "After"]];
 
-function beforeAfter(summary) {
-  const columns = COLUMNS.filter(([key]) => summary[key]);
+function beforeAfter(summary, titles) {
+  const columns = titles.filter(([key]) => summary[key]);
   if (!columns.length) return null;
   const figures = columns.map(([key]) => summary[key]);
   const rows = [
@@ -104,6 +126,7 @@ function beforeAfter(summary) {
     ["reward", (f) => withInterval(f.reward, f.reward_ci95, formatNumber)],
     ["reference player", (f) => f.reference === null ? null : formatNumber(f.reference)],
     ["regret", (f) => f.regret === null ? null : formatNumber(f.regret)],
+    ...names(figures, "trial").map((name) => [trialName(name), (f) => formatNumber(f.trial?.[name])]),
     ["actions per rollout", (f) => formatNumber(f.mean_steps)],
     ...names(figures, "metrics").map((name) => [`${name} per action`, (f) => formatNumber(f.metrics[name])]),
     ...names(figures, "stop_reasons").map((name) => [
@@ -119,6 +142,11 @@ function beforeAfter(summary) {
     ]),
   ];
   return tableOf("Held-out tasks", columns.map(([, title]) => title), rows, figures);
+}
+
+function trialName(name) {
+  const found = /^episode_(\d+)\/(.+)$/.exec(name);
+  return found ? `episode ${found[1]}: ${found[2].replace(/_/g, " ")}` : name.replace(/_/g, " ");
 }
 
 function names(figures, key) {
@@ -231,14 +259,15 @@ function intervalsOf(metric, lines, store) {
 }
 
 function configuration(source, store) {
-  if (!source.config) return null;
+  const text = source.config || (source.evaluation && JSON.stringify(source.evaluation.settings, null, 2));
+  if (!text) return null;
   const run = store.sources.length > 1 ? ` of ${source.name}` : "";
-  const versions = Object.entries(source.summary?.versions ?? {});
+  const versions = Object.entries((source.summary ?? source.evaluation)?.versions ?? {});
   return el(
     "details",
     { class: "panel" },
     el("summary", {}, el("h2", { text: `Configuration${run}` })),
-    el("pre", { class: "config", tabIndex: 0, text: source.config }),
+    el("pre", { class: "config", tabIndex: 0, text }),
     versions.length
       ? el("p", { class: "note", text: versions.map((pair) => pair.join(" ")).join(" · ") }) : null,
   );

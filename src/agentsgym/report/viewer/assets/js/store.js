@@ -6,6 +6,7 @@ const MOST_BLOCKS = 48;
 export class Store {
   constructor(sources, reader) {
     this.sources = sources;
+    this._comparisons = new Map();
     this.served = reader.served;
     this._reader = reader;
     this._blocks = new Map();
@@ -36,6 +37,15 @@ export class Store {
     });
     await set.loading;
     return set.rollouts;
+  }
+
+  // The difference right minus left with its interval, null where the sets can't be compared.
+  comparison(left, right) {
+    const key = `${left.source} ${left.id} ${right.source} ${right.id}`;
+    if (!this._comparisons.has(key)) {
+      this._comparisons.set(key, this._reader.comparison(left, right));
+    }
+    return this._comparisons.get(key);
   }
 
   // Everything about one rollout: { detail, pieces, special }.
@@ -69,7 +79,7 @@ export class Store {
       const known = this.sources[number];
       const added = source.sets.filter((set) => !known.sets.some((old) => old.id === set.id));
       const grown = source.metrics.step.length !== known.metrics.step.length;
-      if (!added.length && !grown && source.summary?.status === known.summary?.status) return;
+      if (!added.length && !grown && statusOf(source) === statusOf(known)) return;
       changed = true;
       const order = new Map(source.sets.map((set, place) => [set.id, place]));
       const sets = [...known.sets, ...added].sort((a, b) => order.get(a.id) - order.get(b.id));
@@ -110,7 +120,18 @@ class PageReader {
   served = false;
 
   async overview() {
-    return (await embedded("page-data")).sources;
+    const found = await embedded("page-data");
+    this._comparisons = found.comparisons;
+    return found.sources;
+  }
+
+  async comparison(left, right) {
+    const named = (one, set) => one[0] === set.source && one[1] === set.id;
+    for (const one of this._comparisons) {
+      if (named(one.left, left) && named(one.right, right)) return one;
+      if (named(one.left, right) && named(one.right, left)) return turned(one);
+    }
+    return null;
   }
 
   async set() {
@@ -133,9 +154,24 @@ class ServerReader {
     return fetched(`data/set/${set.source}/${encodeURIComponent(set.id)}`);
   }
 
+  async comparison(left, right) {
+    const [from, to] = [left, right].map((set) => `${set.source}/${encodeURIComponent(set.id)}`);
+    const found = await fetched(`data/comparison/${from}/${to}`);
+    return found.pairs ? found : null;
+  }
+
   block(set, number) {
     return fetched(`data/block/${set.source}/${encodeURIComponent(set.id)}/${number}`);
   }
+}
+
+function turned(comparison) {
+  const other = (one) => one && {
+    ...one,
+    difference: -one.difference,
+    interval: one.interval && [-one.interval[1], -one.interval[0]],
+  };
+  return { ...comparison, reward: other(comparison.reward), win_rate: other(comparison.win_rate) };
 }
 
 async function fetched(path) {
@@ -148,4 +184,8 @@ export async function openStore() {
   const served = document.getElementById("page-data") === null;
   const reader = served ? new ServerReader() : new PageReader();
   return new Store(await reader.overview(), reader);
+}
+
+function statusOf(source) {
+  return (source.summary ?? source.evaluation)?.status;
 }

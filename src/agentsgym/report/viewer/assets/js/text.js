@@ -22,10 +22,10 @@ export function tokenText(text) {
 
 export function formatNumber(value, digits = 3) {
   if (value === null || value === undefined) return "–";
+  if (value < 0) return `−${formatNumber(-value, digits)}`;
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return grouped(value);
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
-  return value.toFixed(size >= 100 ? 1 : digits);
+  if (value !== 0 && (value < 1e-3 || value >= 1e6)) return value.toExponential(2);
+  return value.toFixed(value >= 100 ? 1 : digits);
 }
 
 function grouped(value) {

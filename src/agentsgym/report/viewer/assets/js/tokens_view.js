@@ -120,8 +120,8 @@ export class TokensView {
     const first = token.step === 0 && this._detail.episodes.length > 1;
     const parts = [];
     if (first) parts.push(episodeTitle(episode, token.episode));
-    if (step?.anchor) parts.push(`⚓${step.anchor[0]}`);
     parts.push(step?.kind === "reflection" ? "note" : `${token.step + 1}`);
+    if (step?.anchor) parts.push(`⚓${step.anchor[0]}`);
     const title = step?.anchor
       ? `The same state as in ${step.anchor[1] - 1} other steps of the group` : null;
     return el("span", {
@@ -161,7 +161,7 @@ export class TokensView {
       ["gap", token.gap ?? null, (value) => formatSigned(value, 4)],
       ["ratio", token.ratio ?? null, (value) => formatNumber(value, 4)],
       ["entropy", token.entropy ?? null],
-      ...Object.entries(step?.credit ?? {}).map(([name, value]) => [name, value, formatSigned]),
+      ...Object.entries(step?.credit ?? {}).map(([name, value]) => [`by ${name}`, value, formatSigned]),
     ];
     replace(this._facts, el("dl", {}, ...values.filter(([, value]) => value !== null).map(
       ([name, value, format]) => el("div", {}, el("dt", { text: name }), el("dd", {
