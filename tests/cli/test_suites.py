@@ -8,8 +8,10 @@ import pytest
 
 from agentsgym import make
 from agentsgym.evaluation import parse_suite
+from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
-from agentsgym.runs.suites import load_suite, suites
+from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
+from chat_server import ChatServer
 
 SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
 FROZEN = {"explore": (1, "ad1e55efa6b003a6")}
@@ -66,6 +68,29 @@ def test_the_best_player_that_never_explores_earns_zero(invoke):
         "place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"
     }  # fmt: skip
     assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in found["games"])
+
+
+def test_the_noise_of_a_game_is_its_own():
+    run = parse_config({"env": "Explore", "model": "agent:random"})
+    asked = [requests_of(g, place_of(g, run), 0) for g in load_suite("explore").games[:2]]
+    assert not {r.seed for r in asked[0]} & {r.seed for r in asked[1]}
+    first = load_suite("explore").games[0]
+    assert requests_of(first, place_of(first, run), 0, most_tasks=5) == asked[0][:5]
+
+
+def test_an_endpoint_plays_a_suite_and_against_another_player(invoke):
+    server = ChatServer(say=lambda messages: "look")
+    try:
+        there = ("--base-url", server.url, "--json")
+        found = figures(invoke, "chat:some-model", *there[:2], "--episodes", "2")
+        place = found["games"][0]
+        assert place["episodes"][0]["informing"] == 1.0 and place["score"]["value"] == 0.0
+        vs = invoke("eval", "agent:optimal", "--env", "Explore", "--episodes", "8", "--vs",
+                    "chat:some-model", *there)  # fmt: skip
+        assert vs.exit_code == 0, vs.stderr
+        assert json.loads(vs.stdout)["comparison"]["reward"]["difference"] == 1.0
+    finally:
+        server.close()
 
 
 FILE = """\

@@ -27,7 +27,7 @@ def suite_tables(model: str, found: "SuiteFigures") -> Iterator[Table]:
     if found.information is not None:
         table.add_section()
         table.add_row("mean", "", "", _estimate(found.information), "")
-    notes = ["95 % intervals in brackets. Informs: the share of actions, free shots / scored."]
+    notes = ["95 % intervals in brackets. Informs: share of actions, free shots / scored."]
     if any(game.without == "scored_alone" for game in found.games):
         notes.append("* best play without exploring: the scored episodes alone; not in the mean")
     table.caption, table.caption_justify = "\n".join(notes), "left"
@@ -45,7 +45,7 @@ def _episodes(found: "SuiteFigures") -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
