@@ -1,6 +1,6 @@
 """What the preset `explore` learns with other estimators and other trials, three seeds each.
 
-    python benchmarks/explore.py [--seeds N] [--only NAME] [--report]
+    python benchmarks/explore.py [--seed N] [--only NAME] [--starts FOLDER] [--report]
 
 Each cell is the run `agentsgym train explore seed=SEED SETTINGS` with one thread. The warm start
 does not depend on the seed or the estimator, so it is made once for each environment. Results are
@@ -100,9 +100,9 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def run(cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-    """The figures of one run."""
-    model = str(start_of(cell, folder))
+def run(cell: Cell, seed: int, folder: Path, starts: Path) -> dict[str, Any]:
+    """The figures of one run, in a new directory of `folder`."""
+    model = str(start_of(cell, starts))
     output = tempfile.mkdtemp(dir=folder)
     given = {"seed": seed, "threads": 1, "output_dir": output, "model": model, **cell.settings}
     config = load_config("explore", given)
@@ -127,7 +127,7 @@ def run(cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
         "first": after.trial.get("episode_1/reward"),
         "malformed": told["malformed"],
         "cpu_seconds": time.process_time() - began,
-        "training": rewards,
+        "training": [round(reward, 5) for reward in rewards],
     }
 
 
@@ -205,6 +205,11 @@ def write_page() -> None:
     (RESULTS / "explore.md").write_text(page(results, text), encoding="utf-8")
 
 
+def _keep(results: Sequence[Mapping[str, Any]]) -> None:
+    lines = ",\n".join(map(json.dumps, results))
+    (RESULTS / "explore.json").write_text(f"[\n{lines}\n]\n")
+
+
 def _stored() -> list[dict[str, Any]]:
     path = RESULTS / "explore.json"
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
@@ -214,19 +219,19 @@ def _stored() -> list[dict[str, Any]]:
 def main() -> None:
     """Run the cells that have no result, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seed", type=int, action="append", help="instead of 0, 1 and 2")
+    parser.add_argument("--starts", type=Path, help="keep the warm-started models in this folder")
     parser.add_argument("--only", action="append", help="only cells with this in their name")
     parser.add_argument("--report", action="store_true", help="only write the page")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(args.seeds if not args.report else 0):
+        for seed in () if args.report else args.seed or (0, 1, 2):
             for cell in CELLS:
                 wanted = not args.only or any(part in cell.name for part in args.only)
                 done = {(r["cell"], r["seed"]) for r in _stored()}
                 if wanted and (cell.name, seed) not in done:
-                    found = run(cell, seed, Path(folder))
-                    kept = json.dumps([*_stored(), found], indent=1)
-                    (RESULTS / "explore.json").write_text(kept + "\n")
+                    found = run(cell, seed, Path(folder), args.starts or Path(folder))
+                    _keep([*_stored(), found])
                     print(f"{cell.name}, seed {seed}: {found['score']:.3f}", flush=True)
     write_page()
 

@@ -39,8 +39,9 @@ def test_the_best_players_earn_their_reference_on_every_task(name, carry):
         assert informs or not any(step.info["informing"] for step in steps)
 
 
-def test_references_average_to_the_exact_value():
-    env = ExploreEnv(None, CONFIGS["place, noise"] | {"eval_tasks": 600})
+@pytest.mark.parametrize("name", ["place, noise", "place, two facts"])
+def test_references_average_to_the_exact_value(name):
+    env = ExploreEnv(None, CONFIGS[name] | {"eval_tasks": 500})
     for informs, reference in ((True, env.reference_score), (False, env.never_informing_score)):
         scores = [reference(task) for task in env.get_eval_dataset()["task_data"]]
         value = env.player(informs=informs).value()
