@@ -1,0 +1,217 @@
+"""What benchmarks/explore_hard.py and benchmarks/explore_transfer.py share: starts, training,
+figures and stored results of tiny models in the environment `Explore`."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+
+from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import EnvPool
+from agentsgym.evaluation import rollout_requests
+from agentsgym.evaluation.metrics import record, summarize
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout import play
+from agentsgym.runs import load_config
+from agentsgym.runs.policy import warm_start_settings
+from agentsgym.runs.warm_start.games import best_of_groups
+from agentsgym.training.warm_start.config import WarmStartConfig
+from agentsgym.training.warm_start.fitting import fit
+from agentsgym.training.warm_start.games import ScriptedGames, texts_of
+from agentsgym.training.warm_start.lessons import make_lessons
+from agentsgym.training.warm_start.loop import imitate
+from agentsgym.training.warm_start.supervised import SupervisedConfig
+from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
+from agentsgym.types import Agent, Rollout, SamplingParams
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+ACTION_TOKENS = 8
+ROLLOUTS = 32
+FITTING = SupervisedConfig(epochs=6, learning_rate=1e-3)
+EnvConfig = Mapping[str, Any]
+
+
+def made_start(
+    games: Sequence[EnvConfig], folder: Path, *, begun: Path | None = None, **settings: Any
+) -> Path:
+    """A tiny model that imitated the careless teachers of all `games`, batch by batch in turn.
+
+    It is made as the preset's is, `settings` aside, unless the folder holds it already. With
+    `begun` it continues from that model.
+    """
+    if not (folder / "model.safetensors").is_file():
+        torch.set_num_threads(1)
+        config = warm_start_settings(load_config("explore", {}).warm_start | settings)
+        envs = [make("Explore", None, {"explain_actions": False, **game}) for game in games]
+        played = [
+            ScriptedGames(
+                env,
+                env.teacher_agent(seed=k),
+                list(env.get_train_dataset()["task_data"]),
+                np.random.default_rng(k),
+            )
+            for k, env in enumerate(envs)
+        ]
+        model, tokenizer = loaded(begun) if begun else _built(played, config)
+        for part in played:
+            part.env = part.env.with_tokenizer(tokenizer)
+        imitate(model, _in_turn([part.endless(tokenizer, config) for part in played]), config)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _built(played: Sequence[ScriptedGames], config: WarmStartConfig) -> tuple[Any, Any]:
+    """A new model and a tokenizer for these games."""
+    texts = [pair for part in played for pair in texts_of(part.play(config.tokenizer_games))]
+    tokenizer = build_tokenizer(
+        (text for pair in texts for text in pair),
+        config.vocab_size,
+        max_token_length=config.max_token_length,
+    )
+    return build_model(tokenizer, config.model), tokenizer
+
+
+def _in_turn(streams: Sequence[Iterator[Any]]) -> Iterator[Any]:
+    while True:
+        for stream in streams:
+            yield next(stream)
+
+
+def loaded(folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a start."""
+    torch.set_num_threads(1)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
+def rows_of(game: EnvConfig, tokenizer: Any = None) -> Any:
+    """The training rows of a game."""
+    return make("Explore", tokenizer, {"explain_actions": False, **game}).get_train_dataset()
+
+
+def train(
+    model: Any, tokenizer: Any, game: EnvConfig, updates: int, seed: int, **settings: Any
+) -> list[float]:
+    """Train the model in place as the preset does, `settings` aside; returns the mean reward of
+    each generation."""
+    rewards: list[float] = []
+
+    def keep(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> None:
+        rewards.append(float(np.mean([rollout.final_reward for rollout in rollouts])))
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            **load_config("explore", {}).train,
+            "output_dir": folder,
+            "max_steps": updates,
+            "seed": seed,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "disable_tqdm": True,
+            "bf16": False,
+            **settings,
+        }
+        trainer = GRPOEnvTrainer(
+            model=model,
+            args=GRPOEnvConfig(**options),
+            train_dataset=rows_of(game, tokenizer),
+            processing_class=tokenizer,
+            rollout_sink=keep,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return rewards
+
+
+def own_games(
+    model: Any, tokenizer: Any, rows: Any, games: int, *, per_task: int = 1, seed: int = 0
+) -> list[Rollout]:
+    """Games of the model at temperature 1, on `rows`."""
+    engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
+    agent = DirectOutputAgent(engine, SamplingParams(ACTION_TOKENS, 1.0))
+    return _games_of(agent, tokenizer, rows, games, per_task, seed)
+
+
+def _games_of(
+    agent: Agent, tokenizer: Any, rows: Any, games: int, per_task: int, seed: int
+) -> list[Rollout]:
+    asked = rollout_requests(list(rows), games, rollouts_per_task=per_task, seed=seed)
+    return play(asked, agent, EnvPool(tokenizer))
+
+
+def imitate_successes(
+    model: Any, tokenizer: Any, trials: int, *, seed: int, teacher: EnvConfig | None = None
+) -> float:
+    """Play trials of training tasks in pairs, and imitate the better of each pair if it was paid
+    in full, as a warm start with `min_reward: 1` does; returns the mean score. They are the model's
+    own trials, or those of the careless teacher with these settings."""
+    rows = list(rows_of({"train_tasks": max(1024, trials // 2)}, tokenizer))
+    if teacher is None:
+        games = own_games(model, tokenizer, rows, trials, per_task=2, seed=seed)
+    else:
+        agent = make("Explore", None, dict(teacher)).teacher_agent(seed=seed)
+        games = _games_of(agent, tokenizer, rows, trials, 2, seed)
+    paid = [game for game in best_of_groups(games) if game.final_reward >= 1]
+    if paid:
+        codec = EnvPool(tokenizer).get(rows[0]).codec
+        assert codec is not None
+        fit(model, make_lessons(paid, codec, 0.1, seed), FITTING, pad_id=tokenizer.pad_token_id)
+    return float(np.mean([game.final_reward for game in games]))
+
+
+def measure(model: Any, tokenizer: Any, game: EnvConfig, games: int) -> dict[str, Any]:
+    """Held-out figures: score, informing actions in free shots, malformed actions."""
+    env = make("Explore", tokenizer, {"explain_actions": False, "eval_tasks": games, **game})
+    rollouts = own_games(model, tokenizer, env.get_eval_dataset(), games)
+    found = summarize([record(rollout) for rollout in rollouts])
+    return {
+        "score": round(found["reward"], 4),
+        "looks": round(found.get("informing/free_shots", found["informing"]), 4),
+        "uses": round(used_share(rollouts), 4),
+        "malformed": round(found["malformed"], 4),
+    }
+
+
+def used_share(rollouts: Sequence[Rollout]) -> float:
+    """The mean score of the trials that began with an informing action (without noise, the share
+    that used what it saw, if one look tells all)."""
+    looked = [r.final_reward for r in rollouts if r.episodes[0].steps[0].info.get("informing")]
+    return float(np.mean(looked)) if looked else 0.0
+
+
+class Store:
+    """Results in a JSON file, one line each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[dict[str, Any]]:
+        """All results so far."""
+        found: list[dict[str, Any]] = []
+        if self.path.is_file():
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        return found
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """One more result; it is printed as well."""
+        lines = [json.dumps(entry) for entry in [*self.read(), result]]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+        print(json.dumps(result), flush=True)
+
+
+def remarks(name: str) -> str:
+    """The text that is written by hand for a page, if there is one."""
+    path = RESULTS / f"{name}-remarks.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,0 +1,121 @@
+"""Whether a model that learned to explore in one game explores in another.
+
+    python benchmarks/explore_transfer.py [--seeds N] [--cache FOLDER] [--report]
+
+One start imitates the careless teachers of all games, of both sizes, batch by batch in turn, so it
+knows all words but not when looking pays. Each run trains it on one game and evaluates it on all,
+on the games with more choices, and with noise. Results are kept in
+docs/results/explore-transfer.json, where a run that is there is not run again; the page
+explore-transfer.md is written at the end (`--report` does only that).
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from explore import mean_of
+from explore_runs import RESULTS, Store, loaded, made_start, measure, remarks, train
+
+from agentsgym import make
+
+UPDATES, EVALUATED = 120, 256
+GAMES: Mapping[str, Mapping[str, Any]] = {
+    "place": {"game": "place"},
+    "switches": {"game": "switches"},
+    "rule": {"game": "rule", "choices": 4},
+}
+"""What is trained on."""
+LARGER: Mapping[str, Mapping[str, Any]] = {
+    "place, 16 choices": {"game": "place", "choices": 16},
+    "switches, 16 choices": {"game": "switches", "choices": 16},
+    "rule, 8 choices": {"game": "rule", "choices": 8},
+}
+NOISY: Mapping[str, Mapping[str, Any]] = {
+    f"{name}, noise 0.2": {**game, "noise": 0.2} for name, game in GAMES.items()
+}
+TESTS = {**GAMES, **LARGER, **NOISY}
+START = "start"
+
+
+def start_of(folder: Path) -> Path:
+    """The start: it knows the words of all games."""
+    games = [*GAMES.values(), *LARGER.values()]
+    return made_start(games, folder / "all-games", steps=1200, batch_size=32, games_per_round=640)
+
+
+def run(trained: str, seed: int, folder: Path, updates: int = UPDATES) -> dict[str, Any]:
+    """The figures of the model trained on one game (START: not trained), for all tests."""
+    model, tokenizer = loaded(folder)
+    began, rewards = time.process_time(), []
+    if trained != START:
+        rewards = train(model, tokenizer, GAMES[trained], updates, seed)
+    return {
+        "trained": trained,
+        "seed": seed,
+        "tests": {name: measure(model, tokenizer, game, EVALUATED) for name, game in TESTS.items()},
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "training": [round(reward, 3) for reward in rewards],
+    }
+
+
+def bests(game: Mapping[str, Any]) -> tuple[float, float]:
+    """The exact scores of best play without exploring and of best play."""
+    env = make("Explore", None, dict(game))
+    return env.player(informs=False).value(), env.player().value()
+
+
+def table(results: Sequence[Mapping[str, Any]], figure: str) -> str:
+    """A figure of all tests (rows) after training on each game (columns)."""
+    columns = [name for name in (START, *GAMES) if any(r["trained"] == name for r in results)]
+    head = ["played", "without exploring", "best", *columns]
+    lines = [head, ["---"] * len(head)]
+    for name, game in TESTS.items():
+        cells = [
+            mean_of([r["tests"][name][figure] for r in results if r["trained"] == column])
+            for column in columns
+        ]
+        lines.append([name, *(f"{value:.3f}" for value in bests(game)), *cells])
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def write_page(store: Store) -> None:
+    """Write the page from the stored results and the remarks."""
+    results = store.read()
+    text = (
+        "# Transfer between the games of Explore\n\n"
+        "Written by `python benchmarks/explore_transfer.py` from `explore-transfer.json` and "
+        "`explore-transfer-remarks.md`; `GAMES`, `LARGER` and `NOISY` in it have the games.\n\n"
+        "*Start* imitated the careless teachers of all games, of both sizes. Each other column is "
+        f"that start after {UPDATES} updates of the preset `explore` on one game. Figures of "
+        f"{EVALUATED} held-out trials at temperature 1; ± is Student's 95 % interval over seeds 0, "
+        "1 and 2, which share the start.\n\n"
+        f"## Score\n\n{table(results, 'score')}\n"
+        "## Share of informing actions in free shots\n\n"
+        "The second and third column are scores, as above.\n\n"
+        f"{table(results, 'looks')}\n"
+    )
+    text += remarks("explore-transfer")
+    (RESULTS / "explore-transfer.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run what has no result, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cache", type=Path, help="a folder that keeps the start")
+    parser.add_argument("--report", action="store_true", help="only write the page")
+    args = parser.parse_args()
+    store = Store(RESULTS / "explore-transfer.json")
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed in range(0 if args.report else args.seeds):
+            for trained in (START, *GAMES) if seed == 0 else GAMES:
+                if (trained, seed) not in {(r["trained"], r["seed"]) for r in store.read()}:
+                    store.add(run(trained, seed, start_of(args.cache or Path(scratch))))
+    write_page(store)
+
+
+if __name__ == "__main__":
+    main()
