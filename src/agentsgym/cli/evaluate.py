@@ -116,6 +116,8 @@ def evaluate(
         --key-env OPENAI_API_KEY
     """
     options = PlayOptions(
+        model=model,
+        vs=vs,
         allowed=allowed_by(allow_imports, allow_paths),
         seed=seed,
         episodes=episodes,

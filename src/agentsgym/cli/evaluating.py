@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class PlayOptions:
     """The options that say how models play; None is what a run directory says, or the default."""
 
+    model: str
     allowed: "Allowed"
+    vs: str | None = None
     seed: int = 0
     episodes: int | None = None
     rollouts_per_task: int | None = None
@@ -51,19 +53,22 @@ class PlayOptions:
     def load(
         self, name: str, run: "RunConfig", *, other: bool = False
     ) -> AbstractContextManager["Contestant"]:
-        """The model `name`. The options of an endpoint are for MODEL; an `other` model of the form
-        chat:NAME is asked at the same endpoint, and MODEL only if it is no scripted agent."""
+        """MODEL, or the `other` model of --vs. The options of an endpoint are MODEL's, and of an
+        other one chat:NAME too; if MODEL is a scripted agent, only that one's."""
+        from agentsgym.generation.endpoint import is_url
         from agentsgym.runs.contestant import contestant
 
-        mine = name.startswith(CHAT) if other else not name.startswith(SCRIPTED)
-        mine = mine or (not other and not self.base_url)
+        chat = (self.vs or "").startswith(CHAT)
+        only_other = chat and self.model.startswith(SCRIPTED)
+        asked = chat if other else not only_other
+        named = only_other if other else not only_other
         chosen = engine_settings(
             run,
             name,
-            self.engine if not other else None,
-            self.base_url if mine else None,
-            self.served_model if not other else None,
-            self.key_env if mine or name.startswith("http") else None,
+            self.engine if named else None,
+            self.base_url if asked else None,
+            self.served_model if named else None,
+            self.key_env if asked or is_url(name) else None,
         )
         return contestant(name, run, chosen, seed=self.seed, purpose=purpose(), note=tell)
 
