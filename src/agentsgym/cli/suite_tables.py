@@ -30,6 +30,9 @@ def suite_tables(model: str, found: "SuiteFigures") -> Iterator[Table]:
     notes = ["95 % intervals in brackets. Informs: share of actions, free shots / scored."]
     if any(game.without == "scored_alone" for game in found.games):
         notes.append("* best play without exploring: the scored episodes alone; not in the mean")
+    malformed = max(game.evaluation.metrics.get("malformed", 0.0) for game in found.games)
+    if malformed:
+        notes.append(f"up to {malformed:.0%} of the actions in a game were malformed")
     table.caption, table.caption_justify = "\n".join(notes), "left"
     yield table
     yield _episodes(found)
