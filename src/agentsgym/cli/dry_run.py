@@ -27,6 +27,7 @@ def print_dry_run(config: "RunConfig") -> None:
         "engine": ", ".join(config.engine.urls) or "servers",
         "tokenizer": "that of the model",
         "warm_start": str(config.warm_start.get("source")),
+        "answerer": str(config.answerer.get("served_model")),
         "sizes": "as configured",
     }
     for part, instead in done.exchanged.items():

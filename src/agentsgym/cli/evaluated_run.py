@@ -56,18 +56,24 @@ def _of_directory(
     path = str(model_in(directory))
     section = model_with(run.model.at(path).model_dump(), more, path)
     now = parse_config({"env": run.env, "model": section}).model
-    return _with_own_engine(run, more).model_copy(update={"model": now})
+    own = {"model": now, "answerer": more.get("answerer") or {}}
+    return _with_own_engine(run, more).model_copy(update=own)
 
 
 def _with_own_engine(run: "RunConfig", given: dict[str, Any]) -> "RunConfig":
     """The run with the user's section `engine` instead of its own, because a run directory is not
-    trusted: only the user may name servers and commands."""
+    trusted: only the user may name servers and commands. The same holds for `answerer`."""
     from agentsgym.runs.engine_config import engine_of, replaced
 
     if engine_of(run.engine, run.train).reaches_out:
         err.print(
             "The servers that the run names are not used: name them yourself with --base-url URL, "
             "or its model is sampled in this process."
+        )
+    if run.answerer and not given.get("answerer"):
+        err.print(
+            "The endpoint that answers questions in the run is not asked: name it yourself with "
+            "answerer.urls=[URL] and answerer.served_model=NAME, or the knowledge table answers."
         )
     engine, train = replaced(run.engine, run.train, given.get("engine"))
     return run.model_copy(update={"engine": engine, "train": train})

@@ -93,7 +93,8 @@ def play_other(
     output: Path | None,
 ) -> "Played":
     """The model `other` plays the same tasks in the environment of `run`, at its temperature."""
-    second = evaluated_run(other, run.env, {}, options.allowed)
+    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+    second = evaluated_run(other, run.env, same, options.allowed)
     second.eval = run.eval
     with options.load(other, options.apply(second), other=True) as player:
         return player.play(run, asked, seed=options.seed, output=output)

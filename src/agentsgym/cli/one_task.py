@@ -9,11 +9,15 @@ if TYPE_CHECKING:
     from agentsgym.envs import MultistepEnv
 
 
-def make_env(name: str, settings: dict[str, Any], tokenizer: Any = None) -> "MultistepEnv":
-    """The environment that the user names."""
+def make_env(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -> "MultistepEnv":
+    """The environment that the user names, with the section `answerer` of a run."""
     from agentsgym.envs import make
+    from agentsgym.runs.answerer import attach_answerer
 
-    return make(name, tokenizer, settings, allow_imports=module_of(name))
+    env = make(name, None, settings, allow_imports=module_of(name))
+    if answerer:
+        attach_answerer(env, answerer)
+    return env
 
 
 def task_of(env: "MultistepEnv", number: int) -> dict[str, Any]:

@@ -15,8 +15,8 @@ SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Settings of the environment; values are YAML. engine.KEY and model.KEY are settings "
-        "of engine and model.",
+        help="Settings of the environment; values are YAML. engine.KEY, model.KEY and "
+        "answerer.KEY are settings of engine, model and answerer.",
     ),
 ]
 ConfigOption = Annotated[
@@ -36,8 +36,8 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`
-    and `model` of a run (`engine.urls=…`, `model.path=…`)."""
+    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`,
+    `model` and `answerer` of a run (`engine.urls=…`, `model.path=…`)."""
     from agentsgym.runs.overrides import merge
 
     more = {key: value for key, value in given.items() if _is_of_section(key)}
@@ -46,7 +46,7 @@ def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def _is_of_section(key: str) -> bool:
     head, dot, _ = key.partition(".")
-    return key == "engine" or (bool(dot) and head in ("engine", "model"))
+    return key == "engine" or (bool(dot) and head in ("engine", "model", "answerer"))
 
 
 def model_with(section: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:

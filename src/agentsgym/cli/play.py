@@ -19,6 +19,7 @@ from agentsgym.cli.engine_options import (
     KeyEnvOption,
     ServedModelOption,
     engine_settings,
+    tell,
 )
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.one_task import make_env, task_of
@@ -100,8 +101,9 @@ def play(
         _show_result(watch(run, task, seed, chosen), "The agent")
         return
     given, more = split_settings(given)
+    answerer = more.pop("answerer", {})
     _refuse_options(engine, base_url, served_model, key_env, more)
-    env = make_env(name, given)
+    env = make_env(name, given, answerer)
     try:
         rollout = _play(env, task_of(env, task))
     except KeyboardInterrupt:
@@ -129,9 +131,11 @@ def _show_keys(name: str) -> None:
 
 def _play(env: "MultistepEnv", task: dict[str, Any]) -> "Rollout":
     from agentsgym.agents import HumanAgent
+    from agentsgym.runs.answerer import answering
 
     agent = HumanAgent(show=lambda text: out.print(shown(text), style="cyan"), ask=_ask)
-    return env.run_trial([task], agent).rollouts[0]
+    with answering(env, tell):
+        return env.run_trial([task], agent).rollouts[0]
 
 
 def _ask() -> str:

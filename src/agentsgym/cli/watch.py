@@ -16,6 +16,7 @@ def watch(run: "RunConfig", task: int, seed: int, engine: "EngineSettings") -> "
     """Let the agent play an evaluation task, and show the conversation."""
     quiet_libraries()
     from agentsgym.rollout.drive import tokenizer_of
+    from agentsgym.runs.answerer import answering
     from agentsgym.runs.chat_settings import evaluated_rendering
     from agentsgym.runs.from_config import make_env
     from agentsgym.runs.model_agent import evaluated_agent
@@ -23,9 +24,10 @@ def watch(run: "RunConfig", task: int, seed: int, engine: "EngineSettings") -> "
     bare = make_env(run)
     task_data = task_of(bare, task)
     with evaluated_agent(run, bare, seed, engine, purpose(), tell) as agent:
-        env = make_env(run, tokenizer_of(agent))
+        env = bare.with_tokenizer(tokenizer_of(agent))
         env.set_template_options(evaluated_rendering(run, env.tokenizer, tell))
-        rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
+        with answering(env, tell):
+            rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
     for episode in rollout.episodes:
         for message in episode.messages:
             style = "bold" if message["role"] == "assistant" else "cyan"

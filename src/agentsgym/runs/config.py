@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.engine_config import EngineConfig, with_engine
+from agentsgym.runs.engine_config import ENDPOINT_KEYS, EngineConfig, with_engine
 from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
@@ -41,7 +41,8 @@ class RunConfig(BaseModel):
     `env` is a registered name or the dotted path of a class. `model` is a `ModelConfig`, or a
     string for its `path`; `engine` is an `EngineConfig`, or a string for its `name`. `warm_start`
     has the settings of a warm start: of the model `tiny`, or of a pretrained model if it names a
-    `source`. `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run stops after its
+    `source`. `answerer` names a chat endpoint that answers the questions of Twenty Questions.
+    `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run stops after its
     first generation if hardly any action is legal and hardly any group has signal.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
@@ -61,6 +62,7 @@ class RunConfig(BaseModel):
     model: ModelConfig = Field(default_factory=ModelConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     warm_start: dict[str, Any] = Field(default_factory=dict)
+    answerer: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     signal_check: bool = True
@@ -112,9 +114,10 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     _check_model_keys(data.get("model"))
     if not isinstance(data.get("engine"), str | EngineConfig):
         check_keys(data.get("engine") or {}, EngineConfig.model_fields, "engine.")
-    for part in ("train", "env_config", "warm_start"):
+    for part in ("train", "env_config", "warm_start", "answerer"):
         if not isinstance(data.get(part) or {}, Mapping):
             raise ConfigError(f"{part} must be a mapping, got {data[part]!r}")
+    check_keys(data.get("answerer") or {}, ENDPOINT_KEYS, "answerer.")
     for key, instead in _OWN_TRAIN_KEYS.items():
         if key in (data.get("train") or {}):
             raise ConfigError(f"train.{key} is set by the run; use {instead} instead")
@@ -141,7 +144,7 @@ def _check_model_keys(given: Any) -> None:
 def _take_secrets(config: RunConfig) -> None:
     """Remember keys, so that no message shows them. Raise ConfigError for a key whose value is the
     mask, as in a stored configuration."""
-    parts = {"env_config": config.env_config, "train": config.train}
+    parts = {name: getattr(config, name) for name in ("env_config", "train", "answerer")}
     for part, values in (parts | {"engine": config.engine.model_dump()}).items():
         for key, value in secrets_in(values, part):
             if MASK in value:

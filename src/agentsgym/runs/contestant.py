@@ -14,6 +14,7 @@ from agentsgym.evaluation import Played, evaluate_requests, rollout_requests
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
+from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import evaluated_rendering, rendering
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import make_env
@@ -56,15 +57,20 @@ class Contestant:
         pool = EnvPool(
             tokenizer,
             trusted_imports(place),
+            [bare] if bare.needs else (),
             allow_paths=place.train.get("allow_paths") or (),
             template_options=evaluated_rendering(self.run, tokenizer, self.note),
         )
         limit = self.run.train.get("max_rollout_tokens")
         mine = [replace(request, max_rollout_tokens=limit) for request in asked]
         if output is None:
-            return evaluate_requests(mine, agent, pool, seed=seed)
-        settings = self._settings(bare, mine, agent, seed)
-        with saved_evaluation(output, self.name, settings, self.note) as saved:
+            with answering(bare, self.note):
+                return evaluate_requests(mine, agent, pool, seed=seed)
+        settings = self._settings(bare, mine, agent, seed) | _answerer(place)
+        with (
+            saved_evaluation(output, self.name, settings, self.note) as saved,
+            answering(bare, self.note),
+        ):
             played = evaluate_requests(
                 mine, agent, pool, seed=seed, stored=saved.rollouts, on_rollout=saved.add
             )
@@ -97,6 +103,12 @@ class Contestant:
             "weights": weights_digest(run.model.path),
             "engine": dataclasses.asdict(self.engine),
         }
+
+
+def _answerer(place: RunConfig) -> dict[str, Any]:
+    """Who answers, as it is stored; nothing for the knowledge table."""
+    named = {key: place.answerer.get(key) for key in ("urls", "served_model")}
+    return {"answerer": named} if place.answerer else {}
 
 
 def _digest(asked: Sequence[RolloutRequest]) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.extras import MissingExtra
+from agentsgym.generation.http.keys import MissingKey
 from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
 from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig
+from agentsgym.runs.endpoint import CHAT
 from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import is_embedded, on_any_machine
 from agentsgym.runs.files import Summary
@@ -25,7 +27,7 @@ from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.train import train_run
-from agentsgym.runs.warm_start.settings import CHAT, ENDPOINT_KEYS, settings_of, warm_starts
+from agentsgym.runs.warm_start.settings import ENDPOINT_KEYS, settings_of, warm_starts
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -75,6 +77,7 @@ def dry_run(config: RunConfig, progress: Progress) -> DryRun:
 def _check_all(config: RunConfig) -> None:
     """All sections, apart from what the machine must have."""
     train_settings(on_any_machine(config))
+    make_env(config)
     if warm_starts(config):
         settings_of(config.warm_start)
     try:
@@ -88,10 +91,12 @@ def _not_tried(config: RunConfig) -> list[str]:
     found = []
     try:
         train_settings(config)
-    except (ConfigError, MissingExtra) as error:
+    except (ConfigError, MissingExtra, MissingKey) as error:
         found.append(f"the run as it is configured, for here it ends with: {error}")
     if not is_embedded(config):
         found.append("the engine: no server is started and none is asked")
+    if config.answerer:
+        found.append("answerer: the endpoint is not asked")
     if _asks_endpoint(config):
         found.append("warm_start.engine: the endpoint is not asked")
     if config.model.quantization:
@@ -113,6 +118,8 @@ def _in_small(
             exchanged["chat template"] = "the small tokenizer's own"
     if not is_embedded(config):
         exchanged["engine"] = "the embedded engine"
+    if config.answerer:
+        exchanged["answerer"] = "the knowledge table"
     path = folder / "model"
     _random_model(model, tokenizer).save_pretrained(path)
     tokenizer.save_pretrained(path)

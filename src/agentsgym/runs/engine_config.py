@@ -18,6 +18,8 @@ from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers
 
 TRL = "trl_vllm"
+ENDPOINT_KEYS = ("urls", "served_model", "key_env", "capacity")
+"""The keys of a section that names one chat endpoint."""
 MOST_SERVERS = 1024
 
 # Keys of the section and the fields of GRPOEnvConfig that they set.

@@ -85,6 +85,7 @@ def on_any_machine(config: RunConfig) -> RunConfig:
         "train": {**train, "use_cpu": True},
         "model": config.model.model_copy(update=plain),
         "engine": EngineConfig(),
+        "answerer": {},
     }
     return config.model_copy(update=changes)
 

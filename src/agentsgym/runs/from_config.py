@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.generation.factory import TRAINING, EngineEntry, Purpose, choose
+from agentsgym.generation.factory import ENGINES, TRAINING, EngineEntry, Purpose, choose
 from agentsgym.generation.http.keys import read_key
+from agentsgym.runs.answerer import answerer_settings, attach_answerer
 from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.endpoint import CHAT as CHAT_ENGINE
 from agentsgym.runs.engine_config import with_engine, written
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.machine import check_machine, device_in_use
@@ -35,15 +37,18 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
-    """The environment; without a tokenizer, for its tasks. Raises UnknownEnvironment or
-    ConfigError."""
-    return make(
+    """The environment; without a tokenizer, for its tasks. Its answerer, if the run names one, can
+    be asked inside `answering`. Raises UnknownEnvironment or ConfigError."""
+    env = make(
         config.env,
         tokenizer,
         config.env_config,
         allow_imports=trusted_imports(config),
         allow_paths=config.train.get("allow_paths") or (),
     )
+    if config.answerer:
+        attach_answerer(env, config.answerer)
+    return env
 
 
 def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:
@@ -87,6 +92,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
     check_ready(choose(settings.engine_settings, TRAINING), settings)
+    _check_answerer(config)
     return settings
 
 
@@ -98,6 +104,13 @@ def _check_engine(config: RunConfig) -> None:
         choose(config.engine.settings(), Purpose(training=True, written=written))
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _check_answerer(config: RunConfig) -> None:
+    """Raise ConfigError, MissingExtra or MissingKey if the answerer cannot be asked from here."""
+    if config.answerer:
+        check_installed(ENGINES[CHAT_ENGINE])
+        read_key(answerer_settings(config.answerer).key_env)
 
 
 def check_ready(entry: EngineEntry, settings: "GRPOEnvConfig") -> None:

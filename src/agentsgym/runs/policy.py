@@ -91,7 +91,8 @@ def _warm_start(config: RunConfig, progress: Progress) -> Policy:
 
     if config.model.lora is not None:
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
-    env = make_env(config)
+    # The teacher reads the answers of the knowledge table, and an endpoint is slow.
+    env = make_env(config.model_copy(update={"answerer": {}}))
     settings = warm_start_settings(config.warm_start)
     seed = config.warm_start.get("seed", 0)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agentsgym.envs import EnvPool
+from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation import assess
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import (
@@ -52,40 +52,42 @@ def new_summary(config: RunConfig) -> Summary:
     )
 
 
-def recalled_summary(config: RunConfig, note: Note) -> Summary:
-    """The summary of a resumed run. If it cannot be read, it is rebuilt, with a message."""
+def recalled_summary(config: RunConfig, env: MultistepEnv, note: Note) -> Summary:
+    """The summary of a resumed run, which plays in `env`. If it cannot be read, it is rebuilt, with
+    a message."""
     directory, fresh = RunDirectory(config.directory), new_summary(config)
     try:
         old = read_summary(directory.summary)
     except FileNotFoundError:
-        return fresh.model_copy(update=_evaluations(config, directory, note))
+        return fresh.model_copy(update=_evaluations(config, env, note))
     except DamagedFile as error:
         note(f"{error}; it is rebuilt from the other files, without the times before RL")
-        return fresh.model_copy(update=_evaluations(config, directory, note))
+        return fresh.model_copy(update=_evaluations(config, env, note))
     return fresh.model_copy(update={name: getattr(old, name) for name in _KEPT})
 
 
-def _evaluations(
-    config: RunConfig, directory: RunDirectory, note: Note
-) -> dict[str, Figures | None]:
+def _evaluations(config: RunConfig, env: MultistepEnv, note: Note) -> dict[str, Figures | None]:
     """The evaluations before RL, from their rollouts."""
     return {
-        "before": _evaluation(config, directory, note, "before"),
-        "warm_started": _evaluation(config, directory, note, "warmstarted"),
+        "before": _evaluation(config, env, note, "before"),
+        "warm_started": _evaluation(config, env, note, "warmstarted"),
     }
 
 
-def _evaluation(
-    config: RunConfig, directory: RunDirectory, note: Note, phase: str
-) -> Figures | None:
+def _evaluation(config: RunConfig, env: MultistepEnv, note: Note, phase: str) -> Figures | None:
     try:
-        rollouts = list(read_rollouts(directory.root, phase))
+        rollouts = list(read_rollouts(RunDirectory(config.directory).root, phase))
     except DamagedFile as error:
         note(f"an evaluation before training is lost: {error}")
         return None
     if not rollouts:
         return None
-    pool = EnvPool(None, trusted_imports(config), allow_paths=config.train.get("allow_paths") or ())
+    pool = EnvPool(
+        None,
+        trusted_imports(config),
+        [env] if env.needs else (),
+        allow_paths=config.train.get("allow_paths") or (),
+    )
     references = [
         pool.get(
             {"env_class_path": r.env_class_path, "env_config": r.env_config, "task_data": {}}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
@@ -106,14 +107,15 @@ class TrainingRun:
 
         if resume:
             self._checkpoint = last_whole(self._directory, self.progress.note)
-            self._summary = recalled_summary(self._config, self.progress.note)
+            self._summary = recalled_summary(self._config, self._env, self.progress.note)
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
         self._summary.threads = torch.get_num_threads()
         set_seed(self._config.seed)
         self._start_directory()
         try:
-            self._phases()
+            with answering(self._env, self.progress.note):
+                self._phases()
         except BaseException as error:
             self._note_end(error)
             raise
@@ -241,6 +243,7 @@ class TrainingRun:
             train_dataset=self._train_data,
             eval_dataset=self._held_out.during_training(self._settings),
             processing_class=policy.tokenizer,
+            envs=[self._env] if self._env.needs else (),
             rollout_sink=self._writer,
             token_sink=TokenRecordWriter(self._directory.root),
             note=self.progress.note,

@@ -197,6 +197,7 @@ def _sending(config: RunConfig) -> dict[str, str]:
     """Keys and values, as they are given on a command line."""
     set_here = {f"train.{key}": config.train.get(key) for key in _SENDING}
     set_here |= {f"engine.{key}": getattr(config.engine, key) for key in _OF_ENGINE}
+    set_here |= {f"answerer.{key}": config.answerer.get(key) for key in _OF_ENGINE}
     set_here |= _warm_start_reaches(config)
     return {
         key: value if isinstance(value, str) else json.dumps(value)

@@ -16,8 +16,9 @@ from fuzz.values import odd_values
 
 PRESET = (files("agentsgym") / "presets" / "quickstart.yaml").read_bytes()
 KEYS = st.sampled_from(
-    ["name", "seed", "env", "env_config", "model", "warm_start", "train", "eval", "max_seconds",
-     "time_decay_to", "threads", "output_dir", "description", "eval.episodes", "nonsense"]
+    ["name", "seed", "env", "env_config", "model", "warm_start", "answerer", "train", "eval",
+     "max_seconds", "time_decay_to", "threads", "output_dir", "description", "eval.episodes",
+     "nonsense"]
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
+from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
 from agentsgym.envs.twenty_questions.normalize import matches
 from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
@@ -294,7 +295,10 @@ class TwentyQuestionsEnv(MultistepEnv):
         return RandomTeacher(self, seed)
 
     def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
-        """How well the model understands the answers; see `guess_consistency.guess_figures`."""
+        """How well the model understands the answers; see `guess_consistency.guess_figures`. None
+        if a language model answers."""
+        if isinstance(self.answerer, LLMAnswerer):
+            return {}
         from agentsgym.envs.twenty_questions.guess_consistency import guess_figures
 
         return guess_figures(model, tokenizer, self)
@@ -308,7 +312,10 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The reward of the reference player on this task: 1.0 if it wins, and what
-        `information_reward` pays for its questions."""
+        `information_reward` pays for its questions. None if a language model answers, which would
+        have to be asked."""
+        if isinstance(self.answerer, LLMAnswerer):
+            return None
         win, _, bits = self._reference_game(task_data)
         return float(win) + float(self.config["information_reward"]) * bits
 

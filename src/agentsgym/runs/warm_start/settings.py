@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.config import RunConfig, check_keys
-from agentsgym.runs.engine_config import EngineConfig, parse_engine
+from agentsgym.runs.endpoint import CHAT, parse_endpoint
+from agentsgym.runs.engine_config import EngineConfig
 from agentsgym.runs.model_config import TINY
 
 if TYPE_CHECKING:
     from agentsgym.training.warm_start.supervised import SupervisedConfig
 
 SCRIPTED = ("teacher", "optimal", "random")
-ROLLOUTS, CHAT = "rollouts", "chat"
+ROLLOUTS = "rollouts"
+ENGINE = "warm_start.engine"
 SOURCES = (*SCRIPTED, ROLLOUTS, CHAT)
 # Keys that belong to one source.
 _ONLY = {"run": ROLLOUTS, "engine": CHAT, "temperature": CHAT, "max_answer_tokens": CHAT}
@@ -98,7 +100,8 @@ def settings_of(given: Mapping[str, Any]) -> WarmStartSettings:
         if given.get(key) is not None and given["source"] != source:
             raise ConfigError(f"warm_start.{key} is only for source {source!r}; leave it out")
     games = {key: value for key, value in given.items() if key in own}
-    games["engine"] = endpoint(games.get("engine"))
+    if games.get("engine") is not None:
+        games["engine"] = parse_endpoint(games["engine"], ENGINE)
     try:
         return WarmStartSettings(
             GamesConfig(**games),
@@ -106,17 +109,6 @@ def settings_of(given: Mapping[str, Any]) -> WarmStartSettings:
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"warm_start: {error}") from error
-
-
-def endpoint(given: Any) -> EngineConfig | None:
-    """The endpoint of the source "chat", from its key. Raises ConfigError."""
-    if given is None:
-        return None
-    check_keys(given, ("urls", "served_model", "key_env", "capacity"), "warm_start.engine.")
-    try:
-        return parse_engine({**given, "name": CHAT})
-    except ConfigError as error:
-        raise ConfigError(f"warm_start.{error}") from None
 
 
 def _check_number(name: str, value: object) -> None:

@@ -8,17 +8,15 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
 from agentsgym.evaluation import default_cluster
-from agentsgym.generation.factory import Purpose, choose, make_engine
+from agentsgym.generation.factory import ENGINES, make_engine
 from agentsgym.generation.settings import EngineParts
+from agentsgym.runs.endpoint import CHAT, check_complete, purpose_of
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.warm_start.games import played_games
-from agentsgym.runs.warm_start.settings import CHAT, ROLLOUTS, GamesConfig
+from agentsgym.runs.warm_start.settings import ENGINE, ROLLOUTS, GamesConfig
 from agentsgym.runs.warm_start.stored_games import check_run, stored_games
 from agentsgym.types import Agent, Rollout, SamplingParams
-
-_KEYS = {"engine_urls": "urls", "engine_capacity": "capacity"}
-_ENDPOINT = Purpose(training=False, written=lambda key: f"warm_start.engine.{_KEYS.get(key, key)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def _player(games: GamesConfig, around: Surroundings) -> Iterator[Agent]:
         yield _scripted(games, around.env, around.seed)
         return
     assert games.engine is not None
-    engine = make_engine(games.engine.settings(), EngineParts(), _ENDPOINT)
+    engine = make_engine(games.engine.settings(), EngineParts(), purpose_of(ENGINE))
     sampling = SamplingParams(games.max_answer_tokens, games.temperature)
     try:
         yield DirectOutputAgent(engine, sampling, seed=around.seed)
@@ -91,10 +89,8 @@ def _scripted(games: GamesConfig, env: MultistepEnv, seed: int) -> Agent:
 
 def _check_endpoint(games: GamesConfig) -> None:
     assert games.engine is not None
-    try:
-        check_installed(choose(games.engine.settings(), _ENDPOINT))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    check_complete(games.engine, ENGINE)
+    check_installed(ENGINES[CHAT])
 
 
 def _of_training_tasks(around: Surroundings) -> Callable[[Rollout], bool]:

@@ -1,0 +1,101 @@
+"""The section `answerer` of a run: a chat endpoint answers the questions of Twenty Questions.
+
+Only a run file or a command line names an endpoint. `env_config` does not, because it is copied
+into dataset rows, which are not trusted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
+from agentsgym.generation.chat.client import DEFAULT_CONCURRENCY, ChatClient
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs.endpoint import check_complete, parse_endpoint
+from agentsgym.types import Message, SamplingParams
+
+SECTION = "answerer"
+_GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
+
+
+class EndpointAnswerer(LLMAnswerer):
+    """A language model behind an endpoint; it can be asked inside the block of `opened`."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(self._said)
+        self._settings = settings
+        self._client: ChatClient | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[ChatClient]:
+        """Connect, and close the connections at the end. Raises EndpointError if nothing answers,
+        MissingKey."""
+        settings = self._settings
+        client = ChatClient(
+            settings.engine_urls[0],
+            settings.served_model or "",
+            key_env=settings.key_env,
+            concurrency=settings.engine_capacity or DEFAULT_CONCURRENCY,
+        )
+        try:
+            client.check()
+            self._client = client
+            yield client
+        finally:
+            self._client = None
+            client.close()
+
+    def _said(self, messages: Sequence[Message]) -> str:
+        client = self._client
+        if client is None:
+            raise RuntimeError("the answerer's endpoint is only asked while a run plays")
+        return client.complete(messages, _GREEDY)
+
+
+def answerer_settings(given: Mapping[str, Any]) -> EngineSettings:
+    """The endpoint that the section names. Raises ConfigError for a wrong or missing key."""
+    endpoint = parse_endpoint(given, SECTION)
+    check_complete(endpoint, SECTION)
+    return endpoint.settings()
+
+
+def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
+    """Let the endpoint of the section answer in `env`. Nothing is asked before `answering`.
+
+    Raises ConfigError if the section is wrong or the environment cannot use it.
+    """
+    settings = answerer_settings(given)
+    if not isinstance(env, TwentyQuestionsEnv):
+        raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
+    if env.config["workers"]:
+        raise ConfigError("answerer asks from this process; leave env_config.workers out")
+    if env.config["information_reward"]:
+        raise ConfigError(
+            "env_config.information_reward counts the table's answers; leave it or answerer out"
+        )
+    env.answerer = EndpointAnswerer(settings)
+    env.blocking = True  # type: ignore[misc]
+
+
+@contextmanager
+def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block, the endpoint of the environment's answerer can be asked, if it has one.
+
+    At the end its connections are closed, and `note` is told what it was asked. Raises
+    EndpointError if nothing answers there, MissingKey.
+    """
+    answerer = getattr(env, "answerer", None)
+    if not isinstance(answerer, EndpointAnswerer):
+        yield
+        return
+    with answerer.opened() as client:
+        try:
+            yield
+        finally:
+            used = client.usage
+            note(
+                f"answerer: {used.requests} answers of {client.model}, {used.prompt_tokens} tokens "
+                f"read and {used.completion_tokens} written"
+            )
