@@ -357,3 +357,54 @@ def test_nothing_is_cut_off_at_this_width(driver, page, place, width):
     wide = driver.execute_script("return document.documentElement.scrollWidth")
     resize(driver, 1280, 800)
     assert wide <= width
+
+
+CONTRAST = """
+    const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const rgb = (colors) => {
+      paint.clearRect(0, 0, 1, 1);
+      for (const color of colors) { paint.fillStyle = color; paint.fillRect(0, 0, 1, 1); }
+      return [...paint.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255);
+    };
+    const light = (parts) => parts.map(
+      (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    ).reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+    const behind = (element) => element
+      ? [...behind(element.parentElement), getComputedStyle(element).backgroundColor] : ['white'];
+    const found = {};
+    const own = (element) => [...element.childNodes].some(
+      (node) => node.nodeType === 3 && node.textContent.trim());
+    for (const element of document.querySelectorAll('#app *')) {
+      if (!own(element) || element.disabled || !element.getClientRects().length) continue;
+      const under = behind(element);
+      const color = getComputedStyle(element).color;
+      const [a, b] = [light(rgb([...under, color])), light(rgb(under))].sort((x, y) => y - x);
+      const ratio = (a + 0.05) / (b + 0.05);
+      const name = `${element.tagName}.${element.className}`;
+      found[name] = Math.min(found[name] ?? 99, ratio);
+    }
+    return found;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_have_the_contrast_that_accessibility_asks_for(driver, page, theme):
+    """At least 4.5 : 1 (WCAG 2, AA), on every color of the tokens too."""
+    ratios = {}
+    for place in ("#/run", "#/rollouts", "#/rollout/0/train-0/0", "#/compare"):
+        open_page(driver, page, place)
+        driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+        wait(driver, "return document.querySelector('main').childElementCount > 0")
+        ratios |= driver.execute_script(CONTRAST)
+    open_page(driver, page, "#/rollout/0/train-0/0/tokens")
+    driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    wait(driver, "return document.querySelectorAll('.t.a').length > 0")
+    for color in [f"{scale}{level}" for scale in "pns" for level in range(1, 9)]:
+        driver.execute_script(
+            "const color = arguments[0];"
+            "for (const e of document.querySelectorAll('.t.a')) e.className = color;",
+            f"t a {color}",
+        )
+        ratios |= driver.execute_script(CONTRAST)
+    assert len(ratios) > 40
+    assert {name: round(ratio, 2) for name, ratio in ratios.items() if ratio < 4.5} == {}

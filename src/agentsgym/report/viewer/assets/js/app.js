@@ -156,6 +156,7 @@ async function start() {
     const app = new App(await openStore());
     await app.show();
     document.documentElement.dataset.ready = "yes";
+    performance.mark("ready");
   } catch (error) {
     replace(root(), el("p", { class: "problem", role: "alert", text: `The page cannot be shown: ${error.message}` }));
   }
