@@ -26,6 +26,7 @@ EXTRAS = {
     "generation/http": {"http"},
     "generation/plain": {"train"},
     "generation/vllm/launched.py": {"http", "train"},
+    "report/tui.py": {"tui"},
     "runs": {"train"},
     "training": {"train"},
 }

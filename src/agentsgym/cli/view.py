@@ -23,6 +23,9 @@ def view(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve every rollout on this machine instead.")
     ] = False,
+    tui: Annotated[
+        bool, typer.Option("--tui", help="Show the conversations in this terminal.")
+    ] = False,
     rollouts: Annotated[
         int | None, typer.Option(min=0, help="Rollouts in the file, 0 for all [1000].")
     ] = None,
@@ -43,16 +46,22 @@ def view(
         agentsgym view runs/quickstart runs/longer --out compared.html
 
         agentsgym view runs/quickstart --serve
+
+        agentsgym view runs/quickstart --tui
     """
-    if serve and (output is not None or rollouts is not None):
-        raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
+    if (serve or tui) and (output is not None or rollouts is not None):
+        raise fail("--serve and --tui write no file: leave --out and --rollouts away", BAD_USAGE)
+    if tui and (serve or other is not None):
+        raise fail("--tui shows one run, and not together with --serve", BAD_USAGE)
     from agentsgym.report.viewer.source import Source, directories
 
     roots = [each for root in (run, other) if root is not None for each in directories(root)]
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
-    if serve:
+    if tui:
+        _tui(sources[0])
+    elif serve:
         _serve(sources)
     else:
         _write(sources, output or run / "view.html", rollouts)
@@ -78,3 +87,13 @@ def _serve(sources: "list[Source]") -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             out.print("ended")
+
+
+def _tui(source: "Source") -> None:
+    try:
+        from agentsgym.report.tui import Viewer
+    except ModuleNotFoundError as error:
+        raise fail(f"--tui needs {error.name}: pip install 'agentsgym[tui]'", BAD_USAGE) from None
+    if not source.sets():
+        raise fail(f"{source.root} contains no rollouts", BAD_USAGE)
+    Viewer(source).run()

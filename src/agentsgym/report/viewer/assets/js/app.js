@@ -2,6 +2,7 @@
 import { CompareView } from "./compare_view.js";
 import { button, el, replace } from "./dom.js";
 import { helpDialog, listenToKeys } from "./keys.js";
+import { nameOf } from "./names.js";
 import { VIEWS, RolloutView } from "./rollout_view.js";
 import { RolloutsView } from "./rollouts_view.js";
 import { runView } from "./run_view.js";
@@ -19,7 +20,7 @@ class App {
     this._main = el("main", { id: "main", tabIndex: -1 });
     this._help = helpDialog();
     this._tabs = PAGES.map(([page, text]) => el("a", { href: `#/${page}`, text, data: { page } }));
-    const names = store.sources.map((source) => source.summary?.name ?? source.name);
+    const names = store.sources.map((source) => nameOf(source, store));
     document.title = `${visible(names.join(" and "))} – agentsgym`;
     replace(root(), this._header(names), this._main, this._help);
     addEventListener("hashchange", () => this.show());

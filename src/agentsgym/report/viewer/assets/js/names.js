@@ -10,6 +10,13 @@ const PHASES = {
   probe: "probe",
 };
 
+// A run's own name, or its directory's if the other run has the same one.
+export function nameOf(source, store) {
+  const own = (one) => one.summary?.name ?? one.name;
+  const alike = store.sources.some((one) => one !== source && own(one) === own(source));
+  return alike ? source.path : own(source);
+}
+
 export function setName(set, store) {
   const phase = PHASES[set.phase] ?? set.phase;
   const step = ["before", "after"].includes(set.phase) ? "" : ` ${set.step}`;

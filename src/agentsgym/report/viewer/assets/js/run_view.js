@@ -2,7 +2,7 @@
 import { chart } from "./charts.js";
 import { el } from "./dom.js";
 import { chartsOf } from "./metric_groups.js";
-import { setName } from "./names.js";
+import { nameOf, setName } from "./names.js";
 import { formatNumber, formatSeconds, formatShare } from "./text.js";
 
 export function runView(store) {
@@ -18,7 +18,8 @@ export function runView(store) {
   const element = el(
     "div",
     { class: "run" },
-    ...store.sources.map((source, number) => header(source, number, store, score)),
+    el("div", { class: store.sources.length > 1 ? "two-runs" : "" },
+      ...store.sources.map((source, number) => header(source, number, store, score))),
     ...drawn.map(({ title, figures }) => el("section", { class: "panel" }, el("h2", { text: title }),
       el("div", { class: "charts" }, ...figures), title === "Score" ? bars() : null)),
     constants(constant),
@@ -61,7 +62,7 @@ function header(source, number, store, score) {
   return el(
     "section",
     { class: "panel" },
-    el("h2", { text: `${run}${source.summary?.name ?? source.name}` }),
+    el("h2", { text: `${run}${nameOf(source, store)}` }),
     ...source.problems.map((problem) => el("p", { class: "problem", text: problem })),
     source.summary ? facts(factsOf(source.summary)) : null,
     source.evaluation ? facts(factsOfEvaluation(source.evaluation)) : null,
