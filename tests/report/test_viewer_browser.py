@@ -3,6 +3,7 @@
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -27,7 +28,7 @@ from browser import (
     wait,
 )
 from helpers import build_tokenizer
-from viewer_runs import HOSTILE, make_hostile_run, make_rollout, make_run
+from viewer_runs import HOSTILE, game, make_hostile_run, make_rollout, make_run
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
 
@@ -302,6 +303,44 @@ def test_characters_are_shown_as_on_a_terminal(driver, tmp_path):
     open_page(driver, tmp_path / "page.html", "#/rollout/0/after-0/0")
     wait(driver, "return document.querySelector('.turn.action') !== null")
     assert texts(driver, ".turn.action .text") == [visible(everything)]
+
+
+def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
+    tokenizer = build_tokenizer(None)
+    rollout = make_rollout(tokenizer, 0, 0, [[("say", "né 猫!", 0.0)]])
+    damaged = make_rollout(tokenizer, 1, 0, [[("say", "é", 0.0)]])
+    cut = replace(damaged.rows[0], **{
+        name: getattr(damaged.rows[0], name)[:-1]
+        for name in ("token_ids", "agent_token_mask", "logprobs", "per_token_rewards")
+    }, spans=())  # fmt: skip
+    tokenizer.save_pretrained(tmp_path / "model")
+    played = [rollout, replace(damaged, rows=(cut,))]
+    RolloutWriter(tmp_path)(played, {"phase": "after", "step": 0, "advantages": None})
+    write_page(tmp_path / "page.html", [Source(tmp_path)])
+    shown = []
+    for place in (0, 1):
+        open_page(driver, tmp_path / "page.html", f"#/rollout/0/after-0/{place}/tokens")
+        wait(driver, "return document.querySelectorAll('.t').length > 0")
+        shown.append("".join(texts(driver, ".t")))
+    assert shown == ["sayné◦ 猫◦◦!", "say\\xc3"]
+
+
+def test_the_server_follows_a_run_that_goes_on(driver, tmp_path):
+    tokenizer = build_tokenizer(None)
+    run = make_run(tmp_path / "run", tokenizer, generations=1)
+    summary = (run / "summary.json").read_text()
+    (run / "summary.json").write_text(summary.replace('"finished"', '"running"'))
+    with PageServer(Library([Source(run)])) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        open_page(driver, server.address, "#/rollouts")
+        count = "return document.querySelector('.count').textContent === arguments[0]"
+        wait(driver, count, "20 of 20 rollouts")
+        more = [make_rollout(tokenizer, 0, n, [game("new", True)]) for n in range(3)]
+        RolloutWriter(run)(more, {"phase": "train", "step": 1, "advantages": None})
+        driver.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
+        wait(driver, count, "23 of 23 rollouts")
+        server.shutdown()
+    assert no_errors(driver)
 
 
 def test_the_server_loads_piece_by_piece(driver, server):

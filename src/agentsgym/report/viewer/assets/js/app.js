@@ -137,13 +137,16 @@ class App {
     else if (this._rollouts.element.isConnected) this._rollouts.focusList();
   }
 
-  // A run that goes on: its new figures and rollouts.
+  // A run that goes on: its new figures and rollouts, also at once when the reader returns.
   _watch() {
-    setInterval(async () => {
-      if (document.hidden || !this._store.sources.some((source) => source.growing)) return;
-      const changed = await this._store.refresh().catch(() => false);
-      if (changed && /^(#\/(run|rollouts))?$/.test(location.hash)) this.show();
-    }, REFRESH);
+    setInterval(() => this._refresh(), REFRESH);
+    document.addEventListener("visibilitychange", () => this._refresh());
+  }
+
+  async _refresh() {
+    if (document.hidden || !this._store.sources.some((source) => source.growing)) return;
+    const changed = await this._store.refresh().catch(() => false);
+    if (changed && /^(#\/(run|rollouts))?$/.test(location.hash)) this.show();
   }
 }
 

@@ -7,10 +7,40 @@ export function rowsOf({ detail, pieces, special }) {
     const tokens = row.ids.map((id, place) => ({
       id, place, row: number, text: pieces[id] ?? `⟨${id}⟩`, special: special.has(id), mask: 0,
     }));
+    joinCharacters(tokens);
     addNumbers(row, tokens);
     row.spans.forEach((span) => addStep(span, tokens, detail));
     return { begins: row.begins, sampled: row.sampled, tokens };
   });
+}
+
+const BYTES = /^(\\x[0-9a-f]{2})+$/;
+const CONTINUED = "◦";
+
+// A character of several tokens, each only some of its bytes, is shown at the first of them.
+function joinCharacters(tokens) {
+  for (let start = 0; start < tokens.length; start += 1) {
+    if (!BYTES.test(tokens[start].text)) continue;
+    let bytes = "";
+    for (let stop = start; stop < tokens.length && BYTES.test(tokens[stop].text); stop += 1) {
+      bytes += tokens[stop].text;
+      const text = decoded(bytes);
+      if (text === null) continue;
+      for (let place = start; place <= stop; place += 1) tokens[place].text = CONTINUED;
+      tokens[start].text = text;
+      start = stop;
+      break;
+    }
+  }
+}
+
+function decoded(escapes) {
+  const bytes = Uint8Array.from(escapes.matchAll(/\\x(..)/g), ([, code]) => parseInt(code, 16));
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return null;
+  }
 }
 
 function addNumbers(row, tokens) {
