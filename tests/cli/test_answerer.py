@@ -5,11 +5,13 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.chat.client import EndpointError
 from agentsgym.generation.http.keys import MissingKey
 from agentsgym.runs import Silent, load_config, load_run, parse_config, train_run
+from agentsgym.runs.answerer import EndpointAnswerer, answerer_settings
 from agentsgym.runs.dry_run import dry_run
 from agentsgym.runs.files import read_rollouts, read_summary
 from agentsgym.runs.from_config import make_env
@@ -200,6 +202,18 @@ def test_a_dry_run_takes_the_answers_of_the_table(run, monkeypatch):
 def test_keys_in_an_address_are_not_stored(run):
     config = run("http://me:hunter2hunter2@127.0.0.1:9")
     assert "hunter2" not in config.to_yaml() and "judge" in config.to_yaml()
+    with pytest.raises(ConfigError, match=r"answerer.urls.0 is masked"):
+        parse_config(yaml.safe_load(config.to_yaml()))
+
+
+def test_the_connection_is_closed_also_after_an_interrupt(serve):
+    answerer = EndpointAnswerer(answerer_settings({"urls": [serve().url], "served_model": "m"}))
+    with pytest.raises(KeyboardInterrupt), answerer.opened() as client:
+        assert answerer.answer("cat", "Is it big?").text == "No"
+        raise KeyboardInterrupt
+    assert client.loop.closed
+    with pytest.raises(RuntimeError, match="only asked while a run plays"):
+        answerer.answer("cat", "Is it small?")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Run configurations: presets, files, overrides, and the errors for what is wrong."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from agentsgym.envs import ConfigError
@@ -157,17 +155,18 @@ def test_one_text_is_a_list_of_one_never_its_letters():
 
 
 def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
-    from agentsgym.cli.evaluate import _evaluate
+    from agentsgym.generation.factory import Purpose
     from agentsgym.generation.settings import EngineSettings
+    from agentsgym.runs import contestant
 
     seen = []
-
-    def play(*_, envs, **__):
-        seen.append(envs)
-        return SimpleNamespace(evaluation=None)
-
-    monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
+    monkeypatch.setattr(
+        contestant, "evaluate_requests", lambda asked, agent, pool, **_: seen.append(pool)
+    )
     train = {"chat_template_kwargs": {"enable_thinking": False}}
     run = parse_config({"env": "TwentyQuestions", "model": "agent:optimal", "train": train})
-    _evaluate(run, 0, EngineSettings())
+    with contestant.contestant(
+        "agent:optimal", run, EngineSettings(), seed=0, purpose=Purpose(training=False), note=print
+    ) as player:
+        player.play(run, [], seed=0)
     assert seen[0]._template_options == {"enable_thinking": False}
