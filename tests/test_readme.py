@@ -27,6 +27,7 @@ ADDED = {
     "agentsgym credit runs/quickstart": ("", ""),
     "agentsgym envs": ("", ""),
     "agentsgym check TwentyQuestions": ("", ""),
+    "agentsgym tokens builtin:quickstart": ("", ""),
 }
 
 

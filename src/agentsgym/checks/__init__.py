@@ -1,6 +1,8 @@
-"""Checking an environment: `check_env` plays it without a model and reports its faults."""
+"""Checking without a model: `check_env` plays an environment and reports its faults, `check_tokens`
+plays conversations with a tokenizer and reports what is recorded of them."""
 
 from agentsgym.checks.check import check_env
 from agentsgym.checks.report import CheckFailed, Finding, Report
+from agentsgym.checks.tokens import TokenReport, check_tokens
 
-__all__ = ["CheckFailed", "Finding", "Report", "check_env"]
+__all__ = ["CheckFailed", "Finding", "Report", "TokenReport", "check_env", "check_tokens"]

@@ -10,6 +10,7 @@ from agentsgym.cli.guard import Commands
 from agentsgym.cli.merge import merge
 from agentsgym.cli.play import play
 from agentsgym.cli.presets import presets
+from agentsgym.cli.tokens import tokens
 from agentsgym.cli.train import train
 from agentsgym.cli.view import view
 
@@ -43,6 +44,7 @@ app.command()(credit)
 app.command()(merge)
 app.command()(envs)
 app.command()(check)
+app.command()(tokens)
 app.command()(presets)
 
 

@@ -26,11 +26,12 @@ _MARKS = frozenset({_START, _END})
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The template's own text: `around` all messages of a plain conversation, and `after` an
-    answer. Both are empty if unknown."""
+    """The template's own text: `around` all messages of a plain conversation, `after` an answer up
+    to the next message's content, and `at_end`, after the last one. All are empty if unknown."""
 
     around: str = ""
     after: str = ""
+    at_end: str = ""
 
 
 class ControlTokens:
@@ -247,7 +248,8 @@ def written_around(render: Callable[[Sequence[Message]], str], probe: str) -> Wr
     roles = ("system", "user", "assistant", "user")
     with_system = _parts_around(render, probe, roles)
     parts = _parts_around(render, probe, roles[1:])
-    return Written("\0".join((*with_system, *parts)), (parts or with_system or [""] * 4)[-2])
+    *_, after, at_end = parts or with_system or ["", ""]
+    return Written("\0".join((*with_system, *parts)), after, at_end)
 
 
 def _parts_around(

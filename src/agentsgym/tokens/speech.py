@@ -13,11 +13,11 @@ from agentsgym.tokens.template import PROBE, ChatTemplate
 from agentsgym.types import Tokenizer
 
 # Messages with a header, `<|channel|>final<|message|>yes<|end|>`: tokens that may end the text.
-_MESSAGE = "<|message|>"
-_CHANNEL = "<|channel|>"
+MESSAGE = "<|message|>"
+CHANNEL = "<|channel|>"
 _BOUNDARIES = ("<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 # Thoughts in a block between two special tokens.
-_BLOCKS = (
+BLOCKS = (
     ("<|channel>", "<channel|>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
@@ -36,11 +36,11 @@ class ActionText:
         self._ends = ({*end_ids} & added.keys()) | {*_closing_ids(tokenizer)}
         self._blocks = {
             known[first][0]: known[last][0]
-            for first, last in _BLOCKS
+            for first, last in BLOCKS
             if first in known and last in known
         }
-        self._message = known.get(_MESSAGE, (-1,))[0]
-        self._channel = known.get(_CHANNEL, (-1,))[0]
+        self._message = known.get(MESSAGE, (-1,))[0]
+        self._channel = known.get(CHANNEL, (-1,))[0]
         self._boundaries = {known[text][0] for text in _BOUNDARIES if text in known}
         self._structure = self._special | {*self._blocks, self._message}
 
@@ -107,7 +107,7 @@ class ActionText:
 
 def _is_final(header: str) -> bool:
     """Whether a message's header marks it as the answer for the user."""
-    before, channel, name = header.partition(_CHANNEL)
+    before, channel, name = header.partition(CHANNEL)
     if channel:
         return name.strip().startswith("final")
     return "to=" not in before or "to=user" in before

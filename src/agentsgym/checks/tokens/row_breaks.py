@@ -1,0 +1,120 @@
+"""Where and why a chat template made a rollout begin a new row."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+
+from agentsgym.types import Rollout, Row, StepSpan, Tokenizer
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "thoughts": "drops earlier thoughts",
+        "system": "moves the system prompt",
+        "tools": "moves the tools",
+        "opening": "begins a finished answer otherwise than the prompt for it",
+        "answer": "changes the text of an answer",
+        "ending": "ends a finished answer with other tokens",
+        "earlier": "changes an earlier turn",
+    }
+)
+"""Why a row begins, in words whose subject is the chat template."""
+
+_BEFORE, _AFTER = 12, 48  # characters that are shown around a difference
+
+
+@dataclass(frozen=True, slots=True)
+class RowBreak:
+    """A row that begins because the template rewrote history, at a step of an episode (from 0).
+
+    `reason` is a key of `REASONS`. `was` and `now` are the context before and after, from shortly
+    before their first difference.
+    """
+
+    episode: int
+    step: int
+    reason: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Texts by which one sees what a template does: the agent's `thoughts`, the `system` prompt and
+    the name of a tool in `tools`; empty if there are none."""
+
+    thoughts: tuple[str, ...] = ()
+    system: str = ""
+    tools: str = ""
+
+
+def row_breaks(rollout: Rollout, tokenizer: Tokenizer, marks: Marks) -> tuple[RowBreak, ...]:
+    """Every row that begins because of the template."""
+    return tuple(
+        _break(before, row, _observations(rollout), tokenizer, marks)
+        for before, row in pairwise(rollout.rows)
+        if row.begins == "template" and row.spans
+    )
+
+
+def _observations(rollout: Rollout) -> list[str]:
+    return [step.observation for episode in rollout.episodes for step in episode.steps]
+
+
+def _break(
+    before: Row, row: Row, observations: Collection[str], tokenizer: Tokenizer, marks: Marks
+) -> RowBreak:
+    was = tokenizer.decode(list(before.token_ids))
+    now = tokenizer.decode(list(row.token_ids[: row.prompt_length]))
+    at = _first_difference(was, now)
+    shown = slice(max(0, at - _BEFORE), at + _AFTER)
+    first = row.spans[0]
+    return RowBreak(
+        first.episode,
+        first.step,
+        _moved(was, now, marks) or _changed(before, at, observations, tokenizer),
+        was[shown],
+        now[shown],
+    )
+
+
+def _first_difference(was: str, now: str) -> int:
+    pairs = enumerate(zip(was, now, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
+
+
+def _moved(was: str, now: str, marks: Marks) -> str | None:
+    """The mark that the template dropped or moved, as a reason."""
+    if any(thought in was and thought not in now for thought in marks.thoughts):
+        return "thoughts"
+    for reason, text in (("system", marks.system), ("tools", marks.tools)):
+        if text and text in was and was.find(text) != now.find(text):
+            return reason
+    return None
+
+
+def _changed(before: Row, at: int, observations: Collection[str], tokenizer: Tokenizer) -> str:
+    """What of the row `before` contains its first changed character, the one at `at`."""
+    for span, start, stop in _texts(before, tokenizer):
+        if at >= stop:
+            continue
+        if at > start:
+            return "ending" if _is_ending(before, span, at, tokenizer) else "answer"
+        read = tokenizer.decode(list(before.token_ids[: span.start]))
+        ends = [read.rfind(text) + len(text) for text in observations if text and text in read]
+        return "opening" if at >= max(ends, default=0) else "earlier"
+    return "opening"
+
+
+def _texts(row: Row, tokenizer: Tokenizer) -> Iterator[tuple[StepSpan, int, int]]:
+    """Each action of a row, with the positions in its text where it starts and stops."""
+    for span in row.spans:
+        start, stop = (
+            len(tokenizer.decode(list(row.token_ids[:end]))) for end in (span.start, span.stop)
+        )
+        yield span, start, stop
+
+
+def _is_ending(row: Row, span: StepSpan, at: int, tokenizer: Tokenizer) -> bool:
+    """Whether the character at `at` belongs to the last token of an action, its end of turn."""
+    return at >= len(tokenizer.decode(list(row.token_ids[: span.stop - 1])))

@@ -1,0 +1,129 @@
+"""`agentsgym tokens`."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
+from agentsgym.cli.engine_options import CHAT, SCRIPTED
+from agentsgym.cli.evaluated_run import evaluated_run
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, split_settings
+from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+
+if TYPE_CHECKING:
+    from agentsgym.checks.tokens import TokenReport
+    from agentsgym.runs import RunConfig
+
+_TALK = "agentsgym.checks.tokens.talk.ScriptedTalk"
+
+
+def tokens(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_TOKENIZER",
+            help="A directory with a model or only a tokenizer, a run directory, a hub name or "
+            "builtin:NAME.",
+        ),
+    ],
+    settings: SettingsArgument = None,
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", help="Also play an episode of this environment.")
+    ] = None,
+    config: ConfigOption = None,
+    chat_template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE",
+            help="own, training (TRL's) or a .jinja file; the same as model.chat_template.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    allow_imports: AllowImportsOption = None,
+    allow_paths: AllowPathsOption = None,
+) -> None:
+    """Say how a tokenizer and its chat template treat a conversation of several turns.
+
+    Scripted conversations are played without a model: is everything one row, or where and why does
+    the template begin a new one; are the masks exact; can a text forge a turn.
+
+    Exit status 0: fit for training; 1: not fit; 2: there is no such tokenizer.
+
+    Examples:
+
+        agentsgym tokens builtin:quickstart
+
+        agentsgym tokens Qwen/Qwen3-0.6B model.chat_template_kwargs.enable_thinking=false
+
+        agentsgym tokens my-model --env TwentyQuestions --chat-template training --json
+    """
+    given = given_settings(settings, config)
+    if chat_template is not None:
+        given["model.chat_template"] = chat_template
+    run = _run(model, env, given, allow_imports, allow_paths)
+    quiet_libraries()
+    with _without_warnings("agentsgym.tokens.codec"):  # the report says more than they do
+        report = _report(run)
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        out.print(_table(model, report))
+    if report.problems:
+        raise typer.Exit(FAILURE)
+
+
+def _run(
+    model: str,
+    env: str | None,
+    given: dict[str, object],
+    allow_imports: list[str] | None,
+    allow_paths: list[str] | None,
+) -> "RunConfig":
+    """The tokenizer's settings and the environment, as an evaluation takes them."""
+    from agentsgym.runs.files import RunDirectory
+
+    if model.startswith((SCRIPTED, CHAT, "http://", "https://")):
+        raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
+    bare = env is None and not RunDirectory(Path(model)).is_run()
+    if bare and split_settings(given)[0]:
+        raise fail("name the environment of these settings with --env", BAD_USAGE)
+    allowed = allowed_by(allow_imports, allow_paths)
+    return evaluated_run(model, _TALK if bare else env, given, allowed)
+
+
+def _report(run: "RunConfig") -> "TokenReport":
+    from agentsgym.checks.tokens import check_tokens
+    from agentsgym.runs.chat_settings import rendering
+    from agentsgym.runs.from_config import make_env
+    from agentsgym.runs.load_model import Use, load_tokenizer_of
+
+    paths = run.train.get("allow_paths") or ()
+    use = Use(training=False, device="cpu", allow_paths=paths)
+    tokenizer = load_tokenizer_of(run.model, use)
+    env = None if run.env == _TALK else make_env(run)
+    return check_tokens(tokenizer, rendering(run, tokenizer), env)
+
+
+@contextmanager
+def _without_warnings(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _table(model: str, report: "TokenReport") -> Table:
+    table = Table(title=shown(model), title_justify="left", show_header=False, box=None)
+    table.add_column(style="bold", min_width=14, max_width=20)
+    table.add_column(overflow="fold")
+    for topic, sentence in report.lines():
+        table.add_row(shown(topic), shown(sentence))
+    return table

@@ -1,0 +1,190 @@
+"""What is told of a tokenizer is what the library does with it."""
+
+import dataclasses
+import json
+
+import pytest
+
+from agentsgym.checks.tokens import check_tokens
+from agentsgym.checks.tokens.talk import Answers, ScriptedTalk
+from agentsgym.tokens import codec_for
+from agentsgym.tokens.template_cost import TemplateRefused
+from chat_tokenizers import ALL, template, tokenizer_for
+from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
+
+# The system prompt stands before the last message of the user, as in Mistral's templates.
+MOVES_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] != 'system' %}<|im_start|>{{ m['role'] }}\n"
+    "{% if loop.last and messages[0]['role'] == 'system' %}{{ messages[0]['content'] }}\n\n"
+    "{% endif %}{{ m['content'] }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+MOVES_TOOLS = CHATML.replace(
+    "{{ m['content'] }}", "{% if loop.last and tools %}{{ tools }}\n{% endif %}{{ m['content'] }}"
+)
+OTHER_ENDING = CHATML.replace(
+    "<|im_end|>\n{% endfor %}",
+    "{% if m['role'] == 'assistant' and loop.index + 2 < messages | length %}<|pause|>"
+    "{% else %}<|im_end|>{% endif %}\n{% endfor %}",
+)
+SHOUTS = CHATML.replace(
+    "{{ m['content'] }}",
+    "{{ m['content'] | upper if m['role'] == 'assistant' else m['content'] }}",
+)
+NUMBERS = CHATML.replace("{{ m['role'] }}", "{{ m['role'] }}{{ messages | length }}")
+PREFILLS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}")
+
+
+def conversation(report, name):
+    (found,) = [one for one in report.every if one.name == name]
+    return found
+
+
+def reasons(conversation):
+    return {found.reason for found in conversation.breaks}
+
+
+def test_a_template_that_only_appends_is_one_row_everywhere(chat_tokenizer):
+    report = check_tokens(chat_tokenizer)
+    assert report.append_only and report.problems == ()
+    assert [one.name for one in report.every] == [
+        "plain answers", "answers that think", "a system prompt"
+    ]  # fmt: skip
+    for one in report.every:
+        assert (one.rows, one.steps, one.breaks, one.cost) == (1, 4, (), 1.0)
+        assert one.masked and one.agent_tokens == one.key_agent_tokens > 0
+    assert ("verdict", "fit for training: one row for each context") in report.lines()
+
+
+def test_a_template_that_drops_thoughts_begins_rows_at_a_cost():
+    report = check_tokens(build_tokenizer(DROPS_THOUGHT))
+    assert conversation(report, "plain answers").rows == 1
+    thinking = conversation(report, "answers that think")
+    assert thinking.rows == 4 and thinking.masked and reasons(thinking) == {"thoughts"}
+    assert [found.step for found in thinking.breaks] == [1, 2, 3]
+    assert "<think>" in thinking.breaks[0].was and "<think>" not in thinking.breaks[0].now
+    assert thinking.key_agent_tokens < thinking.agent_tokens / 3
+    assert thinking.cost > 1.3 and not report.append_only and report.problems == ()
+    text = dict(report.lines())["answers that think"]
+    assert "drops earlier thoughts: a new row at steps 1, 2, 3" in text
+    assert f"the last row: {thinking.key_agent_tokens} of the agent's" in text
+
+
+def test_the_cost_without_breaks_is_that_of_a_template_that_only_appends(chat_tokenizer):
+    dropping = check_tokens(build_tokenizer(DROPS_THOUGHT))
+    thinking = conversation(dropping, "answers that think")
+    appending = conversation(check_tokens(chat_tokenizer), "answers that think")
+    assert thinking.one_row_tokens == appending.tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "reason"),
+    [
+        (MOVES_SYSTEM, "a system prompt", "system"),
+        (MOVES_TOOLS, "tools", "tools"),
+        (OTHER_ENDING, "plain answers", "ending"),
+        (SHOUTS, "plain answers", "answer"),
+        (NUMBERS, "plain answers", "earlier"),
+        (PREFILLS, "plain answers", "opening"),
+    ],
+)
+def test_why_a_template_begins_a_row(text, name, reason):
+    report = check_tokens(build_tokenizer(text))
+    found = conversation(report, name)
+    assert reason in reasons(found) and found.masked
+    if name != "plain answers":
+        assert conversation(report, "plain answers").rows == 1
+
+
+def test_thoughts_that_the_prompt_turns_off_are_not_played():
+    report = check_tokens(build_tokenizer(PREFILLS))
+    assert [one.name for one in report.conversations] == ["plain answers"]
+
+
+def test_arguments_of_the_template_are_honored():
+    tokenizer = tokenizer_for(template("qwen3"))
+    thinking = conversation(check_tokens(tokenizer), "answers that think")
+    off = check_tokens(tokenizer, {"enable_thinking": False})
+    assert reasons(thinking) == {"thoughts"}
+    (plain,) = off.conversations
+    assert reasons(plain) == {"opening"} and "</think>" in plain.breaks[0].was
+
+
+def test_an_episode_of_an_environment_is_played_too():
+    env = CountdownEnv(None, {"episodes_per_trial": 2})
+    report = check_tokens(build_tokenizer(DROPS_THOUGHT), env=env)
+    plain = conversation(report, "CountdownEnv, plain answers")
+    thinking = conversation(report, "CountdownEnv, answers that think")
+    assert (plain.rows, plain.breaks) == (2, ()) and plain.masked
+    assert (thinking.rows, len(thinking.breaks)) == (4, 2) and thinking.masked
+    assert [(found.episode, found.step) for found in thinking.breaks] == [(0, 1), (1, 1)]
+
+
+def test_without_a_template_texts_are_joined_to_one_row(plain_tokenizer):
+    report = check_tokens(plain_tokenizer)
+    assert {one.rows for one in report.every} == {1} and report.problems == ()
+    assert dict(report.lines())["chat template"].startswith("none")
+
+
+def test_a_template_that_refuses_a_second_turn_is_not_fit():
+    text = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
+    report = check_tokens(build_tokenizer(text + CHATML))
+    assert "one only" in report.problems[0]
+    assert "not fit" in dict(report.lines())["verdict"]
+
+
+def test_a_tokenizer_with_a_token_that_has_no_other_spelling_is_not_fit():
+    tokenizer = tokenizer_for(CHATML + "{# for a report #}")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["|"]})
+    report = check_tokens(tokenizer)
+    assert "|" in report.forged and "forge" in report.problems[0]
+    assert set(report.forged) == set(report.check.forgeable)
+
+
+def test_a_codec_that_lets_texts_forge_turns_is_told(chat_tokenizer, monkeypatch):
+    env = ScriptedTalk(chat_tokenizer)
+    env.codec = codec_for(chat_tokenizer, special_tokens_meant=True)
+    from agentsgym.checks.tokens.forgery import forged_tokens
+
+    assert "<|im_end|>" in forged_tokens(env)
+
+
+def test_a_hostile_template_is_refused_in_one_sentence():
+    with pytest.raises(TemplateRefused, match="raises to a power"):
+        check_tokens(build_tokenizer(CHATML + "{{ 'a' * 9 ** 9 }}"))
+
+
+def test_texts_in_other_tokens_are_not_stable_unless_each_byte_is_a_token(chat_tokenizer):
+    merging = check_tokens(chat_tokenizer).stability
+    bytewise = check_tokens(tokenizer_for(CHATML)).stability
+    assert merging.changed == () and merging.kept < 1.0
+    assert bytewise.changed == () and bytewise.kept == 1.0
+    spaced = check_tokens(tokenizer_for(CHATML, None, True, True)).stability
+    assert spaced.changed
+
+
+def test_the_report_is_json_too():
+    report = check_tokens(build_tokenizer(DROPS_THOUGHT))
+    data = json.loads(report.to_json())
+    assert data["append_only"] is False and data["problems"] == []
+    thinking = data["conversations"][1]
+    assert thinking["breaks"][0]["reason"] == "thoughts" and thinking["cost"] > 1.3
+    assert set(data) >= {field.name for field in dataclasses.fields(report)}
+
+
+def test_an_answer_is_the_players(chat_tokenizer):
+    report = check_tokens(chat_tokenizer)
+    said = sum(len(chat_tokenizer.encode(text)) + 1 for text in Answers()._answers)
+    assert report.conversations[0].agent_tokens == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_masks_are_exact_and_nothing_is_forged_with_every_template_of_trl(name):
+    report = check_tokens(tokenizer_for(template(name)))
+    assert report.problems == ()
+    for one in report.every:
+        assert one.masked or one.refused
+        assert one.rows == 1 + len(one.breaks) and (one.tokens == one.one_row_tokens) == (
+            one.rows == 1
+        )
