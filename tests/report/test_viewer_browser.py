@@ -283,6 +283,8 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(driver, tmp_path):
     assert len(texts(driver, ".turn.action .text")[0]) < 10_000
     driver.find_element("css selector", ".turn.action button").click()
     assert len(texts(driver, ".turn.action .text")[0]) == 8 << 17
+    lazily = "return getComputedStyle(document.querySelector('.text-part')).contentVisibility"
+    assert driver.execute_script(lazily) == "auto"  # else the browser lays out all of it, seconds
     made = "return document.querySelectorAll('img, svg, b, iframe').length"
     assert driver.execute_script(made) == 0
     page = (tmp_path / "page.html").as_uri()

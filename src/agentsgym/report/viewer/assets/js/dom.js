@@ -43,8 +43,10 @@ export function labelled(text, control) {
   return el("label", { class: "field" }, el("span", { text }), control);
 }
 
-// Text that may be a megabyte long: the beginning, and a button for the rest.
+// Text that may be a megabyte long: the beginning, and a button for the rest, which is in parts that
+// the browser lays out only when they come into view.
 const FIRST_CHARACTERS = 6000;
+const PART = 4000;
 
 export function longText(text, properties = {}) {
   const whole = String(text);
@@ -53,11 +55,20 @@ export function longText(text, properties = {}) {
     holder.textContent = visible(whole);
     return holder;
   }
-  const shown = el("span", { text: whole.slice(0, FIRST_CHARACTERS) });
+  const shown = el("div", { text: whole.slice(0, FIRST_CHARACTERS) });
   const more = button(`… show all ${whole.length.toLocaleString("en")} characters`, () => {
-    shown.textContent = visible(whole);
+    shown.replaceChildren(...parts(visible(whole)).map((text) => {
+      const part = el("div", { class: "text-part" });
+      part.textContent = text;
+      return part;
+    }));
     more.remove();
   }, { class: "link" });
   holder.append(shown, more);
   return holder;
+}
+
+// No part ends within a character.
+function parts(text) {
+  return text.match(new RegExp(`[^]{1,${PART}}`, "gu"));
 }
