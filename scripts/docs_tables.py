@@ -4,9 +4,12 @@ python scripts/docs_tables.py
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from agentsgym.checks.tokens import Conversation, TokenReport, check_tokens
+from agentsgym.checks.tokens.row_breaks import REASONS
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
@@ -129,9 +132,42 @@ def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
     return (f"`{shown}`" if shown else "the defaults", *(f"{f.score:.3f}" for f in found), informs)
 
 
+def chat_templates() -> str:
+    """What is recorded of conversations with each chat template that TRL brings; one line for all
+    with which it is the same."""
+    sys.path.append(str(ROOT / "tests"))
+    import chat_tokenizers
+
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in chat_tokenizers.ALL:
+        text = chat_tokenizers.template(name)
+        report = check_tokens(chat_tokenizers.tokenizer_for(text))
+        found.setdefault(_recorded(report), []).append(f"`{name}`")
+    head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
+    return _table(head, ((", ".join(names), *cells) for cells, names in found.items()))
+
+
+def _recorded(report: TokenReport) -> tuple[str, ...]:
+    by_name = {one.name: one for one in report.every}
+    names = ("plain answers", "answers that think", "a system prompt")
+    own = "a system prompt" if report.check.default_system_prompt else ""
+    adds = [text for text in (own, "the date" if report.check.dated else "") if text]
+    return (*(_rows_of(by_name.get(name)) for name in names), ", ".join(adds))
+
+
+def _rows_of(one: Conversation | None) -> str:
+    if one is None:
+        return "the prompt turns thoughts off"
+    if one.refused:
+        return "refused"
+    reasons = dict.fromkeys(REASONS[found.reason] for found in one.breaks)
+    return f"{' and '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
+
+
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
+    "docs/tokens.md": {"chat templates": chat_templates},
     "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {
         "estimators": estimators,

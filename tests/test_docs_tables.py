@@ -18,7 +18,16 @@ def _script():
 docs_tables = _script()
 
 
-@pytest.mark.parametrize("page", docs_tables.TABLES)
+SLOW = {"docs/tokens.md"}  # renders with every template of TRL
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
+        for page in docs_tables.TABLES
+    ],
+)
 def test_tables_are_those_of_the_code(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert docs_tables.filled(page, text) == text, "run python scripts/docs_tables.py"

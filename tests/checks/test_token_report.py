@@ -129,7 +129,8 @@ def test_without_a_template_texts_are_joined_to_one_row(plain_tokenizer):
 def test_a_template_that_refuses_a_second_turn_is_not_fit():
     text = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
     report = check_tokens(build_tokenizer(text + CHATML))
-    assert "one only" in report.problems[0]
+    assert "one only" in report.problems[0] and "\n" not in report.problems[0]
+    assert report.conversations[0].refused.startswith("the chat template cannot render it")
     assert "not fit" in dict(report.lines())["verdict"]
 
 

@@ -79,6 +79,33 @@ def test_a_template_that_rewrites_history_is_told_once_and_counted(caplog):
     assert (figures["rows_per_rollout"], figures["template_breaks"]) == (3.0, 2.0)
 
 
+def test_keys_that_hold_the_last_of_several_rows_say_so_once(caplog, monkeypatch):
+    from agentsgym.types import batch as batches
+
+    monkeypatch.setattr(batches, "_TOLD", set())
+    env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
+    agent = ScriptedAgent(["<think>a</think>No.", "<think>b</think>Yes.", "c"])
+    batch = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent)
+    assert batch.rows_per_rollout == (3,)
+    held, every = batch.rows[-1].agent_token_mask, batch.rollouts[0].agent_tokens
+    assert list(batch["final_rewards"]) == [1.0] and "last row" not in caplog.text
+    assert batch["agent_token_mask"] == [list(held)]
+    assert f"here with {sum(held)} of {every} agent tokens" in caplog.text
+    env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent)["full_token_ids"]
+    assert caplog.text.count("holds the last row") == 1
+
+
+def test_keys_that_hold_all_agent_tokens_say_nothing(chat_tokenizer, caplog, monkeypatch):
+    from agentsgym.types import batch as batches
+
+    monkeypatch.setattr(batches, "_TOLD", set())
+    batch = CountdownEnv(chat_tokenizer).run_trial(
+        [{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"])
+    )
+    assert batch.rows_per_rollout == (1,) and sum(batch["agent_token_mask"][0]) > 0
+    assert "last row" not in caplog.text
+
+
 def test_a_template_that_only_appends_is_not_complained_about(chat_tokenizer, caplog):
     CountdownEnv(chat_tokenizer).run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"]))
     assert "rewrites" not in caplog.text

@@ -5,11 +5,14 @@ per rollout, task by task. If a rollout has several rows, the token keys hold th
 an action, and `rows` holds all rows. The values are views, computed from the rollouts on first use.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsgym.types.actions import Message, copy_message
 from agentsgym.types.records import Episode, Rollout, Row
+
+logger = logging.getLogger(__name__)
 
 _PADDED = {
     "padded_full_token_ids": "full_token_ids",
@@ -17,6 +20,20 @@ _PADDED = {
     "padded_agent_token_mask": "agent_token_mask",
     "padded_per_token_rewards": "per_token_rewards",
 }
+_OF_LAST_ROW = frozenset(
+    {
+        *_PADDED,
+        *_PADDED.values(),
+        "prompt_ids",
+        "completion_ids",
+        "action_mask",
+        "logprobs",
+        "step_rewards",
+    }
+)
+
+_TOLD: set[str] = set()
+"""The key with which this process was warned that keys hold only the last rows."""
 
 
 class RolloutBatch(Mapping[str, Any]):
@@ -30,6 +47,10 @@ class RolloutBatch(Mapping[str, Any]):
     with one entry per step that the environment answered, also in a failed rollout (`session_ids`
     stays flat). Their `rewards` follow `final_reward="repeat"`; `step_rewards` are always the
     rewards that the row's steps received.
+
+    If a rollout has several rows, the keys of tokens, `logprobs` and `step_rewards` hold its last
+    one; the first access to one of them then logs a warning, once in a process. `rows` has all
+    rows, and `rows_per_rollout` their numbers.
     """
 
     def __init__(
@@ -74,8 +95,15 @@ class RolloutBatch(Mapping[str, Any]):
         """All rows of all rollouts; the rows of a rollout are adjacent, oldest first."""
         return tuple(row for rollout in self.rollouts for row in rollout.rows)
 
+    @property
+    def rows_per_rollout(self) -> tuple[int, ...]:
+        """The number of rows of each rollout; where it is above 1, the token keys hold the last."""
+        return tuple(len(rollout.rows) for rollout in self.rollouts)
+
     def __getitem__(self, key: str) -> list[Any]:
         if key not in self._cache:
+            if key in _OF_LAST_ROW and not _TOLD and max(self.rows_per_rollout, default=0) > 1:
+                self._tell_last_row(key)
             self._cache[key] = self._views[key]()
         return self._cache[key]
 
@@ -91,8 +119,23 @@ class RolloutBatch(Mapping[str, Any]):
             f"RolloutBatch({len(self.rollouts)} rollouts, {len(self.rows)} rows, {failed} failed)"
         )
 
+    def _tell_last_row(self, key: str) -> None:
+        """Warn, once in a process, if agent tokens are in no row that the keys hold."""
+        held = sum(sum(row.agent_token_mask) for row in self._last_rows())
+        every = sum(rollout.agent_tokens for rollout in self.rollouts)
+        if held == every:
+            return
+        _TOLD.add(key)
+        logger.warning(
+            "%r holds the last row of each rollout, here with %d of %d agent tokens. `batch.rows` "
+            "has all rows; `credit.advantages` and the trainer use them.",
+            key,
+            held,
+            every,
+        )
+
     def _last_rows(self) -> list[Row]:
-        return [_last_row(rollout.rows) or _empty_row(rollout) for rollout in self.rollouts]
+        return [last_row(rollout.rows) or _empty_row(rollout) for rollout in self.rollouts]
 
     def _padder(self, source: str) -> Callable[[], list[Any]]:
         fill = self.pad_token_id if source == "full_token_ids" else 0
@@ -111,7 +154,7 @@ class RolloutBatch(Mapping[str, Any]):
         return padded
 
 
-def _last_row(rows: Sequence[Row]) -> Row | None:
+def last_row(rows: Sequence[Row]) -> Row | None:
     """The last row that has an action; in a rollout that failed before any action, the last row."""
     acting = [row for row in rows if row.spans] or rows
     return acting[-1] if acting else None
@@ -132,7 +175,7 @@ def _reward_at(rollout: Rollout, episode: int, step: int) -> float:
 
 
 def _row_step_rewards(rollout: Rollout) -> list[float]:
-    row = _last_row(rollout.rows)
+    row = last_row(rollout.rows)
     if row is None:
         return [step.reward for episode in rollout.episodes for step in episode.steps]
     return [_reward_at(rollout, span.episode, span.step) for span in row.spans]

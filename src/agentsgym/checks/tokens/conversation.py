@@ -7,7 +7,11 @@ from agentsgym.checks.records import last_line
 from agentsgym.checks.tokens.row_breaks import Marks, RowBreak, row_breaks
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.tokens import Codec, TemplateCodec
-from agentsgym.types import Rollout, RolloutBatch, Row
+from agentsgym.tokens.template import TemplateFailed
+from agentsgym.types import Rollout, Row
+from agentsgym.types.batch import last_row
+
+_FAILED = f"{TemplateFailed.__module__}.{TemplateFailed.__name__}: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,9 @@ def conversation_of(
         tokens=sum(len(row.token_ids) for row in rows),
         one_row_tokens=sum(_without_break(rollout, row, env.codec) for row in rows),
         agent_tokens=rollout.agent_tokens,
-        key_agent_tokens=sum(RolloutBatch([rollout])["agent_token_mask"][0]),
+        key_agent_tokens=sum(row.agent_token_mask) if (row := last_row(rows)) else 0,
         masked=masked == list(said),
-        refused=last_line(rollout.error) if rollout.error else "",
+        refused=last_line(rollout.error).removeprefix(_FAILED) if rollout.error else "",
     )
 
 

@@ -12,10 +12,10 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "thoughts": "drops earlier thoughts",
         "system": "moves the system prompt",
         "tools": "moves the tools",
-        "opening": "begins a finished answer otherwise than the prompt for it",
-        "answer": "changes the text of an answer",
-        "ending": "ends a finished answer with other tokens",
-        "earlier": "changes an earlier turn",
+        "opening": "writes something else before earlier answers",
+        "answer": "changes the text of earlier answers",
+        "ending": "ends earlier answers with other tokens",
+        "earlier": "changes earlier turns",
     }
 )
 """Why a row begins, in words whose subject is the chat template."""
