@@ -32,6 +32,7 @@ from explore_runs import (
 
 UPDATES, EVALUATED = 120, 512
 TEACHER_TRIALS = 25_600
+FEWEST_LOOKS = 10
 UNTRAINED = "none"
 FIGURES = ("score", "looks", "uses", "malformed")
 HEAD = ("rescue", "n", "score", "its seeds", *FIGURES[1:])
@@ -62,10 +63,12 @@ class Learn:
 @dataclass(frozen=True)
 class Imitate:
     """Supervised training on successful trials: own ones, played for a share of the budget, or
-    those of the start's teacher, as many as its warm start had (beyond the budget)."""
+    those of the start's teacher, of as many as its warm start had (beyond the budget). With
+    `paid=False` as many trials, whatever they earned."""
 
     share: float = 0.0
     teacher: bool = False
+    paid: bool = True
 
 
 Rescue = Sequence[Learn | Imitate]
@@ -82,6 +85,7 @@ RESCUES: Mapping[str, Rescue] = {
     "own successes, once": (Imitate(0.25), Learn(0.75)),
     "own successes, three times": (Imitate(0.25), Imitate(0.25), Imitate(0.25), Learn(0.25)),
     "its teacher's successes": (Imitate(teacher=True), Learn()),
+    "as many games of its teacher": (Imitate(teacher=True, paid=False), Learn()),
     "two actions an episode first": (Learn(1 / 3, {"max_steps_per_episode": 2}), Learn(2 / 3)),
     "2 choices first": (Learn(1 / 3, {"choices": 2}), Learn(2 / 3)),
     "learning rate 3e-4": _train(learning_rate=3e-4),
@@ -136,7 +140,9 @@ def _imitate(
 ) -> float:
     teacher = STARTS[start][-1] if stage.teacher else None
     trials = TEACHER_TRIALS if teacher else round(stage.share * updates * ROLLOUTS)
-    return imitate_successes(model, tokenizer, trials, seed=seed, teacher=teacher)
+    return imitate_successes(
+        model, tokenizer, trials, seed=seed, teacher=teacher, paid_only=stage.paid
+    )
 
 
 def main() -> None:
@@ -176,10 +182,16 @@ def table(results: Sequence[Mapping[str, Any]], start: str) -> str:
     for rescue in (UNTRAINED, *RESCUES):
         found = [r for r in results if (r["start"], r["rescue"]) == (start, rescue)]
         if found:
-            means = [mean_of([r[key] for r in found]) for key in FIGURES]
+            means = [mean_of([_shown(r, key) for r in found]) for key in FIGURES]
             seeds = ", ".join(f"{r['score']:.3f}" for r in sorted(found, key=lambda r: r["seed"]))
             lines.append((rescue, str(len(found)), means[0], seeds, *means[1:]))
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _shown(result: Mapping[str, Any], figure: str) -> float | None:
+    """A figure of a run; what so few trials used says nothing."""
+    few = result["looks"] * EVALUATED < FEWEST_LOOKS
+    return None if figure == "uses" and few else float(result[figure])
 
 
 def write_page(store: Store) -> None:

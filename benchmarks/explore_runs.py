@@ -151,11 +151,18 @@ def _games_of(
 
 
 def imitate_successes(
-    model: Any, tokenizer: Any, trials: int, *, seed: int, teacher: EnvConfig | None = None
+    model: Any,
+    tokenizer: Any,
+    trials: int,
+    *,
+    seed: int,
+    teacher: EnvConfig | None = None,
+    paid_only: bool = True,
 ) -> float:
     """Play trials of training tasks in pairs, and imitate the better of each pair if it was paid
     in full, as a warm start with `min_reward: 1` does; returns the mean score. They are the model's
-    own trials, or those of the careless teacher with these settings."""
+    own trials, or those of the careless teacher with these settings. Without `paid_only` as many
+    trials are imitated, whatever they earned."""
     rows = list(rows_of({"train_tasks": max(1024, trials // 2)}, tokenizer))
     if teacher is None:
         games = own_games(model, tokenizer, rows, trials, per_task=2, seed=seed)
@@ -164,9 +171,10 @@ def imitate_successes(
         games = _games_of(agent, tokenizer, rows, trials, 2, seed)
     paid = [game for game in best_of_groups(games) if game.final_reward >= 1]
     if paid:
+        chosen = paid if paid_only else games[: len(paid)]
         codec = EnvPool(tokenizer).get(rows[0]).codec
         assert codec is not None
-        fit(model, make_lessons(paid, codec, 0.1, seed), FITTING, pad_id=tokenizer.pad_token_id)
+        fit(model, make_lessons(chosen, codec, 0.1, seed), FITTING, pad_id=tokenizer.pad_token_id)
     return float(np.mean([game.final_reward for game in games]))
 
 

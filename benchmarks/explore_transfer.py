@@ -24,13 +24,13 @@ from agentsgym import make
 UPDATES, EVALUATED = 120, 256
 GAMES: Mapping[str, Mapping[str, Any]] = {
     "place": {"game": "place"},
-    "switches": {"game": "switches"},
+    "switches": {"game": "switches", "choices": 4},
     "rule": {"game": "rule", "choices": 4},
 }
 """What is trained on."""
 LARGER: Mapping[str, Mapping[str, Any]] = {
     "place, 16 choices": {"game": "place", "choices": 16},
-    "switches, 16 choices": {"game": "switches", "choices": 16},
+    "switches, 8 choices": {"game": "switches", "choices": 8},
     "rule, 8 choices": {"game": "rule", "choices": 8},
 }
 NOISY: Mapping[str, Mapping[str, Any]] = {
@@ -38,12 +38,35 @@ NOISY: Mapping[str, Mapping[str, Any]] = {
 }
 TESTS = {**GAMES, **LARGER, **NOISY}
 START = "start"
+SIZES = [*GAMES.values(), *LARGER.values()]
+WORDS = [
+    {"game": "place"},
+    {"game": "switches"},
+    {"game": "rule", "choices": 4},
+    {"game": "place", "choices": 16},
+    {"game": "switches", "choices": 16},
+    {"game": "rule", "choices": 8},
+]
+"""What the start imitates first: the games, switches in larger sizes."""
+WARM_START = ((1200, 0.15, WORDS), (800, 0.5, SIZES), (200, 0.15, SIZES))
+"""Updates, the share of looks of the imitated teachers, and the games. The second teachers, which
+look more often, teach to use what was seen; after the third ones the model looks seldom."""
 
 
 def start_of(folder: Path) -> Path:
-    """The start: it knows the words of all games."""
-    games = [*GAMES.values(), *LARGER.values()]
-    return made_start(games, folder / "all-games", steps=1200, batch_size=32, games_per_round=640)
+    """The start: it knows the words of all games, and uses most of what it sees."""
+    begun = None
+    for number, (updates, looks, games) in enumerate(WARM_START):
+        begun = made_start(
+            [{**game, "teacher_looks": looks} for game in games],
+            folder / f"transfer-{number}",
+            begun=begun,
+            steps=updates,
+            batch_size=32,
+            games_per_round=640,
+        )
+    assert begun is not None
+    return begun
 
 
 def run(trained: str, seed: int, folder: Path, updates: int = UPDATES) -> dict[str, Any]:
@@ -88,7 +111,9 @@ def write_page(store: Store) -> None:
         "# Transfer between the games of Explore\n\n"
         "Written by `python benchmarks/explore_transfer.py` from `explore-transfer.json` and "
         "`explore-transfer-remarks.md`; `GAMES`, `LARGER` and `NOISY` in it have the games.\n\n"
-        "*Start* imitated the careless teachers of all games, of both sizes. Each other column is "
+        "*Start* imitated the careless teachers of all games, of several sizes, in turn: 1,200 "
+        "updates, then 800 with teachers that look in half of the rounds, from which using is "
+        "learned sooner, then 200 with careless ones again. Each other column is "
         f"that start after {UPDATES} updates of the preset `explore` on one game. Figures of "
         f"{EVALUATED} held-out trials at temperature 1; ± is Student's 95 % interval over seeds 0, "
         "1 and 2, which share the start.\n\n"

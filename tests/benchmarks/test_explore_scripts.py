@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from agentsgym.runs import load_config, train_run
+
 pytest.importorskip("trl")
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -55,3 +57,12 @@ def test_transfer_measures_every_game_after_training_on_one(scripts, start, monk
     found = transfer.run("switches", 0, start, updates=1)
     assert found["tests"].keys() == transfer.TESTS.keys()
     assert transfer.table([found], "score").count("\n") == 2 + len(transfer.TESTS)
+
+
+def test_the_documented_recipe_is_a_run_that_imitates_paid_games_then_learns(start, tmp_path):
+    recipe = FOLDER.parent / "examples" / "explore_hard_start.yaml"
+    small = {"warm_start.games": 12, "warm_start.epochs": 1, "train.max_steps": 1}
+    given = {"model": str(start), "eval.episodes": 4, "output_dir": str(tmp_path / "run"), **small}
+    summary = train_run(load_config(str(recipe), {**given, "signal_check": False}))
+    assert summary.status == "finished"
+    assert summary.model_figures["warm_start"]["games"] == {"games": 12, "reward": 1.0}
