@@ -1,9 +1,12 @@
 """What reinforcement learning does to secrets that it never rewards.
 
-    python benchmarks/unseen_secrets.py [--steps 120] [--seed 0]
+    python benchmarks/unseen_secrets.py [--steps 120] [--seed 0] [--beta 0.03]
+        [--information-reward 0.1]
 
 The quickstart's model is trained on the tasks of 48 of its 64 secrets and evaluated on held-out
-tasks of those and of the 16 others, before and after. Prints one JSON line.
+tasks of those and of the 16 others, before and after. `--beta` weights the KL penalty towards the
+start, `--information-reward` pays each bit that a question gains (with `step_return`). Prints one
+JSON line.
 """
 
 import argparse
@@ -34,13 +37,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--beta", type=float, default=0.0)
+    parser.add_argument("--information-reward", type=float, default=0.0)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     presets = resources.files("agentsgym") / "presets"
     preset = yaml.safe_load((presets / "quickstart.yaml").read_text(encoding="utf-8"))
     tokenizer = AutoTokenizer.from_pretrained(str(presets / "quickstart"))
     model = AutoModelForCausalLM.from_pretrained(str(presets / "quickstart"), dtype=torch.float32)
-    env = make(preset["env"], None, preset["env_config"])
+    information = {"information_reward": arguments.information_reward}
+    env = make(preset["env"], None, preset["env_config"] | information)
     unseen = set(sorted(env.table.secrets)[:: len(env.table.secrets) // UNSEEN][:UNSEEN])
     train = env.get_train_dataset()
     seen_rows = [i for i, row in enumerate(train) if row["task_data"]["solution"] not in unseen]
@@ -64,6 +70,9 @@ def main() -> None:
     before = scores()
     with tempfile.TemporaryDirectory() as folder:
         settings = preset["train"] | {"max_steps": arguments.steps, "output_dir": folder}
+        settings["beta"] = arguments.beta
+        if arguments.information_reward:
+            settings["advantage_estimator"] = "step_return"
         args = GRPOEnvConfig(
             **settings,
             seed=arguments.seed,
@@ -73,7 +82,7 @@ def main() -> None:
             disable_tqdm=True,
         )
         GRPOEnvTrainer(model, args, train.select(seen_rows), processing_class=tokenizer).train()
-    print(json.dumps({"steps": arguments.steps, "before": before, "after": scores()}))
+    print(json.dumps(vars(arguments) | {"before": before, "after": scores()}))
 
 
 if __name__ == "__main__":
