@@ -37,9 +37,12 @@ class GuessingGame(Protocol):
 def guess_figures(model: Any, tokenizer: Any, env: GuessingGame) -> dict[str, float]:
     """The model's `consistent_mass`, and what blind guessing has as `chance_mass`.
 
-    Empty where a guess has several tokens: it then takes a pass over the game for each secret in
-    each state, hours for the 609 secrets of the default table.
+    Empty in trials of several episodes, because the figures are those of a single game, and where a
+    guess has several tokens: it then takes a pass over the game for each secret in each state,
+    hours for the 609 secrets of the default table.
     """
+    if env.config["episodes_per_trial"] > 1:
+        return {}
     if any(len(guess) > 1 for guess in _guesses(tokenizer, env)):
         return {}
     found = consistent_mass(model, tokenizer, env)
