@@ -31,6 +31,9 @@ SHOUTS = CHATML.replace(
     "{{ m['content'] }}",
     "{{ m['content'] | upper if m['role'] == 'assistant' else m['content'] }}",
 )
+INSERTS = CHATML.replace(
+    "{{ m['content'] }}", "{{ '~' if m['role'] == 'assistant' }}{{ m['content'] }}"
+)
 NUMBERS = CHATML.replace("{{ m['role'] }}", "{{ m['role'] }}{{ messages | length }}")
 PREFILLS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}")
 
@@ -86,6 +89,7 @@ def test_the_cost_without_breaks_is_that_of_a_template_that_only_appends(chat_to
         (SHOUTS, "plain answers", "answer"),
         (NUMBERS, "plain answers", "earlier"),
         (PREFILLS, "plain answers", "opening"),
+        (INSERTS, "plain answers", "opening"),
     ],
 )
 def test_why_a_template_begins_a_row(text, name, reason):
