@@ -189,7 +189,6 @@ def test_masks_are_exact_and_nothing_is_forged_with_every_template_of_trl(name):
     report = check_tokens(tokenizer_for(template(name)))
     assert report.problems == ()
     for one in report.every:
-        assert one.masked or one.refused
-        assert one.rows == 1 + len(one.breaks) and (one.tokens == one.one_row_tokens) == (
-            one.rows == 1
-        )
+        if not one.refused:
+            assert one.masked and one.rows == 1 + len(one.breaks)
+            assert (one.tokens > one.one_row_tokens) == (one.rows > 1)
