@@ -114,7 +114,7 @@ class TokenReport:
         else:
             kept = "the text comes back"
         again = f"{self.stability.kept:.0%} of the samples encode to the sampled tokens again"
-        rest = "" if self.stability.kept == 1.0 else "; sampled tokens are kept, never re-encoded"
+        rest = "" if self.stability.kept == 1.0 else "; where they carry loss, sampled tokens stay"
         return f"{kept}; {again}{rest}"
 
     def _verdict(self) -> str:
@@ -125,7 +125,7 @@ class TokenReport:
             return (
                 f"fit for training, at up to {worst.cost:.1f} times the tokens in {worst.steps} "
                 "steps, more in longer episodes; model.chat_template=training, or a template that "
-                "only appends, avoids it"
+                "only appends, may avoid it"
             )
         return "fit for training: one row for each context"
 
