@@ -1,12 +1,12 @@
 """What rescues a start that hardly looks, or hardly uses what it saw, with a fixed budget.
 
-    python benchmarks/explore_hard.py [--seeds N] [--only NAME] [--report] [--quick]
+    python benchmarks/explore_hard.py [--seeds N] [--only NAME] [--report]
 
 Every rescue spends the same number of trials (two environment steps each) on one of two starts of
 the preset `explore`, and is then evaluated on held-out tasks. Seeds beyond the first are only run
 for rescues that `--only` names. Results are kept in docs/results/explore-hard-starts.json, where a
 cell that is there is not run again; the page explore-hard-starts.md is written at the end
-(`--report` does only that). `--quick` is a smoke test in a temporary folder.
+(`--report` does only that).
 """
 
 import argparse
