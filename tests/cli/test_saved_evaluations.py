@@ -176,3 +176,15 @@ def test_several_rollouts_of_a_task_give_pass_at_k(invoke):
     two = found["passes"][0]
     assert two["all"] < found["win_rate"] < two["any"]
     assert default_cluster({"seed": 1}) != default_cluster({"seed": 2})
+
+
+def test_rollouts_are_kept_when_the_end_cannot_be_written(invoke, tmp_path, monkeypatch):
+    def full(self, rollouts):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("agentsgym.runs.files.evaluation.EvaluationDirectory.write_all", full)
+    result = invoke(
+        "eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"
+    )
+    assert result.exit_code != 0
+    assert len(list(read_rollouts(tmp_path / "out"))) == 4

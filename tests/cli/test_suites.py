@@ -5,12 +5,17 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from agentsgym import make
-from agentsgym.evaluation import parse_suite
+from agentsgym.cli.suite import _tell_failures
+from agentsgym.cli.suite_tables import suite_tables
+from agentsgym.envs import ConfigError
+from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
 from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
+from agentsgym.types import Rollout
 from chat_server import ChatServer
 
 SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
@@ -132,3 +137,54 @@ def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, said):
     (tmp_path / "bad.yaml").write_text(f"games: [{game}]")
     result = invoke("eval", "agent:optimal", *more)
     assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+
+
+LATE = """\
+games:
+- {{name: first, env: Bandit, episodes: 2}}
+- {{name: second, {second}}}
+"""
+THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: never_informing}"
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("env: Mastermind, tasks: [{solution: 5}]", "second: task_data needs a 'solution'"),
+        (
+            f"env: Explore, episodes: 2, references: {THREE}",
+            "second: the references are for 3 episodes, and a trial has 2",
+        ),
+        ("env: strangers_game.Env, episodes: 2", "--allow-imports strangers_game"),
+        (
+            "env: ClassicalReasoning, env_config: {questions_file: /etc/passwd}, episodes: 2",
+            "--allow-paths DIRECTORY",
+        ),
+    ],
+)
+def test_a_wrong_game_is_refused_before_any_is_played(invoke, tmp_path, monkeypatch, second, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strangers_game.py").write_text("open('imported', 'w').close()")
+    (tmp_path / "late.yaml").write_text(LATE.format(second=second))
+    result = invoke("eval", "agent:random", "--suite", "late.yaml", "-o", "out")
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert not (tmp_path / "out").exists() and not (tmp_path / "imported").exists()
+
+
+def test_references_need_a_reward_for_each_episode():
+    unequal = {"random": [0.0], "unexploring": [0.0, 0.0], "best": [1.0], "without": "scored_alone"}
+    with pytest.raises(ConfigError, match="one reward for each episode"):
+        parse_suite({"name": "s", "games": [GAME | {"references": unequal}]}, "s.yaml")
+
+
+def test_failed_rollouts_are_told(capsys):
+    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error="too long")
+    suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
+    figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
+    console = Console(width=100)
+    for table in suite_tables("agent:random", figures):
+        console.print(table)
+    said = capsys.readouterr().out
+    assert "rollouts that failed do not count: small 1 of 1" in said and "nan" not in said
+    _tell_failures("small", [failed])
+    assert "small: 1 of 1 rollouts failed; the first: too long" in capsys.readouterr().err

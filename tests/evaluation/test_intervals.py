@@ -69,6 +69,13 @@ def test_all_lost_is_no_proof_of_never():
     assert rate_interval([0.0, 1.0] * 30, many) == cluster_bootstrap([0.0, 1.0] * 30, many)
 
 
+@pytest.mark.parametrize("number", [6, 30])
+def test_a_share_that_all_clusters_have_is_no_proof_of_it(number):
+    low, high = rate_interval([0.0, 1.0] * number, [k // 2 for k in range(2 * number)])
+    unseen = wilson(0, number)[1]
+    assert (low, high) == pytest.approx((0.5 - unseen / 2, 0.5 + unseen / 2))
+
+
 def test_the_interval_covers_the_truth():
     # 64 secrets of very different difficulty (mean 0.3), 8 episodes each.
     rng = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """`agentsgym eval --suite`: plays a suite and prints its tables."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ from agentsgym.cli.engine_options import tell
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import PlayOptions, plain_data
 from agentsgym.cli.options import split_settings
+from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import SuiteFigures
+    from agentsgym.types import Rollout
 
 
 def evaluate_suite(
@@ -48,7 +51,7 @@ def _play(
     source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
 ) -> "SuiteFigures":
     from agentsgym.evaluation import suite_figures
-    from agentsgym.runs.suites import load_suite, place_of, play_suite
+    from agentsgym.runs.suites import check_names, load_suite, place_of, play_suite
 
     settings, _ = split_settings(given)
     if settings:
@@ -58,6 +61,8 @@ def _play(
     if options.rollouts_per_task is not None:
         raise fail("a suite fixes the rollouts of a task; leave out --rollouts-per-task", BAD_USAGE)
     suite = load_suite(source)
+    import_from_here(*options.allowed.names)
+    check_names(suite, options.allowed)
     run = place_of(
         suite.games[0],
         options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed)),
@@ -73,4 +78,13 @@ def _play(
         )
     if not any(played):
         raise fail(f"no game of the suite {suite.name} has {model}", BAD_USAGE)
+    for game, one in zip(suite.games, played, strict=True):
+        _tell_failures(game.name, () if one is None else one.rollouts)
     return suite_figures(suite, played, complete=options.episodes is None)
+
+
+def _tell_failures(game: str, rollouts: "Sequence[Rollout]") -> None:
+    failed = [rollout for rollout in rollouts if rollout.failed]
+    if failed:
+        reason = str(failed[0].error).strip().splitlines()[-1]
+        tell(f"{game}: {len(failed)} of {len(rollouts)} rollouts failed; the first: {reason}")

@@ -20,7 +20,7 @@ def suite_tables(model: str, found: "SuiteFigures") -> Iterator[Table]:
     title = f"{model} on {found.suite} {found.version} ({found.digest}){part}"
     table = _table(title, "reward", "of best play", "information", "informs")
     for game in found.games:
-        score = number(game.score.value)
+        score = number(game.score.value if game.failures < game.played else None)
         table.add_row(
             shown(game.name), score, _estimate(game.of_best), _information(game), _informs(game)
         )
@@ -30,6 +30,9 @@ def suite_tables(model: str, found: "SuiteFigures") -> Iterator[Table]:
     notes = ["95 % intervals in brackets. Informs: share of actions, free shots / scored."]
     if any(game.without == "scored_alone" for game in found.games):
         notes.append("* best play without exploring: the scored episodes alone; not in the mean")
+    failed = [f"{g.name} {g.failures} of {g.played}" for g in found.games if g.failures]
+    if failed:
+        notes.append(shown(f"rollouts that failed do not count: {', '.join(failed)}"))
     malformed = max(game.evaluation.metrics.get("malformed", 0.0) for game in found.games)
     if malformed:
         notes.append(f"up to {malformed:.0%} of the actions in a game were malformed")

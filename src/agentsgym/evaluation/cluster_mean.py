@@ -61,7 +61,7 @@ def spread_interval(
     clusters up to Wilson's upper bound of 0 in G may have any other mean, so the ends are the mean
     moved by that share towards `low` and `high` (where these are finite).
     """
-    if found.clusters < 2 or not _alike(values, clusters):
+    if found.clusters < 2 or not clusters_alike(values, clusters):
         return found.interval()
     unseen = wilson(0, found.clusters)[1]
     return (
@@ -70,7 +70,8 @@ def spread_interval(
     )
 
 
-def _alike(values: Sequence[float], clusters: Sequence[Hashable]) -> bool:
+def clusters_alike(values: Sequence[float], clusters: Sequence[Hashable]) -> bool:
+    """Whether all clusters have the same mean. Raises ValueError without values."""
     sums, sizes = cluster_sums(values, clusters)
     means = sums / sizes
     return math.isclose(means.min(), means.max(), abs_tol=1e-12)

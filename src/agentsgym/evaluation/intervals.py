@@ -5,7 +5,12 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from agentsgym.evaluation.cluster_mean import cluster_mean, cluster_sums
+from agentsgym.evaluation.cluster_mean import (
+    cluster_mean,
+    cluster_sums,
+    clusters_alike,
+    spread_interval,
+)
 from agentsgym.evaluation.wilson import wilson
 
 RESAMPLES = 2000
@@ -54,10 +59,14 @@ def rate_interval(
     """`mean_interval` of shares, within 0 and 1.
 
     If all are 0 or all are 1, the sample shows no spread, though there may be some; the interval
-    is then Wilson's, with each cluster counted once. For one cluster it is 0 to 1.
+    is then Wilson's, with each cluster counted once. If all clusters have another mean in common,
+    it is `spread_interval`. For one cluster it is 0 to 1.
     """
     if shares and min(shares) == max(shares) and shares[0] in (0.0, 1.0):
         number = len(set(clusters))
         return wilson(number if shares[0] else 0, number)
-    low, high = mean_interval(shares, clusters, seed=seed)
+    if shares and clusters_alike(shares, clusters):
+        low, high = spread_interval(cluster_mean(shares, clusters), shares, clusters, 0.0, 1.0)
+    else:
+        low, high = mean_interval(shares, clusters, seed=seed)
     return (max(0.0, low), min(1.0, high)) if math.isfinite(high) else (0.0, 1.0)

@@ -29,6 +29,12 @@ class References(BaseModel):
     without: Literal["never_informing", "scored_alone"]
     range: tuple[float, float] = (0.0, 1.0)
 
+    @model_validator(mode="after")
+    def _same_episodes(self) -> Self:
+        if not len(self.random) == len(self.unexploring) == len(self.best) > 0:
+            raise ValueError("random, unexploring and best need one reward for each episode")
+        return self
+
 
 class Game(BaseModel):
     """Tasks of one environment: listed `tasks`, the `seeds` of tasks {"seed": …}, or as many of the

@@ -46,8 +46,8 @@ class SavedEvaluation:
 
     def finish(self, played: Played) -> None:
         """Write all rollouts in their order, and the figures."""
-        self._waiting = []
         self._directory.write_all(played.rollouts)
+        self._waiting = []
         self._file.figures = Figures.of(played.evaluation)
         self._file.passes = plain_passes(passes(played.rollouts))
         self._write("finished")

@@ -5,13 +5,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError
+from agentsgym.envs import ConfigError, find
+from agentsgym.envs.row_paths import check_paths
+from agentsgym.envs.user_code import is_foreign
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.contestant import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.trust import Allowed, module_of
 from agentsgym.types import RolloutRequest, session_seed
 
 _ALL = 1 << 40  # more than any environment's held-out tasks
@@ -39,6 +42,24 @@ def load_suite(source: str) -> Suite:
     raise ConfigError(f"{source!r} is neither a file nor a suite; suites: {', '.join(known)}")
 
 
+def check_names(suite: Suite, allowed: Allowed) -> None:
+    """Raise ConfigError for code or files that a suite names and the user does not allow: a suite
+    is made to be passed on."""
+    for game in suite.games:
+        module = module_of(game.env)
+        if is_foreign(game.env) and not allowed.allows(module):
+            raise ConfigError(
+                f"{game.name}: the suite names {game.env!r}, and importing it runs its code. If "
+                f"you trust that code: --allow-imports {module}"
+            )
+        imports = allowed.imports if isinstance(allowed.imports, bool) else list(allowed.imports)
+        keys = find(game.env, imports).all_config_keys()
+        try:
+            check_paths(game.env, keys, game.env_config, allowed.paths)
+        except ConfigError as error:
+            raise ConfigError(f"{game.name}: {error}; here: --allow-paths DIRECTORY") from None
+
+
 def place_of(game: Game, run: RunConfig) -> RunConfig:
     """The run of a model in a game's environment."""
     return run.model_copy(update={"env": game.env, "env_config": dict(game.env_config)})
@@ -52,6 +73,7 @@ def requests_of(
     Raises ConfigError for a task that the environment refuses, or if there are too few.
     """
     env, count = make_env(place), game.rollouts_per_task
+    _check_references(game, env.config["episodes_per_trial"])
     seed = session_seed(seed, game.name)  # so that the games' noise is independent
     tasks = game.frozen_tasks
     if tasks is None:
@@ -63,6 +85,14 @@ def requests_of(
         asked = rollout_requests(rows, len(rows) * count, rollouts_per_task=count, seed=seed)
     wanted = _ALL if most_tasks is None else most_tasks
     return [request for request in asked if request.group < wanted]
+
+
+def _check_references(game: Game, episodes: int) -> None:
+    given = episodes if game.references is None else len(game.references.best)
+    if given != episodes:
+        raise ConfigError(
+            f"{game.name}: the references are for {given} episodes, and a trial has {episodes}"
+        )
 
 
 def _row(env: Any, game: Game, task: dict[str, Any]) -> dict[str, Any]:
@@ -83,27 +113,18 @@ def play_suite(
 ) -> list[Played | None]:
     """Let the model play every game. None for a game without the scripted agent that is asked for.
 
-    With `output`, each game is saved in a directory of its name, and continued from there.
+    With `output`, each game is saved in a directory of its name, and continued from there. Raises
+    ConfigError for a wrong game before any is played.
     """
-    return [
-        _play(
-            game, player, seed, most_tasks, None if output is None else output / game.name, on_game
-        )
-        for game in suite.games
+    places = [place_of(game, player.run) for game in suite.games]
+    asked = [
+        requests_of(game, place, seed, most_tasks)
+        for game, place in zip(suite.games, places, strict=True)
     ]
-
-
-def _play(
-    game: Game,
-    player: Contestant,
-    seed: int,
-    most_tasks: int | None,
-    output: Path | None,
-    on_game: Callable[[str], None],
-) -> Played | None:
-    place = place_of(game, player.run)
-    asked = requests_of(game, place, seed, most_tasks)
-    on_game(game.name)
-    if not player.has_agent_for(place):
-        return None
-    return player.play(place, asked, seed=seed, output=output)
+    found: list[Played | None] = []
+    for game, place, requests in zip(suite.games, places, asked, strict=True):
+        on_game(game.name)
+        own = None if output is None else output / game.name
+        plays = player.has_agent_for(place)
+        found.append(player.play(place, requests, seed=seed, output=own) if plays else None)
+    return found

@@ -76,10 +76,11 @@ class ExploreEnv(MultistepEnv):
         self.carries: bool = config["carry"] != "none"
         self.right, self.wrong = float(config["right_reward"]), float(config["wrong_reward"])
         self.look_cost = float(config["look_cost"])
-        least = min(0.0, self.wrong) - self.steps * self.look_cost
+        # A malformed action loses as much as a wrong one and need not end the episode.
+        least = 0.0 - self.steps * max(0.0, self.look_cost, -self.wrong)
         self.reward_range = (least, max(0.0, self.right))  # type: ignore[misc]
         self.plan = self._plan()
-        self._players: dict[bool, BestPlayer] = {}
+        self._players: dict[bool, BestPlayer | ValueError] = {}
 
     def _check_values(self) -> None:
         game, choices = self.config["game"], self.config["choices"]
@@ -253,10 +254,20 @@ class ExploreEnv(MultistepEnv):
         """The best player of the configured trial, or the best one that never informs itself.
         Raises ValueError if the trial is too large for exact play."""
         if informs not in self._players:
+            self._players[informs] = self._solved(informs=informs)
+        found = self._players[informs]
+        if isinstance(found, ValueError):
+            raise ValueError(str(found))
+        return found
+
+    def _solved(self, *, informs: bool) -> BestPlayer | ValueError:
+        """The best player, or why there is none; finding out takes long."""
+        try:
             player = BestPlayer(self.plan, informs=informs)
             player.value()
-            self._players[informs] = player
-        return self._players[informs]
+        except ValueError as error:
+            return error
+        return player
 
     def admissible_actions(self, state: State) -> list[str]:
         """All paid actions, then all informing ones."""
