@@ -188,3 +188,18 @@ def test_rollouts_are_kept_when_the_end_cannot_be_written(invoke, tmp_path, monk
     )
     assert result.exit_code != 0
     assert len(list(read_rollouts(tmp_path / "out"))) == 4
+
+
+@pytest.mark.parametrize("more", [[], ["--vs", "agent:optimal"]])
+def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_path, more):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4"]
+    assert invoke(*played, "-o", str(mine)).exit_code == 0
+    before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    side = theirs / "model" if more else theirs
+    side.mkdir(parents=True)
+    shutil.copy(mine / "evaluation.json", side)
+    (side / "rollouts").symlink_to(mine / "rollouts")
+    result = invoke(*played, *more, "-o", str(theirs))
+    assert result.exit_code == 2 and "is a link to" in result.stderr
+    assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before

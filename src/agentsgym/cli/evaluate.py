@@ -131,6 +131,10 @@ def evaluate(
         engine=engine,
     )
     given = given_settings(settings, config)
+    if output is not None:
+        from agentsgym.runs.links import check_links
+
+        check_links(output, options.allowed.paths)
     if suite is not None:
         if vs is not None or plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --vs, --plan", BAD_USAGE)

@@ -1,4 +1,5 @@
-"""Links in a run directory. It may come from anybody, and resuming it writes and deletes files."""
+"""Links in a run directory or a saved evaluation. It may come from anybody, and to continue it
+writes and deletes files."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ def check_links(directory: Path, allow_paths: AllowPaths = ()) -> None:
         target = link.resolve()
         if not is_allowed(target, allowed):
             raise ConfigError(
-                f"{link} is a link to {target}, outside of the run, which would be written "
+                f"{link} is a link to {target}, outside of {directory}, which would be written "
                 f"there. If you trust it: --allow-paths {target}"
             )
 
