@@ -117,8 +117,8 @@ def test_arguments_of_the_template_are_honored():
 def test_an_episode_of_an_environment_is_played_too():
     env = CountdownEnv(None, {"episodes_per_trial": 2})
     report = check_tokens(build_tokenizer(DROPS_THOUGHT), env=env)
-    plain = conversation(report, "CountdownEnv, plain answers")
-    thinking = conversation(report, "CountdownEnv, answers that think")
+    plain = conversation(report, f"{env.name}, plain answers")
+    thinking = conversation(report, f"{env.name}, answers that think")
     assert (plain.rows, plain.breaks) == (2, ()) and plain.masked
     assert (thinking.rows, len(thinking.breaks)) == (4, 2) and thinking.masked
     assert [(found.episode, found.step) for found in thinking.breaks] == [(0, 1), (1, 1)]

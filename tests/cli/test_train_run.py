@@ -54,7 +54,7 @@ def test_a_run_from_beginning_to_end(config):
     assert summary.before.episodes == summary.after.episodes == 32
     assert summary.before.secrets == 8 and summary.env_config == {}
     assert summary.seconds == pytest.approx(sum(summary.phases.values()), abs=0.01)
-    assert set(summary.phases) == {"model", "before", "rl", "after", "report"}
+    assert set(summary.phases) == {"model", "probe", "before", "rl", "after", "report"}
     lines = list(read_metrics(directory.metrics))
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert all({"win_rate", "reward", "loss", "groups_without_signal"} <= set(m) for m in lines)
@@ -287,7 +287,7 @@ def test_a_run_whose_rollouts_all_fail_says_why(config, monkeypatch):
 
     def initialise(self, session_id, task_data):
         started.append(session_id)
-        if len(started) > 32 + 2 * 16:
+        if len(started) > 16 + 32 + 2 * 16:  # the probe, the evaluation, two steps
             raise ConnectionError("the answerer is down")
         return {"seed": 0}
 

@@ -154,4 +154,4 @@ def test_a_step_without_a_field_is_damage_that_names_it(run):
 
 def test_every_format_has_a_version():
     found = {name: value for name, value in vars(formats).items() if isinstance(value, Format)}
-    assert set(found) == {"SUMMARY", "METRICS", "ROLLOUTS"}
+    assert set(found) == {"SUMMARY", "METRICS", "ROLLOUTS", "EVALUATION", "TOKEN_RECORDS"}

@@ -1,7 +1,6 @@
 """TRL's training templates in place of those that rewrite history."""
 
 import logging
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -46,24 +45,18 @@ def test_another_choice_is_refused(tmp_path):
 
 
 def test_an_evaluation_renders_as_training_did(monkeypatch):
-    from agentsgym.cli.evaluate import _evaluate
     from agentsgym.generation.settings import EngineSettings
-    from agentsgym.runs import parse_config
+    from agentsgym.runs import contestant, parse_config
 
     seen = []
-
-    def play(*_, envs, **__):
-        seen.append(envs)
-        return SimpleNamespace(evaluation=None)
-
-    tokenizer = tokenizer_for(template("qwen3"))
-    engine = SimpleNamespace(tokenizer=tokenizer)
+    monkeypatch.setattr(
+        contestant, "evaluate_requests", lambda asked, agent, pool, **_: seen.append(pool)
+    )
+    engine = SimpleNamespace(tokenizer=tokenizer_for(template("qwen3")))
     agent = SimpleNamespace(engine=engine, sampling=SamplingParams())
-    monkeypatch.setattr("agentsgym.runs.model_agent.evaluated_agent", lambda *_: nullcontext(agent))
-    monkeypatch.setattr("agentsgym.evaluation.evaluate", play)
-    train = {"chat_template": "training"}
-    run = parse_config({"env": "TwentyQuestions", "train": train})
-    _evaluate(run, 0, EngineSettings())
+    run = parse_config({"env": "TwentyQuestions", "train": {"chat_template": "training"}})
+    player = contestant.Contestant("model", run, EngineSettings(), lambda *_: agent, print)
+    player.play(run, [], seed=0)
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
 
 

@@ -1,6 +1,7 @@
 """When checkpoints are made, which model is the best, and what a run goes on from."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -177,6 +178,7 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
 
         base_model = "base"
         policy_version = 0
+        pool = SimpleNamespace(maybe_on_cpu=False)
 
         def __init__(self):
             self._files = WeightFiles()

@@ -70,7 +70,7 @@ def with_trial(given: Mapping[str, Any]) -> dict[str, Any]:
     wanted = _switches(given) or 1
     if episodes is None and free is None:
         return {**given} if wanted == 1 else {**_trial(wanted + 1, wanted), **given}
-    if episodes is None and _is_int(free):
+    if episodes is None and _is_int(free) and KEYS["free_shots"].problem(free) is None:
         return {**given, "episodes_per_trial": max(wanted, free) + 1}
     if free is None and _is_int(episodes):
         return {**given, "free_shots": max(0, min(wanted, episodes - 1))}
