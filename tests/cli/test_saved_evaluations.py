@@ -203,3 +203,10 @@ def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_pat
     result = invoke(*played, *more, "-o", str(theirs))
     assert result.exit_code == 2 and "is a link to" in result.stderr
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
+
+
+def test_a_wrong_second_player_is_told_before_the_first_plays(invoke, tmp_path):
+    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"]
+    result = invoke(*played, "--vs", "agent:nope")
+    assert result.exit_code == 2 and "no agent is called 'nope'" in result.stderr
+    assert not (tmp_path / "out").exists()

@@ -17,6 +17,7 @@ from agentsgym.cli.engine_options import (
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import (
     PlayOptions,
+    other_run,
     plain_data,
     play_one,
     play_other,
@@ -189,8 +190,9 @@ def _compare(
     from agentsgym.evaluation import compare
     from agentsgym.runs.files.evaluation import write_comparison
 
+    their_run = other_run(other, run, options)
     first = play_one(model, run, asked, options, output and output / "model")
-    second = play_other(other, run, asked, options, output and output / "vs")
+    second = play_other(other, their_run, run, asked, options, output and output / "vs")
     for played in (first, second):
         refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)

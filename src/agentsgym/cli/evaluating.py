@@ -85,18 +85,32 @@ def play_one(
         return player.play(run, asked, seed=options.seed, output=output)
 
 
+def other_run(other: str, run: "RunConfig", options: PlayOptions) -> "RunConfig":
+    """The run of the model `other`, at the temperature of `run`.
+
+    Raises ConfigError, so that a wrong name is told before anything is played.
+    """
+    from agentsgym.runs.from_config import make_env
+    from agentsgym.runs.scripted_agents import scripted_agent
+
+    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+    second = evaluated_run(other, run.env, same, options.allowed)
+    if other.startswith(SCRIPTED):
+        scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
+    second.eval = run.eval
+    return options.apply(second)
+
+
 def play_other(
     other: str,
+    second: "RunConfig",
     run: "RunConfig",
     asked: "list[RolloutRequest]",
     options: PlayOptions,
     output: Path | None,
 ) -> "Played":
-    """The model `other` plays the same tasks in the environment of `run`, at its temperature."""
-    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    second = evaluated_run(other, run.env, same, options.allowed)
-    second.eval = run.eval
-    with options.load(other, options.apply(second), other=True) as player:
+    """The model `other` of the run `second` plays the same tasks in the environment of `run`."""
+    with options.load(other, second, other=True) as player:
         return player.play(run, asked, seed=options.seed, output=output)
 
 
