@@ -1,5 +1,6 @@
 """Student's t distribution with whole degrees of freedom, and the power of a two-sided t test."""
 
+import functools
 import math
 
 import numpy as np
@@ -23,6 +24,7 @@ def t_cdf(t: float, dof: int) -> float:
     return 0.5 + inside / 2
 
 
+@functools.lru_cache
 def t_quantile(share: float, dof: int) -> float:
     """The t with P(T <= t) = `share`, by bisection. Raises ValueError unless 0 < share < 1."""
     if not 0.0 < share < 1.0:
