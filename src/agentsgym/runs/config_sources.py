@@ -1,7 +1,6 @@
 """The sources of a run's configuration: a preset, a YAML file, an earlier run."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,12 @@ from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.summary import check_version
 from agentsgym.runs.model_config import of_0_1
 from agentsgym.runs.overrides import load_yaml, merge
+from agentsgym.runs.shipped_yaml import shipped_yaml
 
 
 def presets() -> dict[str, str]:
     """Name and YAML text of every preset in the package."""
-    folder = files("agentsgym") / "presets"
-    found = {
-        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".yaml")
-    }
-    return dict(sorted(found.items()))
+    return shipped_yaml("presets")
 
 
 def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:

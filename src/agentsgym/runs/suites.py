@@ -1,7 +1,6 @@
 """Suites: those of the package, those in files, and their play."""
 
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,14 @@ from agentsgym.runs.config import RunConfig
 from agentsgym.runs.contestant import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.shipped_yaml import shipped_yaml
 from agentsgym.runs.trust import Allowed, module_of
 from agentsgym.types import RolloutRequest, session_seed
-
-_ALL = 1 << 40  # more than any environment's held-out tasks
 
 
 def suites() -> dict[str, str]:
     """Name and YAML text of every suite in the package."""
-    folder = files("agentsgym") / "suites"
-    found = {
-        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".yaml")
-    }
-    return dict(sorted(found.items()))
+    return shipped_yaml("suites")
 
 
 def load_suite(source: str) -> Suite:
@@ -83,8 +75,7 @@ def requests_of(
     else:
         rows = [_row(env, game, task) for task in tasks]
         asked = rollout_requests(rows, len(rows) * count, rollouts_per_task=count, seed=seed)
-    wanted = _ALL if most_tasks is None else most_tasks
-    return [request for request in asked if request.group < wanted]
+    return [request for request in asked if most_tasks is None or request.group < most_tasks]
 
 
 def _check_references(game: Game, episodes: int) -> None:
