@@ -1,5 +1,8 @@
 """The preset `explore`: what a run shows of it, and what it learns."""
 
+import json
+import re
+
 import pytest
 
 from agentsgym.cli.tables import summary_table
@@ -20,7 +23,7 @@ def rows_of(table):
     return {name: values for name, *values in zip(*columns, strict=True)}
 
 
-def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path):
+def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invoke):
     settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.episodes": 64}
     summary = trained(tmp_path, **settings)
     assert summary.references["best without exploring"] == pytest.approx(0.25, abs=0.15)
@@ -32,6 +35,11 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path):
     assert "episode 2, reward" in rows
     assert "informing/free_shots" in summary.after.metrics
     assert RunDirectory(tmp_path).picture.is_file()
+
+    shown = invoke("eval", str(tmp_path), "--episodes", "64").stdout
+    assert re.search(rf"reference player .* 1\.000 .*\n.*best without exploring .* {never} ", shown)
+    told = json.loads(invoke("eval", "agent:never", "--env", "Explore", "--json").stdout)
+    assert told["other_references"] == {"best without exploring": told["reward"]}
 
 
 def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, caplog):

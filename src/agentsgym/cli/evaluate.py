@@ -165,14 +165,19 @@ def _one(
 ) -> None:
     from agentsgym.cli.tables import evaluation_table
     from agentsgym.evaluation import passes
+    from agentsgym.runs.from_config import make_env
+    from agentsgym.runs.held_out import other_references
 
     played = play_one(model, run, asked, options, output)
     found = passes(played.rollouts)
+    counted = [one for one, r in zip(asked, played.rollouts, strict=True) if not r.failed]
+    references = other_references(make_env(run), counted)
     if as_json:
         data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in found]}
+        data["other_references"] = references
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
-        out.print(evaluation_table(model, run.env, played.evaluation, found))
+        out.print(evaluation_table(model, run.env, played.evaluation, found, references))
     refuse_if_all_failed(played)
 
 

@@ -1,6 +1,6 @@
 """Tables of results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from agentsgym.runs.files import Figures, Summary
 
 Interval = tuple[float | None, float | None] | None
+Line = tuple[str, list[str]]
+"""The name of a figure, and its value in each column."""
 
 
 def evaluation_table(
-    agent: str, env: str, result: "Evaluation", passes: Sequence["Passes"] = ()
+    agent: str,
+    env: str,
+    result: "Evaluation",
+    passes: Sequence["Passes"] = (),
+    references: Mapping[str, float] | None = None,
 ) -> Table:
-    """One evaluation, one figure per line."""
+    """One evaluation, one figure per line; `references` are mean scores of other players."""
     from agentsgym.runs.files import Figures
 
     own = result.environments
@@ -25,7 +31,8 @@ def evaluation_table(
     table.add_column()
     for name in ("all", *own):
         table.add_column(shown(name), justify="right")
-    for name, values in _lines([Figures.of(part) for part in (result, *own.values())]):
+    lines = _lines([Figures.of(part) for part in (result, *own.values())])
+    for name, values in _with_references(lines, references or {}):
         table.add_row(name, *values)
     for one in passes:
         table.add_row(f"pass@{one.k}", f"{share(one.any)} ({interval(one.any_ci95, share)})")
@@ -51,15 +58,22 @@ def summary_table(summary: "Summary") -> Table:
     table.add_column("")
     for name, _ in found:
         table.add_column(name, justify="right")
-    for name, values in _lines([figures for _, figures in found]):
+    lines = _lines([figures for _, figures in found])
+    for name, values in _with_references(lines, summary.references):
         table.add_row(name, *values)
-        if name == "reference player":
-            for other, value in summary.references.items():
-                table.add_row(shown(other), *[number(value)] * len(found))
     return table
 
 
-def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+def _with_references(lines: Iterable[Line], references: Mapping[str, float]) -> Iterator[Line]:
+    """The lines, with the scores of other players below that of the reference player."""
+    for name, values in lines:
+        yield name, values
+        if name == "reference player":
+            for other, value in references.items():
+                yield shown(other), [number(value)] * len(values)
+
+
+def _lines(found: list["Figures"]) -> list[Line]:
     lines = [
         ("win rate", [share(f.win_rate) for f in found]),
         ("95 % interval", [interval(f.ci95, share) for f in found]),
@@ -81,7 +95,7 @@ def _lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
     return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
 
 
-def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+def _metric_lines(found: list["Figures"]) -> list[Line]:
     names = sorted({name for figures in found for name in figures.metrics})
     lines = []
     for name in names:
@@ -92,7 +106,7 @@ def _metric_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
     return lines
 
 
-def _trial_lines(found: list["Figures"]) -> list[tuple[str, list[str]]]:
+def _trial_lines(found: list["Figures"]) -> list[Line]:
     names = list(dict.fromkeys(name for figures in found for name in figures.trial))
     return [
         (_trial_name(name), [_trial_value(name, figures.trial.get(name)) for figures in found])

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents import DirectOutputAgent
@@ -9,7 +10,7 @@ from agentsgym.envs import MultistepEnv
 from agentsgym.evaluation import Played, default_cluster, evaluate, select
 from agentsgym.evaluation.tasks import rollout_requests
 from agentsgym.runs.config import EvalConfig
-from agentsgym.types import SamplingParams
+from agentsgym.types import RolloutRequest, SamplingParams
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
@@ -57,8 +58,7 @@ class HeldOutTasks:
         )
 
     def other_references(self, env: MultistepEnv) -> dict[str, float]:
-        """The mean scores of the environment's other players on the same tasks, by name; without
-        those that are not known on every task."""
+        """The mean scores of the environment's other players on the same tasks, by name."""
         chosen = self._chosen
         asked = rollout_requests(
             self._rows,
@@ -66,11 +66,17 @@ class HeldOutTasks:
             rollouts_per_task=chosen.rollouts_per_task,
             seed=chosen.seed,
         )
-        try:
-            found = [env.other_references(one.task_data) for one in asked]
-        except Exception as error:  # a user's environment may raise anything
-            logger.warning("%s: the scores of other players: %r", env.name, error)
-            return {}
-        names = [name for name in found[0] if all(name in scores for scores in found)]
-        means = {name: math.fsum(scores[name] for scores in found) / len(found) for name in names}
-        return {name: mean for name, mean in means.items() if math.isfinite(mean)}
+        return other_references(env, asked)
+
+
+def other_references(env: MultistepEnv, asked: Sequence[RolloutRequest]) -> dict[str, float]:
+    """The mean scores of the environment's other players on these tasks, by name; without those
+    that are not known on every task."""
+    try:
+        found = [env.other_references(one.task_data) for one in asked]
+    except Exception as error:  # a user's environment may raise anything
+        logger.warning("%s: the scores of other players: %r", env.name, error)
+        return {}
+    names = [name for name in found[0] if all(name in scores for scores in found)] if found else []
+    means = {name: math.fsum(scores[name] for scores in found) / len(found) for name in names}
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}
