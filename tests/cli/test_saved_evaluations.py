@@ -102,7 +102,7 @@ def test_the_file_says_what_was_played_and_how(invoke, workplace):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--seed", "1"], "in which tasks_digest is"),
+        (["--seed", "1"], "in which seed is 0, not 1"),
         (["explain_actions=false"], "in which env_config.explain_actions is True, not False"),
         (["--episodes", "11"], "in which episodes is 12, not 11"),
     ],
@@ -210,3 +210,70 @@ def test_a_wrong_second_player_is_told_before_the_first_plays(invoke, tmp_path):
     result = invoke(*played, "--vs", "agent:nope")
     assert result.exit_code == 2 and "no agent is called 'nope'" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def against(invoke, saved, *more, episodes=12):
+    return coin_eval(invoke, "--vs", str(saved), *more, episodes=episodes)
+
+
+def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tmp_path):
+    heads, out = tmp_path / "heads", tmp_path / "out"
+    alone = json.loads(coin_eval(invoke, "-o", str(heads), "--json").stdout)
+    PLAYED.clear()
+    result = against(invoke, heads, "-o", str(out), "--json")
+    assert result.exit_code == 0, result.stderr
+    assert len(PLAYED) == 12
+    found = json.loads(result.stdout)
+    assert found["evaluations"][1] == {k: v for k, v in alone.items() if k != "passes"}
+    assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
+    assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
+    assert EvaluationDirectory(out / "vs").read() == EvaluationDirectory(heads).read()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "1"], "seed is 0 there, and 1 here"),
+        (["max_steps_per_episode=3"], "env_config.max_steps_per_episode is 20 there, and 3 here"),
+        (["--episodes", "11"], "episodes is 12 there, and 11 here"),
+        (["--rollouts-per-task", "2"], "tasks is 12 there, and 6 here"),
+    ],
+)
+def test_a_saved_evaluation_of_something_else_is_refused_before_anything_is_played(
+    invoke, tmp_path, more, said
+):
+    coin_eval(invoke, "-o", str(tmp_path / "it"))
+    PLAYED.clear()
+    result = against(invoke, tmp_path / "it", *more)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert not PLAYED
+
+
+def test_an_interrupted_evaluation_and_links_of_a_strangers_are_refused(invoke, tmp_path):
+    STOP_AFTER.append(70)
+    coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100)
+    STOP_AFTER.clear()
+    result = against(invoke, tmp_path / "it", episodes=100)
+    assert result.exit_code == 2 and "only a finished one" in " ".join(result.stderr.split())
+    coin_eval(invoke, "-o", str(tmp_path / "mine"))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    shutil.copy(tmp_path / "mine/evaluation.json", theirs)
+    (theirs / "rollouts").symlink_to(tmp_path / "mine/rollouts")
+    result = against(invoke, theirs)
+    assert result.exit_code == 2 and "would be read" in " ".join(result.stderr.split())
+
+
+def test_lost_rollouts_of_a_saved_evaluation_are_told(invoke, tmp_path):
+    coin_eval(invoke, "-o", str(tmp_path / "it"))
+    shutil.rmtree(tmp_path / "it/rollouts")
+    result = against(invoke, tmp_path / "it")
+    assert result.exit_code == 2 and "lacks 12 of its 12 rollouts" in result.stderr
+
+
+def test_different_temperatures_are_told(invoke, workplace):
+    saved = ["eval", "model", "--env", "digit.DigitEnv", "--episodes", "4"]
+    assert invoke(*saved, "--temperature", "0.5", "-o", "half").exit_code == 0
+    result = invoke(*saved, "--vs", "half")
+    said = " ".join(result.stderr.split())
+    assert "half was sampled at temperature 0.5, model at 1" in said, result.stderr

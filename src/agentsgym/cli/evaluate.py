@@ -17,10 +17,9 @@ from agentsgym.cli.engine_options import (
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import (
     PlayOptions,
-    other_run,
+    other_side,
     plain_data,
     play_one,
-    play_other,
     refuse_if_all_failed,
 )
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
@@ -53,7 +52,11 @@ def evaluate(
     ] = None,
     vs: Annotated[
         str | None,
-        typer.Option(metavar="OTHER", help="Compare with this model on the same tasks."),
+        typer.Option(
+            metavar="OTHER",
+            help="Compare with this model, or with the saved evaluation in this directory, on "
+            "the same tasks.",
+        ),
     ] = None,
     suite: Annotated[
         str | None,
@@ -110,6 +113,8 @@ def evaluate(
         agentsgym eval http://localhost:8000 --env TwentyQuestions
 
         agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
+
+        agentsgym eval agent:teacher --env TwentyQuestions --vs evals/quickstart/model
 
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore
 
@@ -195,9 +200,9 @@ def _compare(
     from agentsgym.evaluation import compare
     from agentsgym.runs.files.evaluation import write_comparison
 
-    their_run = other_run(other, run, options)
+    play_second = other_side(other, run, asked, options, output and output / "vs")
     first = play_one(model, run, asked, options, output and output / "model")
-    second = play_other(other, their_run, run, asked, options, output and output / "vs")
+    second = play_second()
     for played in (first, second):
         refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)

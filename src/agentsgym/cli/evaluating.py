@@ -1,5 +1,6 @@
 """What `agentsgym eval` does with its options: plays one model, or two on the same tasks."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,53 @@ class PlayOptions:
         return contestant(name, run, chosen, seed=self.seed, purpose=purpose(), note=tell)
 
 
+OtherSide = Callable[[], "Played"]
+"""Gives the second side of a comparison."""
+
+
+def other_side(
+    other: str,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+) -> OtherSide:
+    """The side of --vs: a saved evaluation, or a model that plays when it is called.
+
+    Raises ConfigError, so that what is wrong with it is told before anything is played.
+    """
+    from agentsgym.runs.saved_side import is_saved
+
+    if other.startswith((SCRIPTED, CHAT)) or not is_saved(other):
+        second = other_run(other, run, options)
+        return lambda: _play_other(other, second, run, asked, options, output)
+    return _saved_side(Path(other), run, asked, options, output)
+
+
+def _saved_side(
+    root: Path,
+    run: "RunConfig",
+    asked: "list[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+) -> OtherSide:
+    from agentsgym.runs.saved_side import saved_side
+
+    side = saved_side(root, run, asked, seed=options.seed, allow_paths=options.allowed.paths)
+    if output is not None:
+        side.check_copy(output)
+    ours = None if options.model.startswith(SCRIPTED) else run.eval.temperature
+    if side.temperature not in (None, ours) and ours is not None:
+        tell(f"{root} was sampled at temperature {side.temperature:g}, {options.model} at {ours:g}")
+
+    def copied() -> "Played":
+        if output is not None:
+            side.copy_to(output)
+        return side.played
+
+    return copied
+
+
 def play_one(
     name: str,
     run: "RunConfig",
@@ -101,7 +149,7 @@ def other_run(other: str, run: "RunConfig", options: PlayOptions) -> "RunConfig"
     return options.apply(second)
 
 
-def play_other(
+def _play_other(
     other: str,
     second: "RunConfig",
     run: "RunConfig",

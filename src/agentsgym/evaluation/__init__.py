@@ -6,6 +6,7 @@ from agentsgym.evaluation.evaluation import (
     Evaluation,
     Played,
     assess,
+    assess_requests,
     evaluate,
     evaluate_requests,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Suite",
     "SuiteFigures",
     "assess",
+    "assess_requests",
     "cluster_bootstrap",
     "cluster_mean",
     "compare",

@@ -116,8 +116,21 @@ def evaluate_requests(
     for rollout in _play(left, agent, pool, on_rollout):
         found[rollout.session_id] = rollout
     rollouts = tuple(found[request.session_id] for request in asked)
+    return assess_requests(asked, rollouts, pool, seed=seed, cluster=cluster)
+
+
+def assess_requests(
+    asked: Sequence[RolloutRequest],
+    rollouts: Sequence[Rollout],
+    pool: EnvPool,
+    *,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+) -> Played:
+    """The evaluation of requests that are already played, with the reference scores of their
+    tasks; `rollouts[k]` played `asked[k]`."""
     references = _references(asked, pool, {r.group for r in rollouts if not r.failed})
-    return Played(assess(rollouts, references, cluster=cluster, seed=seed), rollouts)
+    return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
 
 
 def _play(

@@ -89,13 +89,7 @@ class Contestant:
         """What is played and how, as it is stored."""
         run = self.run
         sampling = agent.sampling if is_engine_agent(agent) else None
-        return {
-            "env": env.class_path,
-            "env_config": dict(env.config),
-            "episodes": len(asked),
-            "tasks": len({request.group for request in asked}),
-            "tasks_digest": _digest(asked),
-            "seed": seed,
+        return what_is_played(env, asked, seed) | {
             "sampling": None if sampling is None else dataclasses.asdict(sampling),
             "template": rendering(run, tokenizer_of(agent)),
             "max_rollout_tokens": run.train.get("max_rollout_tokens"),
@@ -103,6 +97,18 @@ class Contestant:
             "weights": weights_digest(run.model.path),
             "engine": dataclasses.asdict(self.engine),
         }
+
+
+def what_is_played(env: MultistepEnv, asked: Sequence[RolloutRequest], seed: int) -> dict[str, Any]:
+    """The part of an evaluation's settings that both sides of a comparison share."""
+    return {
+        "env": env.class_path,
+        "env_config": dict(env.config),
+        "seed": seed,
+        "episodes": len(asked),
+        "tasks": len({request.group for request in asked}),
+        "tasks_digest": _digest(asked),
+    }
 
 
 def _answerer(place: RunConfig) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from agentsgym.envs import ConfigError
 from agentsgym.types import AllowPaths, allowed_directories, is_allowed
 
 
-def check_links(directory: Path, allow_paths: AllowPaths = ()) -> None:
+def check_links(
+    directory: Path, allow_paths: AllowPaths = (), *, done: str = "written there"
+) -> None:
     """Raise ConfigError for a link to a place outside the directory that the user does not
-    allow."""
+    allow; `done` says what would be done with the link's target."""
     allowed = [directory.resolve(), *allowed_directories(allow_paths)]
     for link in _links(directory):
         target = link.resolve()
         if not is_allowed(target, allowed):
             raise ConfigError(
-                f"{link} is a link to {target}, outside of {directory}, which would be written "
-                f"there. If you trust it: --allow-paths {target}"
+                f"{link} is a link to {target}, outside of {directory}, which would be {done}. "
+                f"If you trust it: --allow-paths {target}"
             )
 
 

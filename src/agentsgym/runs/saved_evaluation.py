@@ -97,6 +97,11 @@ def saved_evaluation(
         lock.release()
 
 
+def check_place(root: Path, model: str, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError if `root` has another evaluation than this one, or other files."""
+    _found(EvaluationDirectory(root), model, plain(masked(dict(settings))))
+
+
 def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, Any]) -> SavedFigures:
     """The file of the evaluation there, or a new one. Raises ConfigError as above."""
     root, old = directory.root, directory.read()
@@ -104,7 +109,7 @@ def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, An
         if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
             raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
         return SavedFigures(model=model, settings=dict(settings), versions=versions())
-    difference = _difference(old.settings, settings)
+    difference = setting_that_differs(old.settings, settings)
     if difference is not None:
         key, before, now = difference
         raise ConfigError(
@@ -114,11 +119,11 @@ def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, An
     return old
 
 
-def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
-    """The first setting that differs, with both its values."""
+def setting_that_differs(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
+    """The first setting that differs, as (key, old value, new value); None if all are equal."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in [*new, *(name for name in old if name not in new)]:
-            found = _difference(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
+            found = setting_that_differs(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
             if found is not None:
                 return found
         return None
