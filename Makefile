@@ -6,6 +6,7 @@
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
+#   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
 #   make lint        ruff's rules, its format, and mypy's types
 #   make coverage    `make test`, and which lines of the package it ran
@@ -21,7 +22,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm fuzz audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -52,6 +53,11 @@ fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz.faults
 	PYTHONPATH=tests $(BIN)/python -m fuzz.kills
 
+# A link or a name that leads nowhere is an error.
+docs: .venv/.installed-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c scripts/docs_site -d build/docs-cache . build/docs $(ARGS)
+	@echo build/docs/index.html
+
 # pip-audit says so of each package for which its source of advisories cannot be reached.
 audit: .venv/.installed-dev
 	$(BIN)/ruff check src  # bandit's rules (S) among them
@@ -75,8 +81,9 @@ lint: .venv/.installed-dev
 .venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
 # An extra that holds others installs them too.
-.venv/.installed-dev: HELD = test train
-.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm .venv/.installed-smollm2: HELD = train
+.venv/.installed-dev: HELD = test train docs
+.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train docs
+.venv/.installed-smollm2 .venv/.installed-docs: HELD = train
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@ $(HELD:%=.venv/.installed-%)

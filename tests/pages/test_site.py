@@ -1,0 +1,111 @@
+"""The docs site has every page, and its build has no link and no name that leads nowhere."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "scripts/docs_site"
+sys.path.append(str(SITE))
+
+import navigation  # noqa: E402
+import public_names  # noqa: E402
+from docstrings import as_rst  # noqa: E402
+
+# These are parts of other pages.
+PARTS = "-remarks.md"
+
+
+def pages_of_the_docs():
+    found = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")}
+    return {path for path in found if not path.endswith(PARTS)} - {navigation.CONTENTS}
+
+
+def test_every_page_is_in_the_list_that_is_the_navigation():
+    listed = [path for pages in navigation.sections(ROOT).values() for _, path in pages]
+    missing = pages_of_the_docs() - set(listed)
+    assert not missing, f"add a line `- [Title](path)` to docs/README.md for {sorted(missing)}"
+    assert len(set(listed)) == len(listed)
+
+
+def test_the_list_begins_with_what_a_newcomer_needs():
+    assert list(navigation.sections(ROOT)) == [
+        "Getting started", "Guides", "Environments", "Reference", "Results", "The project",
+    ]  # fmt: skip
+
+
+def test_the_reference_has_every_public_name():
+    from test_public_api import PACKAGES, named
+
+    documented = public_names.public_names(ROOT)
+    everywhere = {name for names in documented.values() for name in names}
+    for package in PACKAGES:
+        assert set(named(package)) <= everywhere
+    assert {"Rollout", "Episode", "Step", "Row", "StepSpan", "Engine"} <= set(
+        documented["agentsgym.types"]
+    )
+    assert {"EmbeddedEngine", "VLLMEngine"} <= set(documented["agentsgym.generation"])
+
+
+@pytest.mark.parametrize(
+    ("docstring", "rst"),
+    [
+        ("Takes `Key` or `make(…)`.", "Takes :py:obj:`Key` or ``make(…)``."),
+        ("a `two\nlines` text", "a ``two lines`` text"),
+        ("shape (T,), *args, a | b", r"shape (T,), \*args, a | b"),
+        ("ends_ in `x_`", r"ends\_ in :py:obj:`x_`"),
+    ],
+)
+def test_docstrings_become_restructured_text(docstring, rst):
+    assert "\n".join(as_rst(docstring.split("\n"))) == rst
+
+
+class _Loads(HTMLParser):
+    """What a page loads by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag in ("script", "img", "iframe", "source"):
+            self.found.append(attrs.get("src"))
+        if tag == "link" and attrs.get("rel") not in (
+            "canonical",
+            "search",
+            "index",
+            "next",
+            "prev",
+        ):
+            self.found.append(attrs.get("href"))
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
+    command = "sphinx -q -W --keep-going -E -c scripts/docs_site -d".split()
+    done = subprocess.run(
+        [sys.executable, "-m", *command, tmp_path / "cache", ".", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    site = tmp_path / "site"
+    assert (site / "index.html").read_text() == (site / "README.html").read_text()
+    built = {str(path.relative_to(site)) for path in site.glob("docs/**/*.html")}
+    assert {path.replace(".md", ".html") for path in pages_of_the_docs()} <= built
+    for path in site.glob("**/*.html"):
+        page = _Loads()
+        page.feed(path.read_text(encoding="utf-8"))
+        away = [x for x in page.found if x and re.match(r"(https?:)?//", x)]
+        assert not away, (path, away)
+    for path in site.glob("_static/**/*.css"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"@import|url\(\s*['\"]?(https?:)?//", text), path
+    reference = (site / "docs/reference/agentsgym.html").read_text(encoding="utf-8")
+    assert "_step_episode" in reference and "All data of a session is in its state" in reference
