@@ -151,6 +151,13 @@ def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace)
     result = invoke("eval", "runs/toy", "--vs", "model", "--allow-imports", "digit", "--json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["comparison"]["pairs"] == 4
+    turned = invoke("eval", "model", "--vs", "runs/toy", "--allow-imports", "digit", "--json")
+    assert turned.exit_code == 0, turned.stderr
+    assert json.loads(turned.stdout)["comparison"]["pairs"] == 4
+    untrusted = invoke("eval", "model", "--vs", "runs/toy")
+    assert untrusted.exit_code == 2 and "--allow-imports digit" in untrusted.stderr
+    alone = invoke("eval", "model", "--vs", "agent:random")
+    assert alone.exit_code == 2 and "name the environment with --env" in alone.stderr
 
 
 def test_equal_players_show_no_difference(invoke):

@@ -1,7 +1,10 @@
 """`agentsgym eval --suite`."""
 
+import base64
+import hashlib
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from agentsgym.cli.suite import _tell_failures
 from agentsgym.cli.suite_tables import suite_tables
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
+from agentsgym.report.suite_page import suite_page
 from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
@@ -116,6 +120,51 @@ def test_a_suite_of_ones_own(invoke, tmp_path, monkeypatch):
     assert "agent:random on mine 1" in result.stdout and "codes" in result.stdout
     assert [len(list(read_rollouts(f"out/{name}"))) for name in ("small", "codes")] == [6, 6]
     assert parse_suite({"name": "mine", "games": [GAME]}, "x").digest
+
+
+HOSTILE_SUITE = """\
+name: <script>alert(1)</script>
+games: [{name: small, env: Bandit, env_config: {arms: 2}, episodes: 6}]
+"""
+
+
+def test_the_page_of_a_suite_runs_nothing_and_escapes_its_names(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(HOSTILE_SUITE)
+    played = ["eval", "agent:random", "--suite", "mine.yaml"]
+    assert invoke(*played, "--out", "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "http" not in page[200:]
+    policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; style-src 'sha256-" + digest)
+    assert "script-src" not in policy
+
+
+def test_the_page_has_the_figures(invoke, tmp_path):
+    found = figures(invoke, "agent:never", "--out", f"{tmp_path}/page.html")
+    page = (tmp_path / "page.html").read_text()
+    place = found["games"][0]
+    assert re.findall('<th scope="row">([a-z-]+)</th>', page)[:6] == [
+        game["name"] for game in found["games"]
+    ]
+    low, high = place["information"]["ci95"]
+    assert f"<td>{place['information']['value']:.2f} [{low:.2f}, {high:.2f}]</td>" in page
+    assert "<title>agent:never on explore 1</title>" in page
+
+
+def test_a_page_is_of_a_suite(invoke):
+    result = invoke("eval", "agent:random", "--env", "Bandit", "--out", "page.html")
+    assert result.exit_code == 2 and "the page of a suite" in " ".join(result.stderr.split())
+
+
+def test_the_page_of_failed_games_has_no_numbers():
+    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error="too long")
+    suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
+    found = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
+    page = "".join(suite_page("agent:random", found, {}))
+    assert "1 of 1" in page and "nan" not in page.partition("</style>")[2]
 
 
 GAME = {"name": "small", "env": "Bandit", "episodes": 6}

@@ -43,7 +43,8 @@ def evaluate(
     ],
     settings: SettingsArgument = None,
     env: Annotated[
-        str | None, typer.Option("--env", "-e", help="Environment (a run directory knows its own).")
+        str | None,
+        typer.Option("--env", "-e", help="Environment (a run, as MODEL or OTHER, knows its own)."),
     ] = None,
     config: ConfigOption = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
@@ -79,6 +80,10 @@ def evaluate(
             help="Write every rollout and the figures here; the same command continues an "
             "interrupted evaluation.",
         ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="With --suite: write the tables as a page."),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
@@ -116,7 +121,7 @@ def evaluate(
 
         agentsgym eval agent:teacher --env TwentyQuestions --vs evals/quickstart/model
 
-        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore
+        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore --out explore.html
 
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
@@ -144,9 +149,11 @@ def evaluate(
     if suite is not None:
         if vs is not None or plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --vs, --plan", BAD_USAGE)
-        evaluate_suite(suite, model, given, options, output, as_json=as_json)
+        evaluate_suite(suite, model, given, options, output, page, as_json=as_json)
         return
-    run = options.apply(evaluated_run(model, env, given, options.allowed))
+    if page is not None:
+        raise fail("--out writes the page of a suite; see agentsgym view DIR", BAD_USAGE)
+    run = options.apply(evaluated_run(model, env, given, options.allowed, beside=vs))
     quiet_libraries()
     from agentsgym.runs.contestant import held_out_requests
 

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def evaluated_run(
-    agent: str, env: str | None, given: dict[str, Any], allowed: "Allowed"
+    agent: str,
+    env: str | None,
+    given: dict[str, Any],
+    allowed: "Allowed",
+    beside: str | None = None,
 ) -> "RunConfig":
     """The agent and the environment of an evaluation, with the user's `KEY=VALUE` settings.
 
     A run directory provides its model and its settings, those of the environment if `env` is None
-    or the run's own. Raises ConfigError.
+    or the run's own. An agent without an environment gets that of the run `beside` it, and the
+    run's section `eval`. Raises ConfigError.
     """
     from agentsgym.runs import parse_config
     from agentsgym.runs.files import RunDirectory
@@ -30,12 +35,28 @@ def evaluated_run(
     directory = RunDirectory(Path(agent))
     if not agent.startswith((SCRIPTED, CHAT)) and directory.is_run():
         return _of_directory(directory, env, given, allowed)
-    if env is None:
-        raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     settings, more = split_settings(given)
-    data = {"env": env, "env_config": settings, "name": "eval", **more}
+    if env is None:
+        place = _place_of(beside, settings, allowed)
+    else:
+        place = {"env": env, "env_config": settings}
+    data = {**place, "name": "eval", **more}
     data["model"] = model_with({}, more, agent)
     return permitted(parse_config(data), allowed)
+
+
+def _place_of(run: str | None, settings: dict[str, Any], allowed: "Allowed") -> dict[str, Any]:
+    """The environment of a run, with the user's settings of it, and how the run evaluates."""
+    from agentsgym.runs import load_run
+    from agentsgym.runs.files import RunDirectory
+    from agentsgym.runs.trust import distrusted
+
+    root = Path(run or "")
+    if run is None or run.startswith((SCRIPTED, CHAT)) or not RunDirectory(root).is_run():
+        raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
+    overrides = {f"env_config.{key}": value for key, value in settings.items()}
+    found = distrusted(load_run(root, overrides), allowed.and_named_in(overrides), overrides)
+    return {"env": found.env, "env_config": found.env_config, "eval": found.eval.model_dump()}
 
 
 def _of_directory(

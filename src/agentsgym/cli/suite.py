@@ -25,10 +25,11 @@ def evaluate_suite(
     given: dict[str, Any],
     options: PlayOptions,
     output: Path | None,
+    page: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    """Let the model play the suite, and print its figures."""
+    """Let the model play the suite, print its figures, and write them to `page`."""
     quiet_libraries()
     from agentsgym.cli.suite_tables import suite_tables
 
@@ -38,6 +39,11 @@ def evaluate_suite(
         from agentsgym.runs.files.evaluation import write_comparison
 
         write_comparison(output / "suite.json", data)
+    if page is not None:
+        from agentsgym.report.suite_page import write_suite_page
+
+        write_suite_page(page, model, found, _told(options))
+        tell(f"Page: {page}")
     if as_json:
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
@@ -45,6 +51,18 @@ def evaluate_suite(
             out.print(table)
     if all(game.failures == game.played for game in found.games):
         raise fail("every rollout failed", FAILURE)
+
+
+def _told(options: PlayOptions) -> dict[str, str | int | float | None]:
+    """How the model played, for readers of the page."""
+    from agentsgym import __version__
+
+    return {
+        "seed": options.seed,
+        "temperature": options.temperature,
+        "tasks of a game, at most": options.episodes,
+        "agentsgym": __version__,
+    }
 
 
 def _play(

@@ -48,6 +48,15 @@ def policy(served: bool) -> str:
     )
 
 
+@cache
+def style_policy() -> str:
+    """The Content-Security-Policy of a page that has our style and no program."""
+    return (
+        f"default-src 'none'; style-src {_hash(style())}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
 def _hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
