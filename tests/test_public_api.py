@@ -62,6 +62,18 @@ def test_the_command_line_has_the_commands():
     assert listed == set(get_command(app).commands)
 
 
+@pytest.mark.parametrize("path", named("Integrations"))
+def test_a_name_of_an_integration_is_where_the_page_says(path):
+    module, _, name = path.rpartition(".")
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        assert error.name.partition(".")[0] != "agentsgym"
+        pytest.skip(f"needs {error.name}")
+    assert getattr(home, name) is not None
+    assert name in home.__all__
+
+
 def test_other_names_exist():
     from agentsgym import generation, types
 

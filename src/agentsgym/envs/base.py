@@ -112,6 +112,16 @@ class MultistepEnv:
         """The episode's reward; the part beyond the sum of the steps goes to the last step."""
         return sum(step_rewards)
 
+    def _end_episode(self, session_id: str, state: Any) -> None:
+        """Close what the last state of an episode holds open: a process, a connection, a file.
+
+        Called exactly once for each episode that began, however it ends: done, at a limit, with an
+        exception of the environment or the agent, or because the run ends. After an exception in
+        `_step_episode`, `state` is the one that it was called with. An override of
+        `_begin_episode` takes over `trial.last_state`; then only the last episode's state of a
+        session comes here. An exception is logged and changes no rollout.
+        """
+
     def _format_answer(self, state: Any, step: int) -> str:
         """The answer to an episode's last action, which the agent reads before `_format_result` or
         `_format_reflection` (not if the episode was won).

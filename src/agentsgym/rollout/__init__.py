@@ -3,6 +3,7 @@
 from agentsgym.rollout.drive import GenerationError, advance, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed
 from agentsgym.rollout.run import play, run, run_env
+from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
 from agentsgym.types import RolloutRequest
 from agentsgym.types.renamed import renamed
 
@@ -10,6 +11,9 @@ __all__ = [
     "EveryRolloutFailed",
     "GenerationError",
     "RolloutRequest",
+    "SteppedTrial",
+    "TrialFacts",
+    "TrialOver",
     "advance",
     "drive",
     "is_engine_agent",

@@ -180,15 +180,15 @@ def _play(
     asked = [(hosts[id(env)], request) for env, request in asked]
     if not is_engine_agent(agent):
         return [_play_alone(env, request, agent, on_rollout) for env, request in asked]
-    together = [(env, request) for env, request in asked if not _plays_episodes(env)]
+    together = [(env, request) for env, request in asked if not plays_episodes(env)]
     rollouts = iter(Scheduler(agent, on_rollout).play(together))
     return [
-        _play_alone(env, request, agent, on_rollout) if _plays_episodes(env) else next(rollouts)
+        _play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
         for env, request in asked
     ]
 
 
-def _plays_episodes(env: MultistepEnv) -> bool:
+def plays_episodes(env: MultistepEnv) -> bool:
     """Whether an environment overrides `_run_complete_episode`, which must then be called."""
     overrides = type(env)._run_complete_episode is not MultistepEnv._run_complete_episode
     return overrides or "_run_complete_episode" in vars(env)

@@ -8,6 +8,7 @@ from agentsgym.moved import moved_name
 from agentsgym.rollout.between import memory_text, result_text
 from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, reflect
 from agentsgym.rollout.failures import describe
+from agentsgym.rollout.lifetime import begin_state, end_state
 from agentsgym.rollout.session import FAULTS, Session, copy_task
 from agentsgym.tokens import DraftRow, tell_rewritten
 from agentsgym.types import (
@@ -26,6 +27,15 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, place_rewards
 Trial = Generator[GenerationRequest, GenerationResult, Rollout]
 """A running trial: it requests actions, and returns its rollout."""
 
+
+class Cut(Exception):
+    """Raised in a trial that waits for an action: it ends there, with this stop reason."""
+
+    def __init__(self, stop_reason: str) -> None:
+        super().__init__(stop_reason)
+        self.stop_reason = stop_reason
+
+
 _CARRIED = {"full": result_text, "summary": memory_text}
 """The text of the earlier episodes before an episode's first prompt, for each way to carry."""
 
@@ -36,9 +46,21 @@ EpisodePlayer = Callable[[Session], EpisodeGenerator]
 def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
     """Play every episode of a trial with `play`, and the reflections after them.
 
-    An exception ends the trial and marks the rollout as failed. The environment always drops the
-    session at the end.
+    An exception ends the trial and marks the rollout as failed, except `Cut`. The environment
+    always drops the session at the end.
     """
+    try:
+        yield from _play_episodes(session, play)
+    except FAULTS as error:
+        _fail(session, error)
+    finally:
+        end_state(session.env, session.session_id)
+    return rollout_of(session)
+
+
+def _play_episodes(
+    session: Session, play: EpisodePlayer
+) -> Generator[GenerationRequest, GenerationResult, None]:
     episodes = session.env.config["episodes_per_trial"]
     try:
         for number in range(episodes):
@@ -46,11 +68,15 @@ def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
             session.episodes.append((yield from play(session)))
             if session.env.config["carry"] == "summary" and number + 1 < episodes:
                 _keep_reflection(session, (yield from reflect(session)))
-    except FAULTS as error:
-        _fail(session, error)
-    finally:
-        session.env.active_states.pop(session.session_id, None)
-    return rollout_of(session)
+    except Cut as cut:
+        _end_here(session, cut.stop_reason)
+
+
+def _end_here(session: Session, stop_reason: str) -> None:
+    """End the trial instead of the requested action."""
+    session.withdraw()
+    if len(session.episodes) == session.episode:  # no reflection was requested
+        session.episodes.append(finish(session, stop_reason))
 
 
 def _begin(session: Session, number: int) -> None:
@@ -62,9 +88,7 @@ def _begin(session: Session, number: int) -> None:
     session.begin_episode(number, carried=carried, go_on=carry == "full")
     trial = _trial_info(session)
     session.trial = trial.without_state()
-    env.active_states[session.session_id] = env._begin_episode(
-        session.session_id, copy_task(session.task_data), trial
-    )
+    begin_state(env, session.session_id, copy_task(session.task_data), trial)
 
 
 def _trial_info(session: Session) -> TrialInfo:

@@ -18,6 +18,7 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError
+from agentsgym.rollout.lifetime import needs_end
 from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
 from agentsgym.types import TrialInfo
 
@@ -28,6 +29,7 @@ _HOOKS = frozenset(
         "_initialize_episode",
         "_format_prompt",
         "_step_episode",
+        "_end_episode",
         "_calculate_reward",
         "_run_complete_episode",
     }
@@ -137,6 +139,12 @@ class RemoteEnv(MultistepEnv):
             state = RemoteState(lease, info)
         self._insist(state, None)
         return state
+
+    def _end_episode(self, session_id: str, state: RemoteState) -> None:
+        """End the session in its worker at once, if the environment has something to close. With a
+        worker that died its sessions ended."""
+        if needs_end(self._env) and state.lease.worker.has(self._packed.number):
+            _value(*self._request(state, ("end", state.lease.number)))
 
     def _format_prompt(self, state: RemoteState, step: int) -> Any:
         return self._ask(state, "_format_prompt", step)

@@ -18,6 +18,7 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.lifetime import begin_state, close_state
 from agentsgym.rollout.session import copy_task
 from agentsgym.rollout.workers.channel import MOST_BYTES, Channel
 from agentsgym.types import TrialInfo
@@ -31,20 +32,29 @@ Played = tuple[tuple[str, ...], ...]
 
 @dataclass(slots=True)
 class Held:
-    """A session's state in its episode number `episodes` (from 1), after `steps` actions."""
+    """A session's state in its episode number `episodes` (from 1), after `steps` actions. `live`:
+    the state has not been closed."""
 
     env: MultistepEnv
     session_id: str
     task_data: dict[str, Any]
     state: Any = None
+    live: bool = False
     episodes: int = 0
     steps: int = 0
 
     def begin(self, trial: TrialInfo) -> None:
         """Begin the next episode; `trial` may belong to a later one."""
         info = replace(trial.at(self.episodes), last_state=self.state)
-        self.state = self.env._begin_episode(self.session_id, copy_task(self.task_data), info)
-        self.env.active_states[self.session_id] = self.state
+        states = self.env.active_states
+        if self.live:
+            states[self.session_id] = self.state
+        else:  # a session of the same name may not have ended yet
+            states.pop(self.session_id, None)
+        try:
+            self.state = begin_state(self.env, self.session_id, copy_task(self.task_data), info)
+        finally:
+            self.live = self.session_id in states
         self.episodes += 1
         self.steps = 0
 
@@ -54,6 +64,13 @@ class Held:
         self.state = self.env.active_states[self.session_id] = state
         self.steps += 1
         return reward, done, info
+
+    def end(self) -> None:
+        """Let the environment close the state."""
+        if self.env.active_states.get(self.session_id) is self.state:
+            del self.env.active_states[self.session_id]
+        if self.live:
+            close_state(self.env, self.session_id, self.state)
 
     def stands_after(self, played: Played) -> bool:
         """Whether these actions led to the current state (their numbers decide)."""
@@ -87,9 +104,14 @@ class Server:
         for env_id in env_ids:
             self._envs.pop(env_id, None)
         for lease in leases:
-            held = self._held.pop(lease, None)
-            if held is not None and held.env.active_states.get(held.session_id) is held.state:
-                del held.env.active_states[held.session_id]
+            self.on_end(lease)
+        return "ok", None
+
+    def on_end(self, lease: int) -> Reply:
+        """End a session, if it is still here."""
+        held = self._held.pop(lease, None)
+        if held is not None:
+            held.end()
         return "ok", None
 
     def on_begin(
@@ -106,9 +128,8 @@ class Server:
         *before, now = played
         held = self._held.get(lease)
         if held is None or now or not before or not held.stands_after(tuple(before)):
-            env = self._envs[env_id]
-            env.active_states.pop(session_id, None)
-            held = self._held[lease] = Held(env, session_id, task_data)
+            self.on_end(lease)
+            held = self._held[lease] = Held(self._envs[env_id], session_id, task_data)
             for actions in before:
                 _play(held, trial, actions)
         _play(held, trial, now)

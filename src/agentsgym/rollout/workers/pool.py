@@ -74,6 +74,10 @@ class Worker:
             self._discard(timeout)
             return self._exchange(message, timeout)
 
+    def has(self, env_id: int) -> bool:
+        """Whether the process runs and has this environment."""
+        return env_id in self._installed
+
     def end_session(self, lease: int) -> None:
         """Let the worker drop a session, with its next request. Safe in a finalizer."""
         self._ended.append(lease)
