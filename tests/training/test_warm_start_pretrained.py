@@ -6,6 +6,7 @@ import torch
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.training.trl_compat import fused_head
+from agentsgym.training.trl_compat.head import add_head
 from agentsgym.training.warm_start.fitting import chunked, fit, target_loss
 from agentsgym.training.warm_start.imitation import Example, pad
 from agentsgym.training.warm_start.lessons import Lessons, examples_of_game, make_lessons
@@ -80,9 +81,7 @@ def test_whole_tasks_are_held_out(chat_tokenizer):
 
 
 def test_the_loss_is_that_of_a_full_forward_pass_at_temperature_one(tiny_llama):
-    from trl.trainer.utils import add_fused_lm_head
-
-    add_fused_lm_head(tiny_llama, temperature=0.5)
+    add_head(tiny_llama, 0.5)
     before = tiny_llama.forward
     long = Example(np.array([5, 7, 4, 9, 1]), np.array([0, 0, 0, 1, 2], dtype=np.float32))
     short = Example(np.array([5, 8, 4]), np.array([0, 0, 5], dtype=np.float32))

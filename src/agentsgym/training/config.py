@@ -39,6 +39,16 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     max_completion_length: int | None = field(
         default=None, metadata={"help": "TRL's name of max_action_tokens."}
     )
+    # TRL's fields, of which versions of TRL have different defaults.
+    use_bias_correction_kl: bool = field(
+        default=True, metadata={"help": "Whether KL is weighted by the importance ratio."}
+    )
+    router_aux_loss_coef: float | None = field(
+        default=None,
+        metadata={
+            "help": "Weight of the experts' load-balancing loss; None: the model's own weight."
+        },
+    )
 
     advantage_estimator: str = field(
         default="grpo",

@@ -75,7 +75,7 @@ def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
         model=model,
         tokenizer=lambda: trainer.tokenizer,
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
-        stop_token_ids=trainer.eos_token_ids,
+        stop_token_ids=trainer.stop_token_ids,
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
         gather=ranks.gather,

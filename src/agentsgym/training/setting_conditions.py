@@ -133,7 +133,9 @@ IDLE = (
     _condition(
         "activation_checkpointing_kwargs gradient_checkpointing_kwargs",
         "with activation_checkpointing or gradient_checkpointing",
-        lambda c: bool(c.activation_checkpointing or c.gradient_checkpointing),
+        lambda c: bool(
+            getattr(c, "activation_checkpointing", None) or getattr(c, "gradient_checkpointing", 0)
+        ),
     ),
 )
 """What is only noted: it stays as it is while the thing that it belongs to is switched off."""
@@ -165,7 +167,7 @@ def _without_effect(config: Any, conditions: Iterable[Condition]) -> Iterable[tu
     for condition in conditions:
         if condition.holds(config):
             continue
-        for name in condition.names:
+        for name in filter(fields.__contains__, condition.names):  # versions differ in fields
             value, default = getattr(config, name), default_of(fields[name])
             if value != default:
                 shown = value.value if isinstance(value, Enum) else value

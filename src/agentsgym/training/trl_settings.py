@@ -198,9 +198,10 @@ _OPTIMIZER = [
     *_used("bf16", "its default is what the GPU can do"),
     *_used("fp16 tf32"),
     *_used(
-        "activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
-        "gradient_checkpointing_kwargs"
+        "activation_checkpointing activation_checkpointing_kwargs",
+        "where the installed transformers has it",
     ),
+    *_used("gradient_checkpointing gradient_checkpointing_kwargs"),
     *_used("torch_compile torch_compile_backend torch_compile_mode"),
     *_used("neftune_noise_alpha", "the loss's passes are noisy, the sampler's are not"),
     *_used("torch_empty_cache_steps"),

@@ -1,7 +1,6 @@
 """Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import nn
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRow, weightless
 from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
+from agentsgym.training.loss.positions import only_at
 from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 
 
@@ -96,7 +96,8 @@ class Scorer:
         plain = self._accelerator.unwrap_model(model)
         device = self._accelerator.device
         chunk = collate(rows, self._pad_token_id, device, multiple=self._multiple)
-        with self._accelerator.autocast(), _only_at(plain.get_output_embeddings(), places):
+        at = only_at(plain.get_output_embeddings(), *map(list, zip(*places, strict=True)))
+        with self._accelerator.autocast(), at:
             output = model(
                 input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, use_cache=False
             )
@@ -113,19 +114,3 @@ class Scorer:
             padded = nn.functional.pad(self.forward(model, part).logps, (1, 0))
             results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
         return results
-
-
-@contextmanager
-def _only_at(head: nn.Module, places: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """Inside the block the output layer computes the logits of these (row, position) only: shape
-    (1, number of places, vocabulary)."""
-    rows, positions = (list(column) for column in zip(*places, strict=True))
-
-    def pick(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (given[0][rows, positions][None], *given[1:])
-
-    handle = head.register_forward_pre_hook(pick)
-    try:
-        yield
-    finally:
-        handle.remove()

@@ -1,12 +1,6 @@
-"""The one module that depends on private names of TRL and of transformers' Trainer.
+"""TRLTrainer: TRL's trainer with our own names for the members that we override and read."""
 
-`TRLTrainer` gives our own names to the members that we override and read, and the trainer uses
-only these names. tests/training/test_trl_compat.py checks TRL's private interface (1.16), and that
-no other module of this room uses a private name of its trainer.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +11,10 @@ from torch.utils.data import Sampler
 from trl import GRPOTrainer
 
 from agentsgym.generation.adapted import is_adapted
+from agentsgym.generation.stop_criteria import end_of_turn_ids
 from agentsgym.training.adapters import load_adapters
 from agentsgym.training.loss.batch import TrainRollout
+from agentsgym.training.trl_compat.head import ensure_head
 
 REFERENCE_ADAPTER = "ref"
 """TRL's name for the copy of an adapter that was trained before."""
@@ -26,7 +22,6 @@ REFERENCE_ADAPTER = "ref"
 _ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
 # Above the rounding error of the quotient, far below one step's share of an epoch.
 _ROUNDING = 1e-6
-_TILE = 8192  # columns; SmolLM2's head, 256 positions: 0.9 s against 1.2 s with 32,768
 
 
 class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -35,6 +30,13 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     TRL shuffles and splits the rollouts of a generation into micro-batches and passes them to
     `train_on`, one per call of `training_step`.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.find_aux_loss_coef()
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                ensure_head(self.accelerator.unwrap_model(model), self.temperature)
 
     @property
     def balances_experts(self) -> bool:
@@ -51,6 +53,14 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
                 "router_aux_loss_coef=0"
             )
         return False
+
+    def find_aux_loss_coef(self) -> None:
+        """The model's own coefficient where none is set; TRL asks the model since 1.16."""
+        if self.args.router_aux_loss_coef is None:
+            text = self.accelerator.unwrap_model(self.model).config.get_text_config()
+            coefficient = getattr(text, "router_aux_loss_coef", 0.0)
+            self.router_aux_loss_coef: float = coefficient
+            self.aux_loss_enabled: bool = bool(self.aux_loss_enabled) and coefficient != 0.0
 
     # -- methods of the subclass ----------------------------------------------------------------
 
@@ -103,6 +113,11 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     def tokenizer(self) -> Any:
         """The tokenizer, with a padding token."""
         return self._tokenizer
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Ids that end an action: the tokenizer's end of sequence and all that the model names."""
+        return end_of_turn_ids(self._tokenizer, self.accelerator.unwrap_model(self.model))
 
     @property
     def epoch(self) -> int:
@@ -216,48 +231,3 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     def _load_best_model(self) -> None:
         super()._load_best_model()
         self.best_model_loaded()
-
-
-@contextmanager
-def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterator[None]:
-    """Inside the block, forward passes with `fused_lm_head=True` only compute labeled positions,
-    also on the CPU, in tiles of the vocabulary that suit its cache.
-
-    With its Triton kernels TRL's fused head skips positions without a label. Otherwise it computes
-    every position, because a changing number of positions would recompile compiled kernels. Torch
-    on the CPU compiles nothing here, and the head is a large part of a small model. Its tiles have
-    32,768 columns even for a small vocabulary, whose rows then lie 128 KiB apart; a narrower tile
-    gives the same bits in half of the time there, and less memory where the vocabulary is large.
-    """
-    if device.type != "cpu":
-        yield
-        return
-    from trl.trainer import utils
-
-    before = utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE
-    utils._use_triton = lambda device: True
-    utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(vocabulary, _TILE)
-    try:
-        yield
-    finally:
-        utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
-
-
-@contextmanager
-def fused_head(model: Any) -> Iterator[None]:
-    """Inside the block, `model(…, labels=…, fused_lm_head=True)` returns log-probabilities at
-    temperature 1, also if a trainer gave the model a head of another temperature."""
-    from trl.trainer.utils import add_fused_lm_head
-
-    core = model.get_base_model() if is_adapted(model) else model
-    before = core.__dict__.get("forward")
-    add_fused_lm_head(core)
-    device = next(core.parameters()).device
-    try:
-        with fused_head_on_agent_tokens(device, core.config.get_text_config().vocab_size):
-            yield
-    finally:
-        if before is None:
-            del core.forward
-        else:
-            core.forward = before
