@@ -83,3 +83,25 @@ def test_links_of_pages_lead_somewhere(page):
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", prose)
     assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_the_wheel_ships_every_file_of_the_package(monkeypatch):
+    """What setuptools would put into the wheel, by its own rules, without building it."""
+    from setuptools import Distribution
+
+    monkeypatch.chdir(ROOT)
+    package = Distribution({"script_name": "setup.py"})
+    package.parse_config_files()
+    build = package.get_command_obj("build_py")
+    build.ensure_finalized()
+    build.manifest_files = {}  # otherwise setuptools writes src/agentsgym.egg-info
+    shipped = {Path(file) for _, _, file in build.find_all_modules()}
+    for name in build.packages:
+        shipped |= set(map(Path, build.find_data_files(name, build.get_package_dir(name))))
+    there = {
+        path.relative_to(ROOT)
+        for path in (ROOT / "src/agentsgym").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"
+    }
+    assert there - shipped == set()
+    assert {path.name for path in shipped} >= {"app.js", "style.css", "uPlot.iife.min.js"}

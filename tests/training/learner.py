@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from agentsgym import register
 from agentsgym.envs import task_dataset
-from agentsgym.runs.files import RolloutWriter
+from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from helpers import CountdownEnv, random_llama
 from training.cells import Cell
 
@@ -27,6 +27,8 @@ CELLS = (
 )
 NORM = 37
 ROLLOUTS = 12
+RECORDED = 3
+"""Rollouts of each process and generation with token records."""
 
 
 class LettersEnv(CountdownEnv):
@@ -57,7 +59,7 @@ def tiny_model(tokenizer):
     return random_llama(tokenizer, **shape, **heads).double()
 
 
-def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, **options):
+def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, token_sink=None, **options):
     """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
@@ -91,6 +93,7 @@ def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, **options):
         task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
         tokenizer,
         rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
+        token_sink=token_sink,
     )
     trainer.played = played
     return trainer
@@ -144,7 +147,13 @@ def train(tokenizer, out, processes, **options):
 
 def everything(tokenizer, out, processes):
     """All that is compared, as a dict that torch.save takes."""
-    trainer, gradients = train(tokenizer, out / "a", processes)
+    trainer, gradients = train(
+        tokenizer,
+        out / "a",
+        processes,
+        token_sink=TokenRecordWriter(out / "run"),
+        token_records=RECORDED,
+    )
     sink, writer = trainer.rollout_sink, RolloutWriter(out / "run")
     trainer.rollout_sink = lambda *given: (sink(*given), writer(*given))
     trainer.train()
@@ -157,6 +166,7 @@ def everything(tokenizer, out, processes):
         "played": played(trainer, "train"),
         "evaluated": played(trainer, "eval"),
         "metrics": evaluated,
+        "sessions": {rollout.session_id for phase, rollout in trainer.played if phase == "train"},
         "stored": (str(out / "run"), len(trainer.played)),
         "epsilon_high": trainer.epsilon_high,
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentsgym.runs.files import read_rollouts
+from agentsgym.runs.files import RunDirectory, read_lines, read_rollouts, read_token_records
 from helpers import child_environment
 from training import learner, reference
 from training.cells import Cell
@@ -78,6 +78,21 @@ def test_each_process_stores_its_own_rollouts(two):
     folders, numbers = zip(*(rank["stored"] for rank in two), strict=True)
     assert len(set(folders)) == 1 and all(numbers)
     assert len(list(read_rollouts(folders[0]))) == sum(numbers)
+
+
+def test_each_process_stores_token_records_of_its_own_rollouts(two):
+    root = Path(two[0]["stored"][0])
+    played = {}
+    for line in read_lines(root, "train"):
+        played.setdefault(line.step, set()).add(line.rollout.session_id)
+    files = list(RunDirectory(root).token_record_files())
+    assert sorted((step, path.name) for step, path in files) == [
+        (step, f"00000{step}{rank}.jsonl.gz") for step in (0, 1) for rank in ("-r1", "")
+    ]
+    for step, path in files:
+        recorded = {record.session_id for record in read_token_records(path)}
+        assert len(recorded) == learner.RECORDED
+        assert recorded <= played[step] & two["-r1" in path.name]["sessions"]
 
 
 def test_gradients_and_weights_are_those_of_one_process(two, one):
