@@ -20,6 +20,7 @@ from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
 from agentsgym.types import Rollout
+from agentsgym.types.context_room import no_room
 from chat_server import ChatServer
 
 SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
@@ -226,14 +227,44 @@ def test_references_need_a_reward_for_each_episode():
         parse_suite({"name": "s", "games": [GAME | {"references": unequal}]}, "s.yaml")
 
 
-def test_failed_rollouts_are_told(capsys):
-    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error="too long")
+@pytest.mark.parametrize(
+    ("error", "row"),
+    [
+        ("GenerationError: " + no_room(540, 512), "does not fit"),
+        ("This model's maximum context length is 512 tokens. However, you", "does not fit"),
+        ("RuntimeError: no such arm", "failed"),
+    ],
+)
+def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
+    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error=error)
     suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
     figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
-    console = Console(width=100)
     for table in suite_tables("agent:random", figures):
-        console.print(table)
-    said = capsys.readouterr().out
-    assert "rollouts that failed do not count: small 1 of 1" in said and "nan" not in said
+        Console(width=200).print(table)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"small {row} " in said and "nan" not in said
+    why = "longer than the model's context are small 1 of 1 rollouts"
+    assert (why in said) == (row == "does not fit")
     _tell_failures("small", [failed])
-    assert "small: 1 of 1 rollouts failed; the first: too long" in capsys.readouterr().err
+    assert f"small: 1 of 1 rollouts failed; the first: {error}" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+ROOM = """\
+games:
+- {name: place, env: Explore, episodes: 2, references:
+   {random: [0, 0], unexploring: [0, 0], best: [1, 1], without: never_informing}}
+- {name: lasting, env: Explore, env_config: {episodes_per_trial: 12, free_shots: 11}, episodes: 2}
+"""
+
+
+def test_a_model_plays_the_games_that_fit_in_its_context(invoke, tmp_path):
+    """Without spoiling them by those that do not fit."""
+    (tmp_path / "room.yaml").write_text(ROOM)
+    command = ("eval", "builtin:quickstart", "--suite", str(tmp_path / "room.yaml"), "--json")
+    result = invoke(*command)
+    assert result.exit_code == 0, result.stderr
+    place, lasting = json.loads(result.stdout)["games"]
+    assert (place["too_long"], place["failures"]) == (0, 0) and place["of_best"] is not None
+    assert lasting["too_long"] == lasting["failures"] == 2

@@ -1,6 +1,7 @@
 """The figures of a suite, by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
 from agentsgym.evaluation.exploration import Estimate, mean_estimate
 from agentsgym.types import Episode, Rollout, Step
+from agentsgym.types.context_room import no_room
 
 REFERENCES = {
     "random": [0.1, 0.1],
@@ -65,6 +67,18 @@ def test_the_mean_is_over_games_in_which_only_exploring_informs():
     assert found.games[1].information.value == pytest.approx(0.0)
     assert suite_figures(suite(), [None, both[1]], complete=True).information is None
     assert not suite_figures(suite(), [both[0], None], complete=True).complete
+
+
+def test_a_game_that_did_not_always_fit_has_no_scaled_figures():
+    """What fits is a choice by how the games went."""
+    one = played([0.9] * 4)
+    long = replace(one.rollouts[0], error=no_room(540, 512), episodes=())
+    left = Played(one.evaluation, (long, *one.rollouts[1:]))
+    found = suite_figures(suite(), [left, played([0.4] * 4)], complete=True)
+    game, other = found.games
+    assert game.too_long == 1 and game.score.value == pytest.approx(0.9)
+    assert game.of_best is None and game.information is None and found.information is None
+    assert other.of_best is not None
 
 
 def test_equal_rewards_are_not_certain_to_the_last_digit():

@@ -1,6 +1,6 @@
 """Tables of a suite's figures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -20,25 +20,38 @@ def suite_tables(model: str, found: "SuiteFigures") -> Iterator[Table]:
     title = f"{model} on {found.suite} {found.version} ({found.digest}){part}"
     table = _table(title, "reward", "of best play", "information", "informs")
     for game in found.games:
-        score = number(game.score.value if game.failures < game.played else None)
-        table.add_row(
-            shown(game.name), score, _estimate(game.of_best), _information(game), _informs(game)
-        )
+        scaled = _estimate(game.of_best), _information(game)
+        table.add_row(shown(game.name), _reward(game), *scaled, _informs(game))
     if found.information is not None:
         table.add_section()
         table.add_row("mean", "", "", _estimate(found.information), "")
-    notes = ["95 % intervals in brackets. Informs: share of actions, free shots / scored."]
-    if any(game.without == "scored_alone" for game in found.games):
-        notes.append("* best play without exploring: the scored episodes alone; not in the mean")
-    failed = [f"{g.name} {g.failures} of {g.played}" for g in found.games if g.failures]
-    if failed:
-        notes.append(shown(f"rollouts that failed do not count: {', '.join(failed)}"))
-    malformed = max(game.evaluation.metrics.get("malformed", 0.0) for game in found.games)
-    if malformed:
-        notes.append(f"up to {malformed:.0%} of the actions in a game were malformed")
-    table.caption, table.caption_justify = "\n".join(notes), "left"
+    table.caption, table.caption_justify = "\n".join(_notes(found.games)), "left"
     yield table
     yield _episodes(found)
+
+
+def _notes(games: "Sequence[GameFigures]") -> Iterator[str]:
+    yield "95 % intervals in brackets. Informs: share of actions, free shots / scored."
+    if any(game.without == "scored_alone" for game in games):
+        yield "* best play without exploring: the scored episodes alone; not in the mean"
+    long = [f"{game.name} {game.too_long} of {game.played}" for game in games if game.too_long]
+    if long:
+        yield shown(f"does not fit: longer than the model's context are {', '.join(long)} rollouts")
+    failed = [g for g in games if 0 < g.failures < g.played and not g.too_long]
+    if failed:
+        told = ", ".join(f"{game.name} {game.failures} of {game.played}" for game in failed)
+        yield shown(f"rollouts that failed do not count: {told}")
+    if any(game.without == "never_informing" and game.information is None for game in games):
+        yield "no mean, because games of it have no figures"
+    malformed = max(game.evaluation.metrics.get("malformed", 0.0) for game in games)
+    if malformed:
+        yield f"up to {malformed:.0%} of the actions in a game were malformed"
+
+
+def _reward(game: "GameFigures") -> str:
+    if game.too_long:
+        return "does not fit"
+    return "failed" if game.failures == game.played else number(game.score.value)
 
 
 def _episodes(found: "SuiteFigures") -> Table:

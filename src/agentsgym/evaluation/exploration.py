@@ -10,6 +10,7 @@ from agentsgym.evaluation.metrics import mean
 from agentsgym.evaluation.suite import Game, References, Suite
 from agentsgym.evaluation.tasks import default_cluster
 from agentsgym.types import Rollout, Step
+from agentsgym.types.context_room import says_no_room
 
 Interval = tuple[float, float]
 
@@ -45,11 +46,14 @@ class EpisodeFigures:
 class GameFigures:
     """One game. `score` is the mean reward of the scored episodes; `of_best` is the same on a scale
     from the random player (0) to the best play (1), `information` on one from the best play without
-    exploring (0) to the best play (1). The two are None without references."""
+    exploring (0) to the best play (1). The two are None without references, and
+    if conversations did not fit in the model's context: those that fit would be a choice among
+    tasks by their course. `too_long` counts them."""
 
     name: str
     played: int
     failures: int
+    too_long: int
     score: Estimate
     regret: float | None
     of_best: Estimate | None
@@ -114,17 +118,20 @@ def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
 def game_figures(game: Game, played: Played) -> GameFigures:
     """The figures of one game's rollouts; failed ones do not count."""
     live = [rollout for rollout in played.rollouts if not rollout.failed]
+    too_long = sum(says_no_room(rollout.error) for rollout in played.rollouts)
     references = game.references
+    scaled = None if too_long else references
     score = _estimate([rollout.final_reward for rollout in live], live, references)
     scored = [episode.score_weight > 0 for episode in live[0].episodes] if live else []
     return GameFigures(
         name=game.name,
         played=len(played.rollouts),
         failures=played.evaluation.failures,
+        too_long=too_long,
         score=score,
         regret=played.evaluation.regret,
-        of_best=_scaled(score, references, "random", scored),
-        information=_scaled(score, references, "unexploring", scored),
+        of_best=_scaled(score, scaled, "random", scored),
+        information=_scaled(score, scaled, "unexploring", scored),
         without=None if references is None else references.without,
         episodes=tuple(
             _episode(index, live, references, counts) for index, counts in enumerate(scored)

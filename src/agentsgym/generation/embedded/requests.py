@@ -9,6 +9,7 @@ import numpy as np
 
 from agentsgym.types import GenerationRequest, GenerationResult
 from agentsgym.types.arrays import Ints
+from agentsgym.types.context_room import no_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,7 @@ class Limits:
         if len(outside):
             return f"token id {outside[0]} is outside the vocabulary of {self.vocabulary}"
         if self.max_positions is not None and len(context) >= self.max_positions:
-            return (
-                f"the context of {len(context)} tokens leaves no room in the model's "
-                f"{self.max_positions} positions"
-            )
+            return no_room(len(context), self.max_positions)
         most = self.max_cache_tokens
         if most is not None and self.length(request, context) > most:
             return (
