@@ -245,6 +245,8 @@ def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
     assert f"small {row} " in said and "nan" not in said
     why = "longer than the model's context are small 1 of 1 rollouts"
     assert (why in said) == (row == "does not fit")
+    page = "".join(suite_page("agent:random", figures, {}))
+    assert ("<td>does not fit</td>" in page) == (row == "does not fit")
     _tell_failures("small", [failed])
     assert f"small: 1 of 1 rollouts failed; the first: {error}" in " ".join(
         capsys.readouterr().err.split()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agentsgym.evaluation import SuiteFigures
-from agentsgym.evaluation.exploration import EpisodeFigures, Estimate
+from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
 from agentsgym.runs.files.atomic import write_text
@@ -67,7 +67,7 @@ def _games(found: SuiteFigures) -> str:
     rows = [
         (
             _text(game.name),
-            _estimate(game.score) if game.failures < game.played else "–",
+            _reward(game),
             *_scaled(game.of_best, ""),
             *_scaled(game.information, "*" if game.without == "scored_alone" else ""),
             f"{game.evaluation.metrics.get('malformed', 0.0):.1%}",
@@ -78,6 +78,12 @@ def _games(found: SuiteFigures) -> str:
     if found.information is not None:
         rows.append(("mean", "", "", "", *_scaled(found.information, ""), "", ""))
     return _table(heads, rows)
+
+
+def _reward(game: GameFigures) -> str:
+    if game.too_long:
+        return "does not fit"
+    return _estimate(game.score) if game.failures < game.played else "–"
 
 
 def _scaled(one: Estimate | None, mark: str) -> tuple[str, str]:
@@ -119,6 +125,8 @@ def _notes(found: SuiteFigures) -> str:
         notes.append("* Best play without exploring: the scored episodes alone; not in the mean.")
     if any(game.failures for game in found.games):
         notes.append("Rollouts that failed do not count.")
+    if any(game.too_long for game in found.games):
+        notes.append("Does not fit: conversations are longer than the model's context.")
     return "".join(f'<p class="note">{note}</p>\n' for note in notes)
 
 
