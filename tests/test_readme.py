@@ -25,6 +25,7 @@ ADDED = {
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
     "agentsgym view runs/quickstart": ("", ""),
     "agentsgym credit runs/quickstart": ("", ""),
+    "agentsgym export runs/quickstart --to tokens --out data/rollouts": ("", ""),
     "agentsgym envs": ("", ""),
     "agentsgym check TwentyQuestions": ("", ""),
     "agentsgym tokens builtin:quickstart": ("", ""),

@@ -6,6 +6,7 @@ from agentsgym.cli.check import check
 from agentsgym.cli.credit import credit
 from agentsgym.cli.envs import envs
 from agentsgym.cli.evaluate import evaluate
+from agentsgym.cli.export import export
 from agentsgym.cli.guard import Commands
 from agentsgym.cli.merge import merge
 from agentsgym.cli.play import play
@@ -41,6 +42,7 @@ app.command(name="eval")(evaluate)
 app.command()(play)
 app.command()(view)
 app.command()(credit)
+app.command()(export)
 app.command()(merge)
 app.command()(envs)
 app.command()(check)

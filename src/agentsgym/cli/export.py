@@ -1,0 +1,113 @@
+"""`agentsgym export`: a run's rollouts as data for other trainers."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentsgym.cli.console import BAD_USAGE, err, fail, out, quiet_libraries, shown
+from agentsgym.cli.permissions import AllowPathsOption
+
+if TYPE_CHECKING:
+    from agentsgym.report.export.write import Counts
+    from agentsgym.report.viewer.source import Source
+
+TRL_LENGTH = 1024
+"""Where TRL cuts a row off unless `max_length` says otherwise."""
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory or an evaluation.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="messages, prompt-completion, tokens, preference or preference-whole.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="A new folder, or a file FILE.parquet or FILE.jsonl."),
+    ],
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(help="before, train, eval, after, …; may be repeated [train]."),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="N[-M]", help="Only of this training step, or from N to M."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="Only of this environment; may be repeated.")
+    ] = None,
+    min_reward: Annotated[
+        float | None, typer.Option(help="Only rollouts with at least this reward.")
+    ] = None,
+    won: Annotated[bool, typer.Option("--won", help="Only rollouts that were won.")] = False,
+    best: Annotated[
+        int | None, typer.Option(min=1, help="So many rollouts of each group, the best.")
+    ] = None,
+    scored: Annotated[
+        bool, typer.Option("--scored", help="Actions in free shots are no examples.")
+    ] = False,
+    no_malformed: Annotated[
+        bool, typer.Option("--no-malformed", help="Malformed actions are no examples.")
+    ] = False,
+    allow_paths: AllowPathsOption = None,
+) -> None:
+    """Write a run's rollouts as a dataset for supervised or preference training with TRL.
+
+    Examples:
+
+        agentsgym export runs/quickstart --to tokens --won --out won
+
+        agentsgym export runs/quickstart --to preference --steps 100-249 --out pairs.parquet
+    """
+    quiet_libraries()
+    from agentsgym.report.export.formats import FORMATS
+    from agentsgym.report.export.selection import Filters
+    from agentsgym.report.export.write import write_dataset
+
+    if to not in FORMATS:
+        raise fail(f"--to must be one of {', '.join(FORMATS)}, not {to!r}", BAD_USAGE)
+    filters = Filters(
+        tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best, scored,
+        no_malformed,
+    )  # fmt: skip
+    _told(write_dataset(_source(run, allow_paths), FORMATS[to], output, filters), output)
+
+
+def _source(run: Path, allow_paths: list[str] | None) -> "Source":
+    from agentsgym.report.viewer.source import Source, directories
+
+    sides = directories(run)
+    if len(sides) > 1:
+        raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
+    return Source(run, tuple(allow_paths or ()))
+
+
+def _range(steps: str | None) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
+    if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+        raise fail(f"--steps must be N or N-M with N up to M, not {steps!r}", BAD_USAGE)
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _told(counts: "Counts", path: Path) -> None:
+    for problem in counts.problems:
+        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)
+    out.print(
+        shown(
+            f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts"
+        ),
+        soft_wrap=True,
+    )
+    if counts.longest > TRL_LENGTH:
+        out.print(
+            f"The longest row has {counts.longest} tokens; TRL cuts rows off after {TRL_LENGTH} "
+            "unless max_length says otherwise."
+        )

@@ -1,0 +1,1 @@
+"""Stored rollouts as datasets that other trainers read."""

@@ -1,0 +1,157 @@
+"""The examples that each export format makes of a group's rollouts."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agentsgym.evaluation.metrics import record
+from agentsgym.report.export.conversations import Conversation, conversations, is_target
+from agentsgym.report.export.selection import Filters
+from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files.encoding import finite
+from agentsgym.types import Rollout, Row
+from agentsgym.types.plain import plain
+
+Json = dict[str, Any]
+Lines = Sequence[RolloutLine]
+_MOST_IDS = 2**31
+
+
+def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
+    """One example per conversation. A conversation without targets is left out, and with
+    `no_malformed` one with a malformed action."""
+    for line in lines:
+        for one in conversations(line.rollout):
+            targets = [is_target(said.episode, said.step, filters) for said in one.said]
+            spoiled = filters.no_malformed and any(said.step.malformed for said in one.said)
+            if any(targets) and not spoiled:
+                yield {
+                    "messages": list(one.messages),
+                    "rewards": [finite(said.step.reward) for said in one.said],
+                    "malformed": [said.step.malformed for said in one.said],
+                    **about(line),
+                }
+
+
+def prompt_completion(lines: Lines, filters: Filters) -> Iterator[Json]:
+    """One example per action: the conversation before it, and the action."""
+    for line in lines:
+        for one in conversations(line.rollout):
+            for said in one.said:
+                if is_target(said.episode, said.step, filters):
+                    yield {
+                        "prompt": list(one.messages[: said.place]),
+                        "completion": [one.messages[said.place]],
+                        "episode": said.episode.index,
+                        "step": said.step.index,
+                        "step_reward": finite(said.step.reward),
+                        **about(line),
+                    }
+
+
+def tokens(lines: Lines, filters: Filters) -> Iterator[Json]:
+    """One example per row of tokens: the ids that the model saw and sampled, and 1 for those of
+    its targets. Rows without a target are left out, and those with ids that no tokenizer has."""
+    for line in lines:
+        for row in line.rollout.rows:
+            mask = _targets(row, line.rollout, filters)
+            if any(mask) and 0 <= min(row.token_ids) <= max(row.token_ids) < _MOST_IDS:
+                yield {
+                    "input_ids": list(row.token_ids),
+                    "assistant_masks": mask,
+                    "sampled": row.sampled,
+                    **about(line),
+                }
+
+
+def _targets(row: Row, rollout: Rollout, filters: Filters) -> list[int]:
+    mask = [int(bool(value)) for value in row.agent_token_mask]
+    targets = {
+        (episode.index, number)
+        for episode in rollout.episodes
+        for number, step in enumerate(episode.steps)
+        if is_target(episode, step, filters)
+    }
+    for span in row.spans:
+        if span.key not in targets:
+            mask[span.start : span.stop] = [0] * span.length
+    return mask
+
+
+def preference(lines: Lines, filters: Filters) -> Iterator[Json]:
+    """One example per pair: the conversation before the first action in which two rollouts of a
+    task differ, and the actions of the one with more and the one with less reward."""
+    yield from _pairs(lines, filters, whole=False)
+
+
+def whole_preference(lines: Lines, filters: Filters) -> Iterator[Json]:
+    """The same pairs, with the rest of both conversations."""
+    yield from _pairs(lines, filters, whole=True)
+
+
+def _pairs(lines: Lines, filters: Filters, *, whole: bool) -> Iterator[Json]:
+    """The rollout with most reward beside that with least, the second beside the last but one, and
+    so on; each rollout is in one pair at most."""
+    order = sorted(lines, key=lambda line: -line.rollout.final_reward)
+    told: list[Any] = []
+    for better, worse in zip(order, reversed(order), strict=True):
+        if better.rollout.final_reward <= worse.rollout.final_reward:
+            return
+        found = _difference(better.rollout, worse.rollout, filters, whole=whole)
+        if found is not None and found not in told:
+            told.append(found)
+            yield {
+                **found,
+                "rejected_reward": worse.rollout.final_reward,
+                "rejected_rollout": worse.rollout.index,
+                **about(better),
+            }
+
+
+def _difference(better: Rollout, worse: Rollout, filters: Filters, *, whole: bool) -> Json | None:
+    """The first action that differs; None if the environment's words differ before it."""
+    for one, other in zip(conversations(better), conversations(worse), strict=False):
+        pairs = zip(one.messages, other.messages, strict=False)
+        place = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+        if place is not None:
+            return _at(one, other, place, filters, whole=whole)
+        if len(one.messages) != len(other.messages):
+            return None
+    return None
+
+
+def _at(
+    one: Conversation, other: Conversation, place: int, filters: Filters, *, whole: bool
+) -> Json | None:
+    mine = next((said for said in one.said if said.place == place), None)
+    theirs = any(said.place == place for said in other.said)
+    if mine is None or not theirs or not is_target(mine.episode, mine.step, filters):
+        return None
+    stop = None if whole else place + 1
+    return {
+        "prompt": list(one.messages[:place]),
+        "chosen": list(one.messages[place:stop]),
+        "rejected": list(other.messages[place:stop]),
+    }
+
+
+def about(line: RolloutLine) -> Json:
+    """Where an example comes from. `task` and `env_config` are JSON."""
+    rollout = line.rollout
+    win = record(rollout).win
+    return {
+        "env": rollout.env_class_path,
+        "env_config": _json(rollout.env_config),
+        "task": _json(rollout.task_data),
+        "reward": rollout.final_reward,
+        "win": None if win is None else float(win),
+        "phase": line.phase,
+        "training_step": line.step,
+        "group": rollout.group,
+        "rollout": rollout.index,
+        "session_id": rollout.session_id,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)

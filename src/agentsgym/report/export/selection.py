@@ -1,0 +1,86 @@
+"""Which of a run's rollouts an export contains."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agentsgym.envs import ConfigError
+from agentsgym.evaluation.metrics import record
+from agentsgym.report.viewer.rollout_set import RolloutSet, groups
+from agentsgym.runs.files import RolloutLine
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What to export.
+
+    Args:
+        phases: phases of the run; empty: those that the format is meant for.
+        steps: the first and the last training step.
+        envs: names of environments; empty: all.
+        min_reward: rollouts with less reward are left out.
+        won: only rollouts of which every scored episode was won.
+        best: so many rollouts of each group, those with most reward, of equal ones the first.
+        scored: actions in free shots are context only.
+        no_malformed: actions that the environment could not read are context only.
+    """
+
+    phases: tuple[str, ...] = ()
+    steps: tuple[int, int] | None = None
+    envs: tuple[str, ...] = ()
+    min_reward: float | None = None
+    won: bool = False
+    best: int | None = None
+    scored: bool = False
+    no_malformed: bool = False
+
+
+def select_sets(
+    sets: Sequence[RolloutSet], filters: Filters, usual: Sequence[Sequence[str]]
+) -> list[RolloutSet]:
+    """The sets of the filters' phases and steps. `usual` are phases to take if the filters name
+    none, the first choice that the run has. Raises ConfigError if there are none."""
+    there = list(dict.fromkeys(one.phase for one in sets))
+    phases = filters.phases or _first(usual, there)
+    low, high = filters.steps or (0, math.inf)
+    found = [one for one in sets if one.phase in phases and low <= one.step <= high]
+    if not found:
+        steps = "" if filters.steps is None else f" from step {low} to {high}"
+        raise ConfigError(
+            f"there are no rollouts of the phase {' or '.join(phases)}{steps}; "
+            f"the phases there: {', '.join(there) or 'none'}"
+        )
+    return found
+
+
+def _first(usual: Sequence[Sequence[str]], there: Sequence[str]) -> Sequence[str]:
+    return next((choice for choice in usual if set(choice) & set(there)), usual[0])
+
+
+def select_groups(
+    lines: Sequence[RolloutLine], filters: Filters
+) -> Iterator[Sequence[RolloutLine]]:
+    """The rollouts of each group that pass the filters. Failed rollouts never do."""
+    for members in groups(lines):
+        kept = _best([line for line in members if _passes(line, filters)], filters.best)
+        if kept:
+            yield kept
+
+
+def _passes(line: RolloutLine, filters: Filters) -> bool:
+    rollout = line.rollout
+    if rollout.failed or not math.isfinite(rollout.final_reward):
+        return False
+    if filters.envs and rollout.env_class_path not in filters.envs:
+        return False
+    if filters.min_reward is not None and rollout.final_reward < filters.min_reward:
+        return False
+    return not filters.won or record(rollout).win == 1
+
+
+def _best(lines: Sequence[RolloutLine], count: int | None) -> Sequence[RolloutLine]:
+    """The `count` lines with most reward, in their order."""
+    if count is None or len(lines) <= count:
+        return lines
+    order = sorted(range(len(lines)), key=lambda n: (-lines[n].rollout.final_reward, n))
+    return [lines[n] for n in sorted(order[:count])]

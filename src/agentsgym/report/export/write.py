@@ -1,0 +1,89 @@
+"""Writes the examples of an export: a folder of `datasets`, a parquet file or JSON lines."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.report.export.formats import Format
+from agentsgym.report.export.selection import Filters, select_groups, select_sets
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.files.atomic import replacing
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_USUAL = (("train",), ("eval",))
+_PART = 4096
+
+
+@dataclass
+class Counts:
+    """What an export read and contains. `longest` is the length of its longest row of tokens;
+    `problems` has a sentence for each file that could not be read to its end."""
+
+    read: int = 0
+    rollouts: int = 0
+    examples: int = 0
+    longest: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def write_dataset(
+    source: Source, form: Format, path: Path, filters: Filters | None = None
+) -> Counts:
+    """Write the dataset to `path`: a parquet file or JSON lines if it ends with `.parquet` or
+    `.jsonl`, else a folder that `datasets.load_from_disk` reads. It appears only when it is whole.
+
+    Raises ConfigError if `path` exists, or if no rollout passes the filters.
+    """
+    if path.exists() or path.is_symlink():
+        raise ConfigError(f"{path} exists; name another place, or delete it")
+    counts = Counts()
+    dataset = make_dataset(source, form, filters or Filters(), counts)
+    with replacing(path) as part:
+        if path.suffix == ".parquet":
+            dataset.to_parquet(part)
+        elif path.suffix == ".jsonl":
+            dataset.to_json(part, lines=True, force_ascii=False)
+        else:
+            dataset.save_to_disk(part)
+    return counts
+
+
+def make_dataset(source: Source, form: Format, filters: Filters, counts: Counts) -> "Dataset":
+    """The examples as a dataset in memory. Raises ConfigError if there are none."""
+    from datasets import Dataset, concatenate_datasets
+
+    features = form.features()
+    examples = _examples(source, form, filters, counts)
+    parts = []
+    while part := list(islice(examples, _PART)):
+        parts.append(Dataset.from_list(part, features=features))
+    if not parts:
+        raise ConfigError(_empty(counts))
+    return concatenate_datasets(parts)
+
+
+def _examples(
+    source: Source, form: Format, filters: Filters, counts: Counts
+) -> Iterator[Mapping[str, Any]]:
+    for one in select_sets(source.sets(), filters, _USUAL):
+        contents = one.read()
+        counts.read += len(contents.lines)
+        if contents.problem is not None:
+            counts.problems.append(contents.problem)
+        for lines in select_groups(contents.lines, filters):
+            counts.rollouts += len(lines)
+            for example in form.examples(lines, filters):
+                counts.examples += 1
+                counts.longest = max(counts.longest, len(example.get("input_ids", ())))
+                yield example
+
+
+def _empty(counts: Counts) -> str:
+    if not counts.rollouts:
+        return f"none of the {counts.read} rollouts that were read passes the filters"
+    return f"the {counts.rollouts} rollouts that pass the filters give no example in this format"
