@@ -34,7 +34,8 @@ def test_every_page_is_in_the_list_that_is_the_navigation():
 
 def test_the_list_begins_with_what_a_newcomer_needs():
     assert list(navigation.sections(ROOT)) == [
-        "Getting started", "Guides", "Environments", "Reference", "Results", "The project",
+        "Getting started", "Guides", "Environments", "Other frameworks", "Reference", "Results",
+        "The project",
     ]  # fmt: skip
 
 

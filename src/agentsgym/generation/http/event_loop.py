@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
@@ -74,9 +75,10 @@ class LoopThread:
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the loop's thread, as soon as possible. Raises LoopDied."""
+        self.check()
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed
             self.check()
             raise
 
@@ -113,7 +115,8 @@ def _serve(
     except BaseException as error:  # SystemExit too: the thread ends in any case
         ends.append(error)
     try:
-        loop.run_until_complete(_wind_up(clean_ups))
+        with contextlib.suppress(RuntimeError):  # a loop that died is told to stop as well
+            loop.run_until_complete(_wind_up(clean_ups))
     finally:
         loop.close()
 
