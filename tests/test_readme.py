@@ -21,6 +21,7 @@ ADDED = {
     "agentsgym eval runs/quickstart": ("--episodes 64 --threads 1", ""),
     "agentsgym eval agent:optimal --env TwentyQuestions --episodes 64": ("", ""),
     "agentsgym eval runs/quickstart --vs agent:optimal": ("--episodes 32 --threads 1", ""),
+    "agentsgym eval agent:optimal --vs runs/quickstart": ("--episodes 32 --threads 1", ""),
     "agentsgym eval agent:optimal --suite explore": ("--episodes 2", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
     "agentsgym view runs/quickstart": ("", ""),

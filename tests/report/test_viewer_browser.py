@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentsgym.report.credit import RECORDED
+from agentsgym.credit import ESTIMATORS
 from agentsgym.report.viewer.file import write_page
 from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
@@ -166,12 +166,12 @@ def test_every_coloring_of_the_tokens(driver, page):
         "return [...options].map((option) => [option.value, option.disabled])"
     )
     names = [name for name, _ in options]
-    estimators = [f"credit:{name}" for name in RECORDED]
+    estimators = [f"credit:{name}" for name in ESTIMATORS]
     others = ["reward", "logprob", "trainer", "gap", "ratio", "entropy"]
     assert names == ["mask", "advantage", *estimators, *others]
-    assert not any(disabled for _, disabled in options)
+    assert [name for name, disabled in options if disabled] == ["credit:trial_cv"]
     seen = {}
-    for name in names:
+    for name in (name for name, disabled in options if not disabled):
         fill(driver, "coloring", name)
         seen[name] = colored(driver)
     assert len(seen["mask"]) == 1 and len(seen["logprob"]) > 3
@@ -187,7 +187,13 @@ def test_every_coloring_of_the_tokens(driver, page):
         "const found = document.querySelectorAll('[name=coloring] option:disabled');"
         "return [...found].map((option) => option.value)"
     )
-    assert disabled == ["trainer", "gap", "ratio", "entropy"]  # only a sample has them
+    assert disabled == [
+        "credit:trial_cv",
+        "trainer",
+        "gap",
+        "ratio",
+        "entropy",
+    ]  # only a sample has them
     assert no_errors(driver)
 
 

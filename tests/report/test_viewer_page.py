@@ -99,7 +99,20 @@ def test_credit_of_every_estimator_is_that_of_the_whole_group(run, tmp_path):
     rollouts = list(read_rollouts(run, "train"))[8:16]
     for line in compare_credit([r for r in rollouts if r.group == 1]):
         shown = details[4 + line.rollout]["episodes"][line.episode]["steps"][line.step]["credit"]
+        assert shown.pop("trial_cv") is None
         assert shown == pytest.approx(dict(line.credit), rel=1e-4)
+
+
+def test_credit_that_needs_the_policy_is_the_stored_one(run, tmp_path):
+    (run / "config.yaml").write_text("env: Puzzle\ntrain: {advantage_estimator: trial_cv}\n")
+    _, parts = written(tmp_path, Source(run))
+    for detail in parts.value("block-0-train-1-0")["rollouts"]:
+        (row,) = detail["rows"]
+        for episode, step, start, _ in row["spans"]:
+            credit = detail["episodes"][episode]["steps"][step]["credit"]
+            places = [p for first, stop in row["runs"] for p in range(first, stop)]
+            assert abs(credit["trial_cv"]) == 0.5
+            assert credit["trial_cv"] == row["advantages"][places.index(start)]
 
 
 def test_states_that_several_steps_of_a_group_share_are_numbered(run, tmp_path):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsgym.report.credit import compare_credit
+from agentsgym.report.viewer.group_credit import Credit, group_credit
 from agentsgym.report.viewer.index import number
 from agentsgym.report.viewer.pieces import Pieces
 from agentsgym.report.viewer.rollout_set import groups
@@ -13,14 +13,19 @@ from agentsgym.types.plain import plain
 from agentsgym.types.token_record import StepNumbers, TokenRecord
 
 Json = dict[str, Any]
-Credit = Mapping[str, Mapping[tuple[int, int], float]]
 
 
 def block_data(
-    lines: Sequence[RolloutLine], pieces: Pieces, records: Mapping[str, TokenRecord]
+    lines: Sequence[RolloutLine],
+    pieces: Pieces,
+    records: Mapping[str, TokenRecord],
+    estimator: str | None = None,
 ) -> Json:
-    """A block of whole groups: the rollouts and the texts of their tokens."""
-    rollouts = [found for members in groups(lines) for found in _group_data(members, records)]
+    """A block of whole groups: the rollouts and the texts of their tokens. `estimator` is the one
+    that the run was trained with."""
+    rollouts = [
+        found for members in groups(lines) for found in _group_data(members, records, estimator)
+    ]
     ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids]
     texts = pieces.of(ids)
     return {
@@ -30,9 +35,11 @@ def block_data(
     }
 
 
-def _group_data(members: Sequence[RolloutLine], records: Mapping[str, TokenRecord]) -> list[Json]:
+def _group_data(
+    members: Sequence[RolloutLine], records: Mapping[str, TokenRecord], estimator: str | None
+) -> list[Json]:
     rollouts = [line.rollout for line in members]
-    credit = _credit(rollouts) if members[0].phase == "train" else {}
+    credit = group_credit(members, estimator) if members[0].phase == "train" else {}
     anchors = _anchors(rollouts)
     found = []
     for line in members:
@@ -72,16 +79,6 @@ def _numbers(numbers: StepNumbers, length: int) -> Json | None:
         name: None if values is None else [number(value) for value in values]
         for name, values in given.items()
     }
-
-
-def _credit(rollouts: Sequence[Rollout]) -> dict[int, dict[str, dict[tuple[int, int], float]]]:
-    """Rollout's number → estimator → (episode, step) → the number that it gives the step."""
-    found: dict[int, dict[str, dict[tuple[int, int], float]]] = {}
-    for step in compare_credit(rollouts):
-        own = found.setdefault(step.rollout, {})
-        for name, value in step.credit.items():
-            own.setdefault(name, {})[step.episode, step.step] = value
-    return found
 
 
 def _anchors(rollouts: Sequence[Rollout]) -> dict[str, tuple[int, int]]:
@@ -143,11 +140,14 @@ def _step_data(
         "info": plain(step.info),
         "anchor": anchors.get(step.anchor) if step.anchor is not None else None,
         "credit": {
-            name: number(by_step.get((episode, step.index), 0.0))
-            for name, by_step in credit.items()
+            name: _known(by_step.get((episode, step.index))) for name, by_step in credit.items()
         },
     }
     return data | {name: value for name, value in optional.items() if value}
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None else number(value)
 
 
 def _row_data(row: Row, advantages: Sequence[float] | None) -> Json:

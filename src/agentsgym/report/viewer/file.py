@@ -65,10 +65,12 @@ def _data(
         },
     )
     for number, (source, found) in enumerate(pairs):
+        estimator = source.estimator
         for one in found:
             for place, lines in enumerate(blocks(one.lines, BLOCK)):
                 name = f"block-{number}-{one.rollouts.id}-{place}"
-                yield name, block_data(lines, source.pieces(), one.contents.records)
+                records = one.contents.records
+                yield name, block_data(lines, source.pieces(), records, estimator)
 
 
 def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:

@@ -56,7 +56,8 @@ class Library:
         found = blocks(contents.lines, BLOCK)
         if not _NUMBER.fullmatch(place) or int(place) >= len(found):
             raise NotThere(place)
-        return block_data(found[int(place)], self._source(source).pieces(), contents.records)
+        read = self._source(source)
+        return block_data(found[int(place)], read.pieces(), contents.records, read.estimator)
 
     def comparison(self, source: str, name: str, other: str, other_name: str) -> Json:
         """The difference between two sets on the same tasks; empty if there are no pairs."""

@@ -13,6 +13,7 @@ from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.formats import NewerFormat
+from agentsgym.runs.overrides import load_yaml
 from agentsgym.types import AllowPaths, allowed_directories, is_allowed
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -63,6 +64,16 @@ class Source:
             path = self.tokenizer or find_tokenizer(self.directory, self._is_inside)
             self._pieces = load_pieces(path, self.tokenizer is not None)
         return self._pieces
+
+    @property
+    def estimator(self) -> str | None:
+        """The advantage estimator that the configuration names."""
+        try:
+            train = load_yaml(self._config([]), str(self.directory.config)).get("train")
+        except ConfigError:
+            return None
+        found = train.get("advantage_estimator") if isinstance(train, dict) else None
+        return found if isinstance(found, str) else None
 
     def overview(self) -> Json:
         """Everything but the rollouts: summary, configuration and metrics; `problems` has a

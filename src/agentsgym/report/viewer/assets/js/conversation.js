@@ -69,7 +69,7 @@ function badges(step, { estimator }) {
     found.push(el("span", { class: `chip${tone}`, text: `reward ${formatNumber(step.reward)}` }));
   }
   const credit = step.credit?.[estimator];
-  if (credit !== undefined) {
+  if (credit !== undefined && credit !== null) {
     found.push(el("span", { class: "chip", text: `${estimator} ${formatSigned(credit)}` }));
   }
   if (step.malformed) found.push(el("span", { class: "chip minus", text: "malformed" }));

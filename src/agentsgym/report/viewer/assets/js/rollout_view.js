@@ -94,7 +94,8 @@ export class RolloutView {
   }
 
   _creditSwitch(detail) {
-    const names = Object.keys(detail.episodes[0]?.steps[0]?.credit ?? {});
+    const credit = Object.entries(detail.episodes[0]?.steps[0]?.credit ?? {});
+    const names = credit.filter(([, value]) => value !== null).map(([name]) => name);
     if (!names.length) return null;
     if (!names.includes(estimator)) [estimator] = names;
     const options = names.map((name) => ({ value: name, text: name }));
