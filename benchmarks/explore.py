@@ -186,7 +186,7 @@ def page(results: Sequence[Mapping[str, Any]], remarks: str) -> str:
         "Written by `python benchmarks/explore.py` from `explore.json` and "
         "`explore-remarks.md`.\n\n"
         "Each row is the run of one of these commands with seeds 0, 1, … (`seed=1`):\n\n"
-        f"```\n{commands}\n```\n\n"
+        f"```bash\n{commands}\n```\n\n"
         "The score is that of 512 held-out trials at temperature 1; ± is Student's 95 % interval "
         "over the seeds, which share the start (the warm start has a seed of its own). *In "
         "training* is the mean score over all updates. *Looks* are shares of informing actions, "

