@@ -6,6 +6,7 @@
 #   make test-slow   the tests that take minutes or need a package that carries a model
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
+#   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
@@ -25,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -55,6 +56,9 @@ test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
 		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py)
+
+test-trackers: $(VENVS)/.venv-trackers/.installed
+	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
 
 fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
@@ -112,4 +116,14 @@ $(OLDEST)/.installed: constraints-trl-1.9.txt
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
 		-e ".[http,train]" hypothesis psutil pytest pytest-timeout pytest-xdist
+	@touch $@
+
+# The trackers' own dependencies lie over .venv's packages: MLflow, for one, wants an older pyarrow.
+TRACKERS := $(VENVS)/.venv-trackers
+$(TRACKERS)/.installed: .venv/.installed-test
+	test -x $(TRACKERS)/bin/python || $(PYTHON) -m venv $(TRACKERS)
+	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
+		> $$(echo $(TRACKERS)/lib/python3*)/site-packages/agentsgym.pth
+	$(TRACKERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		wandb==0.31.0 trackio==0.43.0 mlflow==3.17.2
 	@touch $@

@@ -28,7 +28,9 @@ EXTRAS = {
     "generation/vllm/launched.py": {"http", "train"},
     "report/tui.py": {"tui"},
     "runs": {"train"},
+    "runs/trackers.py": {"mlflow", "trackio", "train", "wandb"},
     "training": {"train"},
+    "training/tracker_tables.py": {"mlflow", "trackio", "train", "wandb"},
 }
 BY_NAME = {"import_module", "require"}
 

@@ -159,6 +159,7 @@ def test_the_command_that_resumes_a_run_allows_what_it_needs(tmp_path):
     [
         ({"push_to_hub": True}, "train.push_to_hub=true"),
         ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
+        ({"trackio_space_id": "theirs/space"}, "train.trackio_space_id=theirs/space"),
         ({"log_completions_hub_repo": "theirs/all"}, "train.log_completions_hub_repo=theirs/all"),
         ({"engine_urls": ["http://theirs:8000"]}, 'train.engine_urls=["http://theirs:8000"]'),
         ({"vllm_server_host": "theirs"}, "train.vllm_server_host=theirs"),

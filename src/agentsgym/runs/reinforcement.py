@@ -42,7 +42,8 @@ def train_until_stopped(
         )
         trainer.add_callback(budget)
         share = budget.share_used
-    trainer.add_callback(MetricsCallback(metrics, writer, progress, used=used, time_share=share))
+    written = MetricsCallback(metrics, writer, progress, used=used, time_share=share)
+    trainer.add_first_callback(written)
     trainer.add_callback(GracefulStopCallback(request, trainer.args.updates_per_generation))
     check = SignalCheckCallback(lambda: trainer.first_figures, progress, stop=config.signal_check)
     if checkpoint is None:

@@ -38,6 +38,7 @@ from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
+from agentsgym.runs.trackers import prepare, stores_in
 from agentsgym.runs.trust import resume_command
 from agentsgym.runs.warm_start.phase import EVALUATED, PROBE, WarmStart
 from agentsgym.runs.warm_start.probe import probe
@@ -67,15 +68,16 @@ def train_run(
     later error is written to the summary (`status` "failed", `error`) and raised.
     """
     refuse_several_processes()
-    run = TrainingRun(config, progress or Silent(), resumes=resume)
-    directory, note = config.directory, run.progress.note
-    if resume:
-        check_links(directory, config.train.get("allow_paths") or ())
-    lock = claim(directory, resume=resume, set_aside=set_aside, note=note)
-    try:
-        return run.carry_out(resume)
-    finally:
-        lock.release()
+    directory = config.directory
+    with stores_in(directory, config.train):
+        run = TrainingRun(config, progress or Silent(), resumes=resume)
+        if resume:
+            check_links(directory, config.train.get("allow_paths") or ())
+        lock = claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
+        try:
+            return run.carry_out(resume)
+        finally:
+            lock.release()
 
 
 class TrainingRun:
@@ -113,6 +115,7 @@ class TrainingRun:
         self._summary.threads = torch.get_num_threads()
         set_seed(self._config.seed)
         self._start_directory()
+        prepare(self._config.directory, self._config.train)
         try:
             with answering(self._env, self.progress.note):
                 self._phases()

@@ -35,13 +35,18 @@ def completion_lines(
 
 
 def _line(rollout: Rollout, advantages: Sequence[Floats]) -> CompletionLine:
-    messages = [_printable(message) for message in conversation(rollout)]
+    messages = [printable(message) for message in conversation(rollout)]
     prompt = list(takewhile(lambda message: message["role"] != "assistant", messages))
+    mean = mean_advantage(rollout, advantages)
+    return CompletionLine(prompt, messages[len(prompt) :], rollout.final_reward, mean)
+
+
+def mean_advantage(rollout: Rollout, advantages: Sequence[Floats]) -> float:
+    """The mean over a rollout's agent tokens; `advantages` has those of its rows, shape (T,)."""
     masks = [np.array(row.agent_token_mask, dtype=np.bool_) for row in rollout.rows]
     values = [a[mask] for a, mask in zip(advantages, masks, strict=True)]
     tokens = np.concatenate(values) if values else np.zeros(0)
-    mean = float(tokens.mean()) if len(tokens) else 0.0
-    return CompletionLine(prompt, messages[len(prompt) :], rollout.final_reward, mean)
+    return float(tokens.mean()) if len(tokens) else 0.0
 
 
 def conversation(rollout: Rollout) -> list[Message]:
@@ -53,5 +58,6 @@ def conversation(rollout: Rollout) -> list[Message]:
     return messages
 
 
-def _printable(message: Message) -> Message:
+def printable(message: Message) -> Message:
+    """The message with visible symbols for control characters and lone surrogates."""
     return {"role": message["role"], "content": message["content"].translate(_PICTURES)}

@@ -17,6 +17,7 @@ from agentsgym.training.setting_combinations import check_combinations
 from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
 from agentsgym.types.renamed import renamed
+from agentsgym.types.secrets import masked
 
 _EVAL_ROLLOUTS = 1
 
@@ -212,6 +213,13 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "one more ends training. Other sets are checked before training starts."
         },
     )
+    tracked_rollouts: int = field(
+        default=8,
+        metadata={
+            "help": "Rollouts of each logged generation and evaluation that the trackers in "
+            "`report_to` get as a table; 0 for none."
+        },
+    )
     # In this order, a list of texts on the command line.
     allow_imports: list[str] | str | bool = field(
         default=False,
@@ -296,6 +304,10 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if mine is not None and theirs is not None and mine != theirs:
             raise ValueError(f"{ours}={mine} and {trl}={theirs} mean the same; set one of them")
         self._set(**{ours: next((v for v in (mine, theirs) if v is not None), default)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as trackers store them, without the credentials in addresses."""
+        return {name: masked(value, name) for name, value in super().to_dict().items()}
 
     @property
     def engine_settings(self) -> EngineSettings:

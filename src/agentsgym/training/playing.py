@@ -29,6 +29,7 @@ from agentsgym.training.rollouts.prefetch import Prefetcher
 from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.setting_conditions import notes
+from agentsgym.training.tracker_tables import TrackerTables
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.arrays import Floats
@@ -100,6 +101,10 @@ class PlayingTrainer(CheckpointingTrainer):
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
         self.prefetcher = Prefetcher(self.collector.train)
         self.failures = FailureReport(self.ranks)
+        self.tables = TrackerTables(
+            args.report_to, args.tracked_rollouts, lambda: self.tensorboard_writer
+        )
+        self.add_callback(self.tables)
 
     def _make_pool(self, envs: Iterable[MultistepEnv]) -> EnvPool:
         args = self.args
@@ -225,16 +230,17 @@ class PlayingTrainer(CheckpointingTrainer):
         advantages: Sequence[Floats] | None,
         name: str = "",
     ) -> None:
-        """Pass rollouts to the sink, if there is one."""
+        """Pass rollouts to the trackers' tables, and to the sink if there is one."""
+        info = {
+            "phase": phase,
+            "step": self.state.global_step,
+            "rank": self.ranks.index,
+            "advantages": advantages,
+        }
+        if name:
+            info["dataset"] = name
+        self.tables.keep(rollouts, info)
         if self.rollout_sink is not None:
-            info = {
-                "phase": phase,
-                "step": self.state.global_step,
-                "rank": self.ranks.index,
-                "advantages": advantages,
-            }
-            if name:
-                info["dataset"] = name
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
 

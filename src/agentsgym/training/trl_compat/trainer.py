@@ -8,6 +8,8 @@ import torch
 from accelerate.utils.memory import clear_device_cache
 from torch import nn
 from torch.utils.data import Sampler
+from transformers import TrainerCallback
+from transformers.integrations import TensorBoardCallback
 from trl import GRPOTrainer
 
 from agentsgym.generation.adapted import is_adapted
@@ -141,6 +143,19 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         self._logs["completion"].append(completion)
         self._logs["rewards"]["reward"].append(reward)
         self._logs["advantages"].append(advantage)
+
+    def add_first_callback(self, callback: TrainerCallback) -> None:
+        """Add a callback that is called before all others: what it adds to the values of a log
+        reaches the trackers, whose callbacks get the same dict."""
+        self.callback_handler.callbacks.insert(0, callback)
+
+    @property
+    def tensorboard_writer(self) -> Any:
+        """The open writer of the TensorBoard callback; None if there is none."""
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, TensorBoardCallback):
+                return callback.tb_writer
+        return None
 
     def begin_at(self, step: int) -> None:
         """Start or continue training after optimizer step `step`, with a new generation."""
