@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from agentsgym import ScriptedAgent
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.checks.tokens.talk import Answers, ScriptedTalk
+from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.tokens import codec_for
 from agentsgym.tokens.template_cost import TemplateRefused
 from chat_tokenizers import ALL, template, tokenizer_for
@@ -98,6 +100,30 @@ def test_why_a_template_begins_a_row(text, name, reason):
     assert reason in reasons(found) and found.masked
     if name != "plain answers":
         assert conversation(report, "plain answers").rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (DROPS_THOUGHT, "thoughts"),
+        (OTHER_ENDING, "answer"),
+        (SHOUTS, "answer"),
+        (NUMBERS, "earlier"),
+        (PREFILLS, "opening"),
+        (INSERTS, "opening"),
+        (CHATML, ""),
+    ],
+)
+def test_what_a_template_changed_is_recorded_with_the_row(text, changed):
+    env = CountdownEnv(build_tokenizer(text))
+    agent = ScriptedAgent(["<think>so</think>No.", "<think>then</think>Yes.", "Done."])
+    (rollout,) = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rollouts
+    later = rollout.rows[1:]
+    assert {row.rewrites for row in later} == ({changed} if changed else set())
+    assert rollout.rows[0].rewrites == ""
+    figures = summarize([record(rollout)])
+    told = {k: v for k, v in figures.items() if k.startswith("template_breaks/")}
+    assert told == ({f"template_breaks/{changed}": len(later)} if changed else {})
 
 
 def test_thoughts_that_the_prompt_turns_off_are_not_played():

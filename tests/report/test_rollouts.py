@@ -14,7 +14,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.files import RolloutWriter, drop_rollouts_from, read_lines, read_rollouts
 from agentsgym.runs.files.encoding import plain
 from agentsgym.types import RolloutBatch
-from helpers import CountdownEnv, DigitEnv
+from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
 
 
 @pytest.fixture
@@ -50,6 +50,15 @@ def test_text_agents_and_failures_come_back_equal(tmp_path, chat_tokenizer):
     assert back == rollouts
     assert "the environment broke" in back[0].error and math.isnan(back[0].final_reward)
     assert back[-1].final_reward == 1.5 and not back[-1].rows[0].sampled
+
+
+def test_what_a_template_rewrote_comes_back(tmp_path):
+    env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
+    played = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["<think>a</think>b", "c"]))
+    write(tmp_path, played.rollouts)
+    back = tuple(read_rollouts(tmp_path))
+    assert back == played.rollouts
+    assert [row.rewrites for row in back[0].rows] == ["", "thoughts"]
 
 
 def test_credit_works_on_what_was_read(tmp_path, sampled):

@@ -48,7 +48,8 @@ class RolloutRecord:
     `env` is its class path, `steps` its number of actions, `said` the number of actions and
     reflections. `win` is the share of scored episodes that were won (None: no episode reports it),
     `sums` has the sums of the environment's own metrics over the actions. `template_breaks` counts
-    the rows that began because the chat template rewrote history.
+    the rows that began because the chat template rewrote history, `rewrites` the same by what it
+    changed.
     """
 
     env: str
@@ -67,6 +68,7 @@ class RolloutRecord:
     sums: Mapping[str, float] = field(default_factory=dict)
     rows: int = 0
     template_breaks: int = 0
+    rewrites: Mapping[str, int] = field(default_factory=dict)
     informing: InformingActions = field(default_factory=InformingActions)
 
 
@@ -98,6 +100,7 @@ def record(rollout: Rollout) -> RolloutRecord:
         sums=_own_metrics(actions),
         rows=len(rollout.rows),
         template_breaks=sum(row.begins == "template" for row in rollout.rows),
+        rewrites=Counter(row.rewrites for row in rollout.rows if row.rewrites),
         informing=informing_actions(rollout.episodes),
     )
 
@@ -132,7 +135,8 @@ def summarize(
     """Figures of rollouts.
 
     `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout, and where
-    tokens were recorded `rows_per_rollout` and `template_breaks`;
+    tokens were recorded `rows_per_rollout`, `template_breaks` and, where there are some,
+    `template_breaks/<what was rewritten>`;
     `truncated` and `malformed` and the environments' own metrics per step, and where an environment
     marks them the share of informing actions (`informing`, and with free shots also
     `informing/free_shots` and `informing/scored`); `stop/<reason>` as shares of episodes; `failed`
@@ -223,6 +227,8 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
     if any(one.rows for one in live):
         per_rollout["rows_per_rollout"] = [one.rows for one in live]
         per_rollout["template_breaks"] = [one.template_breaks for one in live]
+        for what in sorted({what for one in live for what in one.rewrites}):
+            per_rollout[f"template_breaks/{what}"] = [one.rewrites.get(what, 0) for one in live]
     return _totals(per_rollout) | _step_sums(live)
 
 

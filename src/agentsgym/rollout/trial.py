@@ -155,6 +155,7 @@ def _row(session: Session, number: int, draft: DraftRow) -> Row:
         spans=tuple(span for span in draft.spans if _has_step(session.episodes, span)),
         begins=draft.begins,
         sampled=draft.sampled,
+        rewrites=draft.rewrites,
     )
 
 

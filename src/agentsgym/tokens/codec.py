@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from agentsgym.tokens.control import ControlTokens, written_around
 from agentsgym.tokens.locality import is_local, reads_first_message
 from agentsgym.tokens.memo import Memo
+from agentsgym.tokens.rewriting import rewriting
 from agentsgym.tokens.template import PROBE, ChatTemplate, log_defaults, template_text
 from agentsgym.types import Message, Tokenizer
 
@@ -32,11 +33,12 @@ class Opening:
 @dataclass(frozen=True, slots=True)
 class Bridge:
     """The tokens after an action. `delta` is appended to the row; None means that the template
-    rewrote history, so that a new row must start from `text`. `text` is the whole context as the
-    template renders it now."""
+    rewrote history, so that a new row must start from `text`, and `rewrites` says what of it (see
+    `rewriting`). `text` is the whole context as the template renders it now."""
 
     delta: tuple[int, ...] | None
     text: str
+    rewrites: str = ""
 
 
 class Codec(Protocol):
@@ -128,7 +130,8 @@ class TemplateCodec:
                 return Bridge(delta, text + turn[1])
         tail, now = self._tail(text, messages)
         if tail is None:
-            return Bridge(None, now)
+            said = self._marked(messages[-2:-1])[0]["content"]
+            return Bridge(None, now, rewriting(text + said, now, self._marked(messages)))
         return Bridge(self._encode(self._after_stop(tail, action_ids)), now)
 
     def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:

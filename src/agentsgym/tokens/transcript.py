@@ -1,7 +1,8 @@
 """The transcript of one rollout: rows of ids, mask and logprobs that only grow.
 
 Invariant: the tokens before a span are exactly the context that the agent saw when it sampled the
-span. If a chat template rewrites history, a new row begins and `begins` says why.
+span. If a chat template rewrites history, a new row begins; `begins` says so, and
+`rewrites` what changed.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ class DraftRow:
     """A row that is still growing; all lists have one entry per token."""
 
     begins: str
+    rewrites: str = ""
     token_ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -63,7 +65,7 @@ class Transcript:
             return
         bridge = self._codec.bridge(self._text, messages, self._last_action)
         if bridge.delta is None:
-            self._open(messages, "template")
+            self._open(messages, "template", bridge.rewrites)
         else:
             self.rows[-1].extend(bridge.delta)
             self._text = bridge.text
@@ -98,10 +100,10 @@ class Transcript:
         self._last_action = ids
         return span
 
-    def _open(self, messages: Sequence[Message], begins: str) -> None:
+    def _open(self, messages: Sequence[Message], begins: str, rewrites: str = "") -> None:
         assert self._codec is not None
         opening = self._codec.open(messages)
-        row = DraftRow(begins)
+        row = DraftRow(begins, rewrites)
         row.extend(opening.token_ids)
         self.rows.append(row)
         self._text = opening.text

@@ -90,8 +90,10 @@ class Row:
     `token_ids`, `agent_token_mask` (1 for sampled tokens), `logprobs` (0.0 elsewhere) and
     `per_token_rewards` (0.0 elsewhere) have length T. `spans` lists the steps whose tokens carry
     loss in this row. `begins` is the reason for the row: "episode" for a new context, "template"
-    if the chat template rewrote the history. `sampled` is False if the row contains a text agent's
-    words, which the environment tokenized: their `logprobs` are 0.0 and have no meaning.
+    if the chat template rewrote the history; `rewrites` then says what of it: "thoughts", "answer",
+    "opening" or "earlier" (empty in files of earlier versions). `sampled` is False if the row
+    contains a text agent's words, which the environment tokenized: their `logprobs` are 0.0 and
+    have no meaning.
     """
 
     session_id: str
@@ -104,6 +106,7 @@ class Row:
     spans: tuple[StepSpan, ...]
     begins: str = "episode"
     sampled: bool = True
+    rewrites: str = ""
 
     @property
     def prompt_length(self) -> int:

@@ -157,6 +157,7 @@ def _row_data(row: Row, advantages: Sequence[float] | None) -> Json:
     places = [place for start, stop in runs for place in range(start, stop)]
     return {
         "begins": row.begins,
+        "rewrites": row.rewrites,
         "sampled": row.sampled,
         "ids": list(row.token_ids),
         "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],

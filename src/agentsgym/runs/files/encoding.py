@@ -150,8 +150,10 @@ def _step_from_json(data: Mapping[str, Any]) -> Step:
 
 
 def _row_to_json(row: Row) -> dict[str, Any]:
+    rewrites = {"rewrites": row.rewrites} if row.rewrites else {}
     return {
         "begins": row.begins,
+        **rewrites,
         "sampled": row.sampled,
         "token_ids": list(row.token_ids),
         "agent_token_mask": list(row.agent_token_mask),
@@ -173,6 +175,7 @@ def _row_from_json(data: Mapping[str, Any], rollout: Mapping[str, Any]) -> Row:
         spans=tuple(StepSpan(*span) for span in data["spans"]),
         begins=data["begins"],
         sampled=data["sampled"],
+        rewrites=data.get("rewrites", ""),
     )
 
 

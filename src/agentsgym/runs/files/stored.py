@@ -43,7 +43,7 @@ _STEP: Kinds = {
     "anchor": (str, NoneType),
 }
 _SPAN: Kinds = {"episode": (int,), "step": (int,), "start": (int,), "stop": (int,)}
-_ROW: Kinds = {"begins": (str,), "sampled": (bool,)}
+_ROW: Kinds = {"begins": (str,), "sampled": (bool,), "rewrites": (str,)}
 _LARGEST = 2**63
 
 

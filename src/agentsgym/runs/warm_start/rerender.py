@@ -78,4 +78,5 @@ def _row(rollout: Rollout, draft: DraftRow) -> Row:
         spans=tuple(draft.spans),
         begins=draft.begins,
         sampled=False,
+        rewrites=draft.rewrites,
     )

@@ -16,6 +16,7 @@ const TOGETHER = [
   [/^episode_(\d+)\/(.+)$/, (found) => [`${found[2]} by episode`, `episode ${found[1]}`]],
   [/^env\/(.+)\/([^/]+)$/, (found) => [`${found[2]} by environment`, found[1]]],
   [/^stop\/(.+)$/, (found) => ["stop reasons", found[1]]],
+  [/^template_breaks\/(.+)$/, (found) => ["rows begun by the template", found[1]]],
   [/^time\/(.+)$/, (found) => ["seconds per step", found[1]]],
 ];
 

@@ -1,6 +1,6 @@
 // The tokens of a rollout's rows, each with everything that is known about it.
 
-// Rows of a rollout: [{ begins, sampled, tokens }]. A token has id, text, special, row, place and, if
+// Rows of a rollout: [{ begins, rewrites, sampled, tokens }]. A token has id, text, special, row, place and, if
 // the agent sampled it, episode, step, mask, logprob, reward, advantage, trainer, gap, ratio, entropy.
 export function rowsOf({ detail, pieces, special }) {
   return detail.rows.map((row, number) => {
@@ -10,7 +10,7 @@ export function rowsOf({ detail, pieces, special }) {
     joinCharacters(tokens);
     addNumbers(row, tokens);
     row.spans.forEach((span) => addStep(span, tokens, detail));
-    return { begins: row.begins, sampled: row.sampled, tokens };
+    return { begins: row.begins, rewrites: row.rewrites, sampled: row.sampled, tokens };
   });
 }
 

@@ -208,10 +208,17 @@ const REASONS = {
   episode: "a new context",
   template: "the chat template rewrote the earlier conversation",
 };
+const REWRITES = {
+  thoughts: "it drops earlier thoughts",
+  answer: "it changes the text of the last answer",
+  opening: "it writes something else before the last answer",
+  earlier: "it changes earlier turns",
+};
 
 function rowTitle(row, number, count) {
   const text = row.sampled ? "" : "; a text agent’s words, tokenized afterwards: no log-probabilities";
-  return `Row ${number + 1} of ${count}: begins with ${REASONS[row.begins] ?? row.begins}${text}`;
+  const why = row.rewrites ? `: ${REWRITES[row.rewrites] ?? row.rewrites}` : "";
+  return `Row ${number + 1} of ${count}: begins with ${REASONS[row.begins] ?? row.begins}${why}${text}`;
 }
 
 function probability(value) {
