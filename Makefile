@@ -38,13 +38,13 @@ smollm2: .venv/.installed-smollm2
 
 # A process per core, so one thread each.
 test: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # SlipCover's probes take themselves out once a line has run, so this takes hardly longer than `test`.
 # Processes that a test starts are not measured.
 coverage: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover --source src/agentsgym --skip-covered \
-		-m pytest --numprocesses 2 --dist loadfile $(ARGS)
+		-m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: .venv/.installed-test-slow smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)

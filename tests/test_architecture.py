@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,17 +55,14 @@ def sources() -> dict[str, str]:
     return found
 
 
-def imports_of(module: str, source: str) -> Iterator[Import]:
+@cache
+def imports_of(module: str, source: str) -> tuple[Import, ...]:
     """Every import statement, those for the type checker included."""
-    tree = ast.parse(source)
-    lazy = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        lazily = id(node) in lazy
+    return tuple(_imports_of(module, source))
+
+
+def _imports_of(module: str, source: str) -> Iterator[Import]:
+    for node, lazily in _nodes(ast.parse(source), False):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(module, alias.name, node.lineno, lazily)
@@ -72,6 +70,14 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
             source_package = absolute(module, node)
             for alias in node.names:
                 yield Import(module, f"{source_package}.{alias.name}", node.lineno, lazily)
+
+
+def _nodes(node: ast.AST, lazily: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """A node and all below it, each with whether it stands in a function."""
+    yield node, lazily
+    lazily = lazily or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, lazily)
 
 
 def absolute(module: str, node: ast.ImportFrom) -> str:

@@ -25,7 +25,13 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("script", KEYS)
+LONG = {"real_model.py"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in KEYS],
+)
 def test_quick_run(script, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(FOLDER / script), "--quick", "--threads", "1"],

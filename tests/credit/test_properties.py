@@ -19,7 +19,7 @@ GRID += [
     for e in ESTIMATORS.values()
     if set(NUMBERS) & set(e.options)
 ]
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=30, deadline=None)
 
 
 def test_the_grid_holds_every_option_of_every_estimator():
