@@ -9,11 +9,14 @@ import pytest
 import torch
 
 import agentsgym.training.warm_start.progress_files as progress_files
+from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_run, parse_config, train_run
-from agentsgym.runs.files import RunDirectory, read_rollouts, read_summary
+from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
 from agentsgym.runs.trust import check_sending
+from agentsgym.runs.warm_start.exported_games import exported_games
+from agentsgym.runs.warm_start.settings import GamesConfig
 from chat_server import ChatServer
 
 CHATTY = """
@@ -255,6 +258,49 @@ def test_the_rollouts_of_another_run_are_rendered_anew(run):
     assert any("left out: damaged or too long" in note for note in notes.notes)
 
 
+def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
+    """Of its conversations those with most reward are taken, if they are on training tasks and a
+    game can contain them."""
+    from word import Reader, WordEnv
+
+    env = WordEnv(chat_tokenizer, {"max_steps_per_episode": 2})
+    tasks = [{"solution": str(k)} for k in (0, 1, 2, 7)]  # 7 is a task of the evaluation
+    played = [env.run_trial(tasks, agent).rollouts for agent in (Reader(), ScriptedAgent(["x"]))]
+    write = RolloutWriter(Path("first"))
+    for step, rollouts in enumerate(played):
+        write(rollouts, {"phase": "train", "step": step, "advantages": None})
+    for name in ("data", "data.jsonl"):
+        result = invoke("export", "first", "--to", "messages", "--out", name)
+        assert result.exit_code == 0 and "8 examples" in result.output
+    config = run(
+        "second", warm={"source": "export", "data": "data", "games": 2}, signal_check=False
+    )
+    train_run(config)
+    games = list(read_rollouts("second", "warmstart"))
+    assert [game.task_data for game in games] == tasks[:2]
+    assert all(row.spans and not row.sampled for game in games for row in game.rows)
+    with pytest.raises(ConfigError, match=r"sets warm_start.data"):
+        check_sending(load_run(Path("second")), {})
+    # A damaged line costs itself, and malformed actions are known.
+    broken = json.loads(Path("data.jsonl").read_text().splitlines()[0])
+    broken |= {"messages": broken["messages"][:1], "reward": 99.0}
+    with Path("data.jsonl").open("a") as file:
+        file.write(json.dumps(broken) + "\n")
+    notes: list[str] = []
+    games = exported_games(
+        GamesConfig("export", data="data.jsonl"), env.codec, lambda game: True, None, notes.append
+    )
+    assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
+    assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
+    assert [row.token_ids for row in games[0].rows] == [row.token_ids for row in played[0][0].rows]
+    assert notes == ["warm_start.data: 1 of 9 games are left out: damaged or too long"]
+    assert invoke("export", "first", "--to", "tokens", "--out", "tokens").exit_code == 0
+    Path("broken.parquet").write_bytes(b"no parquet")
+    for data, problem in (("tokens", "has no column malformed"), ("broken.parquet", "cannot be")):
+        with pytest.raises(ConfigError, match=problem):
+            train_run(run("third", warm={"source": "export", "data": data}, signal_check=False))
+
+
 def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
     server = ChatServer(say=lambda messages: messages[0]["content"].split()[-1], key=None)
     engine = {"urls": [server.url], "served_model": "big"}
@@ -318,6 +364,9 @@ def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_store
         ({"games": 0}, r"games must be a whole number from 1"),
         ({"run": "first"}, r"warm_start.run is only for source 'rollouts'"),
         ({"source": "rollouts"}, r"needs run"),
+        ({"source": "export"}, r"needs data"),
+        ({"source": "export", "data": "nowhere.parquet"}, r"nowhere.parquet is no export"),
+        ({"data": "here"}, r"warm_start.data is only for source 'export'"),
         ({"source": "rollouts", "run": "nowhere"}, r"nowhere holds no training rollouts"),
         ({"source": "chat", "engine": {"urls": ["http://x"]}}, r"needs warm_start.engine.served"),
         ({"learning_rate": "fast"}, r"learning_rate must be a number from 0"),

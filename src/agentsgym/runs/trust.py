@@ -212,7 +212,7 @@ def _sending(config: RunConfig) -> dict[str, str]:
 def _warm_start_reaches(config: RunConfig) -> dict[str, Any]:
     """What a warm start of a pretrained model reads or asks elsewhere."""
     asked = config.warm_start.get("engine")
-    found = {"warm_start.run": config.warm_start.get("run")}
+    found = {f"warm_start.{key}": config.warm_start.get(key) for key in ("run", "data")}
     if isinstance(asked, Mapping):
         found |= {f"warm_start.engine.{key}": asked.get(key) for key in _OF_ENGINE}
     return found

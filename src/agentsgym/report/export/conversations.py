@@ -1,6 +1,6 @@
 """The conversations of a rollout: what the model saw and said, one list of messages each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentsgym.report.export.selection import Filters
@@ -58,4 +58,11 @@ def _clean(message: Message) -> Message:
 def is_target(episode: Episode, step: Step, filters: Filters) -> bool:
     """Whether an action is an example of what to say, and not only context."""
     free = episode.score_weight == 0
-    return not (filters.scored and free) and not (filters.no_malformed and step.malformed)
+    return not (filters.scored and free) and not (filters.no_malformed and is_malformed(step))
+
+
+def is_malformed(step: Step) -> bool:
+    """Whether the environment could not read an action: it says so of the action, or counts it as
+    `unparsed`."""
+    metrics = step.info.get("metrics")
+    return step.malformed or bool(isinstance(metrics, Mapping) and metrics.get("unparsed"))

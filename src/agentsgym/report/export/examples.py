@@ -5,7 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.conversations import Conversation, conversations, is_target
+from agentsgym.report.export.conversations import (
+    Conversation,
+    conversations,
+    is_malformed,
+    is_target,
+)
 from agentsgym.report.export.selection import Filters
 from agentsgym.runs.files import RolloutLine
 from agentsgym.runs.files.encoding import finite
@@ -23,12 +28,12 @@ def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
     for line in lines:
         for one in conversations(line.rollout):
             targets = [is_target(said.episode, said.step, filters) for said in one.said]
-            spoiled = filters.no_malformed and any(said.step.malformed for said in one.said)
+            spoiled = filters.no_malformed and any(is_malformed(said.step) for said in one.said)
             if any(targets) and not spoiled:
                 yield {
                     "messages": list(one.messages),
                     "rewards": [finite(said.step.reward) for said in one.said],
-                    "malformed": [said.step.malformed for said in one.said],
+                    "malformed": [is_malformed(said.step) for said in one.said],
                     **about(line),
                 }
 

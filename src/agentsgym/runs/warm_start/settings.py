@@ -16,10 +16,17 @@ if TYPE_CHECKING:
 
 SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS = "rollouts"
+EXPORT = "export"
 ENGINE = "warm_start.engine"
-SOURCES = (*SCRIPTED, ROLLOUTS, CHAT)
+SOURCES = (*SCRIPTED, ROLLOUTS, EXPORT, CHAT)
 # Keys that belong to one source.
-_ONLY = {"run": ROLLOUTS, "engine": CHAT, "temperature": CHAT, "max_answer_tokens": CHAT}
+_ONLY = {
+    "run": ROLLOUTS,
+    "data": EXPORT,
+    "engine": CHAT,
+    "temperature": CHAT,
+    "max_answer_tokens": CHAT,
+}
 ENDPOINT_KEYS = frozenset(key for key, source in _ONLY.items() if source == CHAT)
 """The keys that only a chat endpoint has."""
 
@@ -31,14 +38,17 @@ class GamesConfig:
     Args:
         source: who plays them: the environment's "teacher" or "optimal" agent, a "random" player
             of its admissible actions, or the model behind a "chat" endpoint; "rollouts" are the
-            best games of each group of a finished run.
-        games: number of games to imitate; of "rollouts" at most, those with most reward.
+            best games of each group of a finished run, "export" the conversations that
+            `agentsgym export --to messages` wrote.
+        games: number of games to imitate; of "rollouts" and "export" at most, those with most
+            reward.
         best_of: games played on each drawn task, of which the one with the highest reward is
             imitated.
         min_reward: games with less reward are not imitated; None: all are.
         probe_tasks: training tasks that the model plays before and after, a group of games each,
             to measure its share of malformed actions; 0: none.
         run: the directory of the run with the rollouts.
+        data: the folder or file of the export.
         engine: the chat endpoint: `urls`, `served_model`, `key_env`, `capacity`.
         temperature: of the endpoint's answers.
         max_answer_tokens: limit on each of them.
@@ -50,6 +60,7 @@ class GamesConfig:
     min_reward: float | None = None
     probe_tasks: int = 8
     run: str | None = None
+    data: str | None = None
     engine: EngineConfig | None = None
     temperature: float = 1.0
     max_answer_tokens: int = 512
@@ -59,9 +70,11 @@ class GamesConfig:
             raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
         if self.source == ROLLOUTS and not isinstance(self.run, str):
             raise ValueError("source 'rollouts' needs run, the directory of a finished run")
-        if self.source == ROLLOUTS and self.best_of != 1:
+        if self.source == EXPORT and not isinstance(self.data, str):
+            raise ValueError("source 'export' needs data, the folder or file of an export")
+        if self.source in (ROLLOUTS, EXPORT) and self.best_of != 1:
             raise ValueError(
-                "source 'rollouts' takes the best game of each group; leave best_of out"
+                f"source {self.source!r} takes games that were played; leave best_of out"
             )
         if self.source == CHAT and self.engine is None:
             raise ValueError("source 'chat' needs engine, with urls and served_model")

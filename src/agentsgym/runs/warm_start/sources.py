@@ -13,8 +13,9 @@ from agentsgym.generation.settings import EngineParts
 from agentsgym.runs.endpoint import CHAT, check_complete, purpose_of
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.runs.warm_start.exported_games import check_export, exported_games
 from agentsgym.runs.warm_start.games import played_games
-from agentsgym.runs.warm_start.settings import ENGINE, ROLLOUTS, GamesConfig
+from agentsgym.runs.warm_start.settings import ENGINE, EXPORT, ROLLOUTS, GamesConfig
 from agentsgym.runs.warm_start.stored_games import check_run, stored_games
 from agentsgym.types import Agent, Rollout, SamplingParams
 
@@ -37,6 +38,8 @@ def check_source(games: GamesConfig, env: MultistepEnv) -> None:
     """Raise ConfigError if the source is not there."""
     if games.source == ROLLOUTS:
         check_run(str(games.run))
+    elif games.source == EXPORT:
+        check_export(str(games.data))
     elif games.source == CHAT:
         _check_endpoint(games)
     else:
@@ -48,11 +51,12 @@ def source_games(
 ) -> Iterator[Sequence[Rollout]]:
     """The games in parts, to be kept as they come; `done` has the numbers of games in the parts
     that were kept before, which are left out. Raises the errors of its source."""
-    if games.source == ROLLOUTS:
+    if games.source in (ROLLOUTS, EXPORT):
         codec = around.envs.get(around.rows[0]).codec
         assert codec is not None
+        read = stored_games if games.source == ROLLOUTS else exported_games
         wanted = _of_training_tasks(around)
-        yield stored_games(games, codec, wanted, around.max_rollout_tokens, around.note)
+        yield read(games, codec, wanted, around.max_rollout_tokens, around.note)
         return
     with _player(games, around) as agent:
         yield from played_games(
