@@ -78,30 +78,20 @@ def test_targets_of_the_contributing_page_exist():
     assert {"test", "lint", "coverage"} <= named <= there
 
 
+def prose(page):
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def anchors(page):
+    """What GitHub and the site call the page's headings."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_pages_lead_somewhere(page):
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
-    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", prose)
-    assert not [link for link in links if not (page.parent / link).exists()]
-
-
-def test_the_wheel_ships_every_file_of_the_package(monkeypatch):
-    """What setuptools would put into the wheel, by its own rules, without building it."""
-    from setuptools import Distribution
-
-    monkeypatch.chdir(ROOT)
-    package = Distribution({"script_name": "setup.py"})
-    package.parse_config_files()
-    build = package.get_command_obj("build_py")
-    build.ensure_finalized()
-    build.manifest_files = {}  # otherwise setuptools writes src/agentsgym.egg-info
-    shipped = {Path(file) for _, _, file in build.find_all_modules()}
-    for name in build.packages:
-        shipped |= set(map(Path, build.find_data_files(name, build.get_package_dir(name))))
-    there = {
-        path.relative_to(ROOT)
-        for path in (ROOT / "src/agentsgym").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"
-    }
-    assert there - shipped == set()
-    assert {path.name for path in shipped} >= {"app.js", "style.css", "uPlot.iife.min.js"}
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", prose(page))
+    assert not [path for path, _ in links if not (page.parent / path).exists()]
+    targets = [(page.parent / path if path else page, anchor) for path, anchor in links if anchor]
+    assert not [(t, anchor) for t, anchor in targets if anchor not in anchors(t)]

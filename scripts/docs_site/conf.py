@@ -28,6 +28,7 @@ exclude_patterns = [".*", "build", "src", "tests", "scripts", "examples", "runs"
 exclude_patterns += ["docs/results/*-remarks.md"]  # parts of other pages
 
 myst_heading_anchors = 4
+smartquotes = False
 highlight_language = "text"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

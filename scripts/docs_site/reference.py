@@ -5,11 +5,13 @@ The pages lie in docs/reference while the site is built, and git ignores them.
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 import typer
+from docstrings import as_rst
 from public_names import methods_of_authors, public_names
 
 FOLDER = "docs/reference"
@@ -18,6 +20,7 @@ COMMANDS = "command-line"
 SIGNATURES = {"GRPOEnvConfig": "(**settings)"}
 # Their public methods are TRL's and the trainer's own.
 WITHOUT_MEMBERS = frozenset({"GRPOEnvConfig", "GRPOEnvTrainer"})
+LINK = re.compile(r"\[(.+?)\]\(.+?\)")
 
 
 def write(root: Path) -> None:
@@ -53,7 +56,8 @@ def _documented(package: str, name: str, said: str, authors: Iterable[str]) -> s
         return f".. autoclass:: {name}{SIGNATURES.get(name, '')}\n{shown}"
     if inspect.isfunction(value):
         return f".. autofunction:: {name}\n"
-    return f".. py:data:: {name}\n\n   {said}\n"
+    words = as_rst(LINK.sub(r"\1", said))
+    return f".. py:data:: {name}\n\n   {words}\n"
 
 
 def commands_page() -> str:
@@ -62,7 +66,8 @@ def commands_page() -> str:
 
     title = "The command line"
     group = typer.main.get_command(app)
-    parts = [title, "=" * len(title), "", *_help("agentsgym", group)]
+    said, _, _ = "\n".join(_help("agentsgym", group)).partition("\n   Commands:")
+    parts = [title, "=" * len(title), "", said, ""]
     for name, command in sorted(group.commands.items()):
         path = f"agentsgym {name}"
         parts += [path, "-" * len(path), "", *_help(path, command)]

@@ -62,7 +62,11 @@ def test_the_reference_has_every_public_name():
     ],
 )
 def test_docstrings_become_restructured_text(docstring, rst):
-    assert "\n".join(as_rst(docstring.split("\n"))) == rst
+    assert as_rst(docstring) == rst
+
+
+def test_a_public_name_is_found_from_every_package():
+    assert as_rst("a `Key`, its `kind`", {"Key"}) == "a :py:obj:`.Key`, its :py:obj:`kind`"
 
 
 class _Loads(HTMLParser):
