@@ -15,6 +15,8 @@ ADDED = {
     "agentsgym eval agent:random --suite explore": "--episodes 2",
     "agentsgym train one-gpu --estimate": "",
     "agentsgym train eight-gpus --estimate --processes 6": "",
+    "agentsgym export runs/quickstart --to tokens --won --out data/won": "",
+    "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": "",
     "agentsgym tokens my-model": "",
     "agentsgym tokens my-model model.chat_template_kwargs.enable_thinking=false": "",
     "agentsgym tokens my-model --env TwentyQuestions --chat-template training": "",

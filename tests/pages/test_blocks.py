@@ -71,6 +71,7 @@ def commands_of_all_pages():
 
 @pytest.mark.parametrize("page, command", commands_of_all_pages())
 def test_what_a_command_names_exists(page, command):
+    command = re.sub(r"^([A-Z_]+=\S+ )+", "", command)
     words = [word for word in shlex.split(re.sub(r"\[(--.+?)\]", r"\1", command)) if word != "…"]
     program = Path(words[0]).name
     check = {"agentsgym": agentsgym_knows, "make": make_knows, "python": script_knows}
