@@ -106,7 +106,7 @@ def test_why_a_template_begins_a_row(text, name, reason):
     ("text", "changed"),
     [
         (DROPS_THOUGHT, "thoughts"),
-        (OTHER_ENDING, "answer"),
+        (OTHER_ENDING, "earlier"),
         (SHOUTS, "answer"),
         (NUMBERS, "earlier"),
         (PREFILLS, "opening"),
@@ -116,7 +116,8 @@ def test_why_a_template_begins_a_row(text, name, reason):
 )
 def test_what_a_template_changed_is_recorded_with_the_row(text, changed):
     env = CountdownEnv(build_tokenizer(text))
-    agent = ScriptedAgent(["<think>so</think>No.", "<think>then</think>Yes.", "Done."])
+    thought = "<think>what else?</think>" if changed == "thoughts" else ""
+    agent = ScriptedAgent([f"{thought}No.", f"{thought}Yes.", "Done."])
     (rollout,) = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rollouts
     later = rollout.rows[1:]
     assert {row.rewrites for row in later} == ({changed} if changed else set())

@@ -54,7 +54,9 @@ def test_text_agents_and_failures_come_back_equal(tmp_path, chat_tokenizer):
 
 def test_what_a_template_rewrote_comes_back(tmp_path):
     env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
-    played = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["<think>a</think>b", "c"]))
+    played = env.run_trial(
+        [{"rewards": [0.0, 1.0]}], ScriptedAgent(["<think>a long one</think>b", "c"])
+    )
     write(tmp_path, played.rollouts)
     back = tuple(read_rollouts(tmp_path))
     assert back == played.rollouts
