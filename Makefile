@@ -7,6 +7,8 @@
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
 #   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
+#   make test-openenv  the tests of the door to OpenEnv with its package; makes .venv-openenv (0.2 GB)
+#   make test-doors    all tests of the doors to other frameworks
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
@@ -26,7 +28,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-doors fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -59,6 +61,12 @@ test-trl: $(VENVS)/.venv-trl-1.9/.installed
 
 test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
+
+test-openenv: $(VENVS)/.venv-openenv/.installed
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "" \
+		$(or $(ARGS),tests/openenv_door)
+
+test-doors: test-openenv
 
 fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
@@ -126,4 +134,14 @@ $(TRACKERS)/.installed: .venv/.installed-test
 		> $$(echo $(TRACKERS)/lib/python3*)/site-packages/agentsgym.pth
 	$(TRACKERS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		wandb==0.31.0 trackio==0.43.0 mlflow==3.17.2
+	@touch $@
+
+# OpenEnv and verifiers can't share an environment (they want different versions of mcp), so each
+# gets one of its own, over .venv's packages.
+OPENENV := $(VENVS)/.venv-openenv
+$(OPENENV)/.installed: .venv/.installed-test
+	test -x $(OPENENV)/bin/python || $(PYTHON) -m venv $(OPENENV)
+	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
+		> $$(echo $(OPENENV)/lib/python3*)/site-packages/agentsgym.pth
+	$(OPENENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openenv
 	@touch $@

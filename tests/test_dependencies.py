@@ -26,6 +26,7 @@ EXTRAS = {
     "generation/http": {"http"},
     "generation/plain": {"train"},
     "generation/vllm/launched.py": {"http", "train"},
+    "integrations/openenv": {"openenv"},
     "report/tui.py": {"tui"},
     "runs": {"train"},
     "runs/trackers.py": {"mlflow", "trackio", "train", "wandb"},

@@ -11,6 +11,7 @@ from agentsgym.cli.guard import Commands
 from agentsgym.cli.merge import merge
 from agentsgym.cli.play import play
 from agentsgym.cli.presets import presets
+from agentsgym.cli.serve import serve
 from agentsgym.cli.tokens import tokens
 from agentsgym.cli.train import train
 from agentsgym.cli.view import view
@@ -44,6 +45,7 @@ app.command()(view)
 app.command()(credit)
 app.command()(export)
 app.command()(merge)
+app.command()(serve)
 app.command()(envs)
 app.command()(check)
 app.command()(tokens)

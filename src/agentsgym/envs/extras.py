@@ -12,6 +12,7 @@ _EXTRAS = {
     "accelerate": "train",
     "trl": "train",
     "aiohttp": "http",
+    "openenv": "openenv",
     "peft": "train",
     "bitsandbytes": "quantized",
 }

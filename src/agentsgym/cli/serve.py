@@ -1,0 +1,87 @@
+"""`agentsgym serve`: an environment for the clients of OpenEnv."""
+
+from typing import Annotated
+
+import typer
+
+from agentsgym.cli.console import BAD_USAGE, fail, out
+from agentsgym.cli.one_task import make_env
+from agentsgym.cli.options import ConfigOption, given_settings, split_settings
+from agentsgym.cli.play import NameArgument
+from agentsgym.envs.user_code import import_from_here
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the environment; values are YAML."),
+]
+
+
+def serve(
+    name: NameArgument,
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; another one than loopback needs --token-env.")
+    ] = "127.0.0.1",
+    sessions: Annotated[
+        int, typer.Option(min=1, help="Sessions at once; a client beyond them is refused.")
+    ] = 64,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes that play the episodes [the environment's own]."),
+    ] = None,
+    idle_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds without a message after which a session ends.")
+    ] = 600.0,
+    token_env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Environment variable with the token clients need."),
+    ] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Add OpenEnv's page for people, /web.")
+    ] = False,
+) -> None:
+    """Serve an environment to the clients of OpenEnv.
+
+    Clients open a WebSocket, name a task by split and number or by seed, and are told nothing that
+    the environment does not say itself. Ctrl-C ends the server.
+
+    Examples:
+
+        agentsgym serve Bandit
+
+        agentsgym serve ALFWorld --workers 2 --sessions 16
+
+        agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
+    """
+    from agentsgym.generation.http.keys import MissingKey, read_key
+    from agentsgym.integrations.openenv.server import Limits
+    from agentsgym.integrations.openenv.server import serve as serve_env
+
+    import_from_here(name)
+    given, more = split_settings(given_settings(settings, config))
+    if more:
+        raise fail(f"{', '.join(more)}: a server only takes settings of its environment", BAD_USAGE)
+    if workers is not None:
+        given["workers"] = workers
+    try:
+        token = read_key(token_env)
+    except MissingKey:
+        raise fail(f"set the environment variable {token_env} to a token", BAD_USAGE) from None
+    env = make_env(name, given, {})
+
+    def tell(address: str) -> None:
+        out.print(f"{env.name}: {address}", soft_wrap=True)
+        out.print(f"{sessions} sessions at once; Ctrl-C ends the server.")
+
+    serve_env(
+        env,
+        Limits(sessions, idle_timeout),
+        host=host,
+        port=port,
+        token=token,
+        web=web,
+        started=tell,
+    )
+    out.print("ended")

@@ -1,0 +1,23 @@
+"""OpenEnv: our environments served to its clients, and its servers played as our environments.
+
+Playing a server (`OpenEnvEnv`) needs the extra `http` only; serving (`serve`, `make_app`) needs the
+extra `openenv`.
+"""
+
+from typing import TYPE_CHECKING
+
+from agentsgym.types.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agentsgym.integrations.openenv.server import Limits, make_app, serve
+
+__all__ = ["Limits", "make_app", "serve"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Limits": "server",
+        "make_app": "server",
+        "serve": "server",
+    },
+)

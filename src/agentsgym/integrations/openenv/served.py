@@ -1,0 +1,200 @@
+"""OpenEnv's side of a served environment: its session, its messages and its task API.
+
+A client is told what `TrialFacts` holds and what the environment says to the agent, and nothing
+else: no `task_data`, no `info`, no error message.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
+from pydantic import Field
+
+from agentsgym.envs.builtin import BUILTIN
+from agentsgym.integrations.openenv.hall import SPLITS, BadTask, Hall
+from agentsgym.rollout import SteppedTrial
+from agentsgym.types import Rollout
+
+logger = logging.getLogger(__name__)
+
+_TOLD = ("episode", "episodes", "scored", "new_conversation", "asks_for", "malformed")
+_OF_THE_END = ("episode_done", "stop_reason", "win", "failed")
+
+
+class TextAction(Action):  # type: ignore[misc]
+    """What the agent says."""
+
+    text: str = Field(description="the agent's whole answer")
+
+
+class TextObservation(Observation):  # type: ignore[misc]
+    """What the agent reads next, and where the trial stands."""
+
+    text: str = Field(default="", description="the text to answer; empty at the end")
+    messages: list[dict[str, str]] = Field(
+        default_factory=list,
+        description="the messages since the last action; a whole new conversation where "
+        "new_conversation is true",
+    )
+    new_conversation: bool = Field(default=False, description="begin a new conversation here")
+    asks_for: str | None = Field(default=None, description="action, reflection, or null at the end")
+    episode: int = Field(default=0, description="number of the trial's episode, from 0")
+    episodes: int = Field(default=1, description="episodes of the trial")
+    scored: bool = Field(default=True, description="whether the episode's reward counts")
+    malformed: bool = Field(default=False, description="whether the last action was malformed")
+    episode_done: bool = Field(default=False, description="whether it ended its episode")
+    stop_reason: str | None = Field(default=None, description="why that episode ended")
+    win: bool | None = Field(default=None, description="whether that episode was won")
+    failed: bool = Field(default=False, description="whether an error ended the trial")
+
+
+class ServedEnvironment(Environment):  # type: ignore[misc]
+    """One client's session. It may play any number of trials, one after another."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, hall: Hall) -> None:
+        super().__init__()
+        self._hall = hall
+        self._trial: SteppedTrial | None = None
+        self._state = State()
+        self._closed = False
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+    ) -> TextObservation:
+        """Begin a trial (`Hall.begin`); a running one ends."""
+        self._check_open()
+        _check_plain(seed=seed, index=index)
+        self._leave()
+        with _without_reasons(self._hall):
+            self._trial = self._hall.begin(split, index, seed)
+        self._state = State(episode_id=episode_id or self._trial.session_id)
+        return self._seen(self._trial, reward=None)
+
+    def step(self, action: TextAction, timeout_s: float | None = None) -> TextObservation:
+        """Take an action. Raises RuntimeError before `reset` and after the end."""
+        self._check_open()
+        if self._trial is None:
+            raise RuntimeError("reset the environment before the first action")
+        if self._trial.over:
+            raise RuntimeError("the trial is over: reset the environment")
+        with _without_reasons(self._hall), self._hall.stepping():
+            reward = self._trial.act(action.text)
+        self._state.step_count += 1
+        return self._seen(self._trial, reward)
+
+    @property
+    def state(self) -> State:
+        """The name of the running trial and its number of actions."""
+        return self._state
+
+    def close(self) -> None:
+        """End the session."""
+        self._closed = True
+        self._leave()
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """The environment's name and its sentence."""
+        from agentsgym import __version__
+
+        name = self._hall.env.name
+        known = BUILTIN.get(name)
+        told = known.help if known else f"The environment {name}, served by agentsgym."
+        return EnvironmentMetadata(name=name, description=told, version=__version__)
+
+    def list_splits(self) -> list[str]:
+        """The names of the task lists."""
+        return list(SPLITS)
+
+    def num_tasks(self, split: str) -> int:
+        """The number of tasks of a split."""
+        return self._number(split)
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """What `reset` takes for each task of a split."""
+        return self.get_task_range(split)
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """What `reset` takes for a task."""
+        if not 0 <= index < self._number(split):
+            raise IndexError(index)
+        return {"split": split, "index": index}
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The same for a slice of a split."""
+        numbers = range(self._number(split))[start:stop]
+        return [{"split": split, "index": index} for index in numbers]
+
+    def _number(self, split: str) -> int:
+        try:
+            with _without_reasons(self._hall):
+                return self._hall.number_of_tasks(split)
+        except BadTask:
+            raise IndexError(split) from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this session was ended because nothing came for too long")
+
+    def _leave(self) -> None:
+        trial, self._trial = self._trial, None
+        if trial is not None and not trial.over:
+            with self._hall.stepping():
+                trial.close()
+
+    def _seen(self, trial: SteppedTrial, reward: float | None) -> TextObservation:
+        facts = asdict(trial.facts)
+        new = [{"role": m["role"], "content": m["content"]} for m in trial.new_messages]
+        return TextObservation(
+            done=trial.over,
+            reward=reward,
+            metadata=_summary(trial.rollout) if trial.over else {},
+            text=new[-1]["content"] if new else "",
+            messages=new,
+            **{key: facts[key] for key in (*_TOLD, *_OF_THE_END)},
+        )
+
+
+def _summary(rollout: Rollout) -> dict[str, Any]:
+    """What a client is told when a trial is over."""
+    if rollout.error is not None:
+        logger.warning("session %s failed: %s", rollout.session_id, rollout.error)
+    last = rollout.episodes[-1] if rollout.episodes else None
+    return {
+        "reward": rollout.final_reward,
+        "step_rewards": [[step.reward for step in each.steps] for each in rollout.episodes],
+        "stop_reason": last.stop_reason if last else "error",
+        "win": last.win if last else None,
+    }
+
+
+@contextmanager
+def _without_reasons(hall: Hall) -> Iterator[None]:
+    """OpenEnv sends the text of an exception to the client, and that of an environment's may name a
+    solution or a path: it is logged here instead."""
+    try:
+        yield
+    except BadTask:
+        raise
+    except Exception:
+        logger.exception("%s failed", hall.env.name)
+        raise RuntimeError("the environment failed; the server's log says why") from None
+
+
+def _check_plain(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise BadTask(f"{name} must be a whole number")
+        if value is not None and value < 0:
+            raise BadTask(f"{name} must be at least 0")

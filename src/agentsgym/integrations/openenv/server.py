@@ -1,0 +1,170 @@
+"""The server of an environment: `agentsgym serve`."""
+
+import functools
+import os
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.extras import require
+from agentsgym.integrations.openenv.guard import LOOPBACK, Application, Guard
+from agentsgym.integrations.openenv.hall import Hall
+from agentsgym.rollout.run import plays_episodes
+
+_LONGEST_MESSAGE = 2**20  # bytes of a client's message: an action is a text
+_PING_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server grants its clients.
+
+    `sessions` play at once; OpenEnv refuses a client beyond them (CAPACITY_REACHED), which must try
+    again. A session without a message for `idle_seconds` ends and frees its place; OpenEnv looks
+    every quarter of that time, at least every 5 s.
+    """
+
+    sessions: int = 64
+    idle_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.sessions < 1:
+            raise ConfigError(f"sessions must be at least 1, got {self.sessions}")
+        if self.idle_seconds <= 0:
+            raise ConfigError(f"idle_seconds must be above 0, got {self.idle_seconds}")
+
+
+def make_app(
+    env: MultistepEnv,
+    limits: Limits | None = None,
+    *,
+    web: bool = False,
+    loopback: bool = True,
+    token: str | None = None,
+) -> Application:
+    """An ASGI application that serves `env` by OpenEnv's protocol.
+
+    With `web` it has OpenEnv's page for people at /web. With `loopback`, requests must name this
+    machine in their Host header; with a `token`, they must carry it (`Guard`).
+
+    Raises MissingExtra without the extra `openenv`, and ConfigError for an environment that cannot
+    be stepped and for a page that asks for a token, which browsers would not send.
+    """
+    require("openenv", "openenv")
+    if plays_episodes(env):
+        raise ConfigError(f"{env.name} defines its own _run_complete_episode and cannot be served")
+    if web and token is not None:
+        raise ConfigError("a browser sends no token: leave the page or the token away")
+    made = _with_page if web else _without_page
+    return Guard(made(env, limits or Limits()), loopback=loopback, token=token)
+
+
+def serve(
+    env: MultistepEnv,
+    limits: Limits | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    web: bool = False,
+    started: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve `env` until the process is interrupted.
+
+    `started` is called with the address as soon as clients can connect; port 0 takes a free one.
+    Raises ConfigError for a host that others reach without a token, and what `make_app` does;
+    OSError if the port is taken.
+    """
+    loopback = host in LOOPBACK
+    if not loopback and token is None:
+        raise ConfigError(
+            f"on {host} others can reach the server, and OpenEnv asks nobody who they are: set a "
+            "token, or leave the host away"
+        )
+    app = make_app(env, limits, web=web, loopback=loopback, token=token)
+    uvicorn = require("uvicorn", "openenv")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        ws_max_size=_LONGEST_MESSAGE,
+        ws_ping_interval=_PING_SECONDS,
+        ws_ping_timeout=_PING_SECONDS,
+        timeout_graceful_shutdown=2,
+    )
+    with closing(_listening(host, port)) as listener:
+        started(_address(listener))
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _without_page(env: MultistepEnv, limits: Limits) -> Application:
+    from openenv.core.env_server.http_server import create_fastapi_app
+
+    from agentsgym.integrations.openenv.served import TextAction, TextObservation
+
+    made: Application = create_fastapi_app(
+        _factory(env),
+        TextAction,
+        TextObservation,
+        concurrency_config=_concurrency(limits),
+        env_name=_in_addresses(env),
+        mode="simulation",
+    )
+    return made
+
+
+def _with_page(env: MultistepEnv, limits: Limits) -> Application:
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    from openenv.core.env_server.web_interface import create_web_interface_app
+
+    from agentsgym.integrations.openenv.served import TextAction, TextObservation
+
+    made: Application = create_web_interface_app(
+        _factory(env),
+        TextAction,
+        TextObservation,
+        _in_addresses(env),
+        concurrency_config=_concurrency(limits),
+        mode="simulation",
+    )
+    return made
+
+
+def _in_addresses(env: MultistepEnv) -> str:
+    """The environment's name in the addresses of the task API."""
+    return env.name.replace("/", "-")
+
+
+def _factory(env: MultistepEnv) -> Callable[[], Any]:
+    from agentsgym.integrations.openenv.served import ServedEnvironment
+
+    return functools.partial(ServedEnvironment, Hall(env))
+
+
+def _concurrency(limits: Limits) -> Any:
+    from openenv.core.env_server.types import ConcurrencyConfig
+
+    return ConcurrencyConfig(
+        max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,34 @@
+"""`agentsgym serve` before it serves; tests/openenv_door has the rest."""
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from agentsgym.cli.app import app
+
+
+def refused(*arguments):
+    done = CliRunner().invoke(app, ["serve", *arguments])
+    assert done.exit_code == 2, done.output
+    return " ".join(done.stderr.split())
+
+
+def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openenv", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install" in refused("Bandit") and "openenv" in refused("Bandit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["Bandit", "--host", "0.0.0.0"], "others can reach the server"),
+        (["Bandit", "--token-env", "NOT_SET_HERE"], "set the environment variable NOT_SET_HERE"),
+        (["Bandit", "engine.name=chat"], "only takes settings of its environment"),
+        (["Bandit", "armz=3"], "unknown env_config key 'armz'"),
+        (["Nothing"], "no environment is registered as 'Nothing'"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(arguments, told):
+    assert told in refused(*arguments)
