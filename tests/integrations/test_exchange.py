@@ -16,7 +16,7 @@ from agentsgym.integrations.exchange import (
     LoopThread,
 )
 
-FAST = 3.0
+FAST = 5.0
 """Seconds within which a fault must show."""
 
 
@@ -199,7 +199,7 @@ def test_a_fault_is_a_failed_rollout_within_seconds(loop, fault, told, first):
             await exchange.ask([{"role": "user", "content": "go"}])
         return await fault(exchange)
 
-    env = ForeignEnv(loop, game, timeout=0.3)
+    env = ForeignEnv(loop, game, timeout=0.3 if "within" in told else 60.0)
     start = time.monotonic()
     (rollout,) = env.run_trial([{}], ScriptedAgent(["x"])).rollouts
     assert time.monotonic() - start < FAST
