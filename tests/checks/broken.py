@@ -1,6 +1,7 @@
 """Environments that are each broken in one way, and the sound one they come from."""
 
 import random
+import threading
 import time
 from typing import Any, ClassVar
 
@@ -227,6 +228,32 @@ class LeavesStates(SoundEnv):
         state = super()._initialize_episode(session_id, task_data)
         self.active_states[f"{session_id}-copy"] = state
         return state
+
+
+class LeavesThreads(SoundEnv):
+    """Starts a thread in each episode that nobody ends."""
+
+    def _initialize_episode(self, session_id, task_data):
+        wait = threading.Event().wait
+        threading.Thread(target=wait, args=(20.0,), daemon=True).start()
+        return super()._initialize_episode(session_id, task_data)
+
+
+class LeavesFiles(SoundEnv):
+    """Opens a file in each episode and keeps it."""
+
+    kept: ClassVar[list[Any]] = []
+
+    def _initialize_episode(self, session_id, task_data):
+        self.kept.append(open(__file__))  # noqa: SIM115
+        return super()._initialize_episode(session_id, task_data)
+
+
+class CannotClose(SoundEnv):
+    """Fails at the end of an episode."""
+
+    def _end_episode(self, session_id, state):
+        raise OSError("already closed")
 
 
 class PaysForTalking(SoundEnv):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from agentsgym.checks.context import Context
 from agentsgym.checks.report import Finding
+from agentsgym.checks.rules.clean_up import clean_up
 from agentsgym.checks.rules.degenerate import degenerate_players
 from agentsgym.checks.rules.determinism import (
     another_process,
@@ -27,6 +28,7 @@ CHECKS: dict[str, Callable[[Context], Finding]] = {
     "trials": trials,
     "global randomness": global_randomness,
     "ending": ending,
+    "clean-up": clean_up,
     "rewards": rewards,
     "masks": masks,
     "hostile actions": hostile_actions,

@@ -1,0 +1,28 @@
+"""A game of GEM as an environment, in ten lines.
+
+pip install gem-llm
+cd examples
+agentsgym check text_gym_gem.GuessTheNumberEnv
+agentsgym train text_gym_gem.yaml          # a tiny model learns it, in minutes on one core
+"""
+
+import gem
+
+from agentsgym import Key
+from agentsgym.integrations.text_gym import TextGymEnv
+
+
+class GuessTheNumberEnv(TextGymEnv):
+    """GEM's GuessTheNumber: a number from 1 to 10 in four guesses, told "higher" or "lower"."""
+
+    config_keys = {"max_steps_per_episode": Key(int, 4, "guesses", minimum=1)}
+    reward_range = (-0.1, 1.0)
+
+    def make_gym(self, task_data):
+        return gem.make("game:GuessTheNumber-v0-easy")
+
+    def text_of(self, observation, info):
+        return f"{observation}\n{info['suffix']}"  # GEM's suffix belongs to the prompt
+
+    def admissible_actions(self, state):
+        return [f"\\boxed{{{number}}}" for number in range(1, 11)]

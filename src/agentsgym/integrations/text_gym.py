@@ -1,0 +1,193 @@
+"""Any environment with `reset() -> text` and `step(text)`, played as one of ours.
+
+GEM, skyrl-gym and most environments of one's own have this shape. A subclass of `TextGymEnv` makes
+the foreign environment of a task; what the calls return is read as they all do it.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import Key
+from agentsgym.envs.dataset import task_dataset
+from agentsgym.integrations.global_randomness import GlobalRandomness
+from agentsgym.types.plain import short_repr
+
+__all__ = ["TextGymEnv", "TextGymError"]
+
+_FIRST_EVAL_SEED = 1_000_000
+
+
+class TextGymError(ValueError):
+    """The foreign environment answered with something that has no place in a text conversation."""
+
+
+@dataclass(slots=True)
+class RunningGym:
+    """An episode: the foreign environment, its random numbers, and its last text."""
+
+    gym: Any
+    randomness: GlobalRandomness | None
+    text: str = ""
+
+
+class TextGymEnv(MultistepEnv):
+    """An environment of another library; a subclass defines `make_gym`.
+
+    `task_data["seed"]` seeds the foreign environment: as the argument `seed` of its `reset`, if it
+    has one, and through the global generators, which it gets for itself (`own_randomness`).
+    Datasets are seeds, `train_tasks` and `eval_tasks` of them; an environment whose tasks are data
+    overrides `get_train_dataset` and `get_eval_dataset`. The `info` of the foreign environment is
+    in `info["gym"]`. A last step that earns at least `win_reward` is a win.
+    """
+
+    own_randomness: ClassVar[bool] = True
+    """Whether every session has its own state of `random` and `numpy.random` while its environment
+    runs. It costs 50 microseconds a call, and one session at a time can run. Set it to False for an
+    environment that uses neither."""
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "train_tasks": Key(int, 256, "number of training seeds", minimum=1),
+        "eval_tasks": Key(int, 64, "number of evaluation seeds", minimum=1),
+        "win_reward": Key(float, 1.0, "reward of the last step from which on it is a win"),
+    }
+
+    # -- what a subclass overrides --------------------------------------------------------------
+
+    def make_gym(self, task_data: Mapping[str, Any]) -> Any:
+        """A new foreign environment for an episode of this task. It has `step(text)`, and either
+        `reset()` or skyrl-gym's `init(prompt)`; its `close()`, if it has one, ends it."""
+        raise NotImplementedError(f"{self.name} must define make_gym")
+
+    def text_of(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """The agent's prompt for an observation: the text itself, or the texts of a list of
+        messages. Raises TextGymError for anything else."""
+        if isinstance(observation, str):
+            return observation
+        if isinstance(observation, list | tuple):
+            return "\n\n".join(map(_content, observation))
+        raise TextGymError(f"an observation must be text, got {short_repr(observation)}")
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningGym:
+        randomness = GlobalRandomness(task_data.get("seed", 0)) if self.own_randomness else None
+        with _drawing_from(randomness):
+            gym = self.make_gym(task_data)
+            state = RunningGym(gym, randomness)
+            try:
+                observation, info = _started(gym, task_data)
+                state.text = self.text_of(observation, info)
+            except BaseException:
+                _close(gym)
+                raise
+        return state
+
+    def _format_prompt(self, state: RunningGym, step: int) -> str:
+        return state.text
+
+    def _step_episode(
+        self, session_id: str, state: RunningGym, action: str
+    ) -> tuple[RunningGym, float, bool, dict[str, Any]]:
+        with _drawing_from(state.randomness):
+            answer = _Answer.of(state.gym.step(action))
+            state.text = self.text_of(answer.observation, answer.info)
+        info: dict[str, Any] = {"gym": dict(answer.info)}
+        if answer.done:
+            info["win"] = answer.reward >= self.config["win_reward"]
+        if answer.truncated:
+            info["stop_reason"] = "truncated"
+        return state, answer.reward, answer.done, info
+
+    def _end_episode(self, session_id: str, state: RunningGym) -> None:
+        with _drawing_from(state.randomness):
+            _close(state.gym)
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A `seed` must be a whole number from 0."""
+        seed = task_data.get("seed", 0)
+        if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
+            return None
+        return f"'seed' must be a whole number from 0, got {short_repr(seed)}"
+
+    def get_train_dataset(self) -> Any:
+        """The seeds from 0 on."""
+        return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
+
+    def get_eval_dataset(self) -> Any:
+        """The seeds from 1,000,000 on."""
+        seeds = range(_FIRST_EVAL_SEED, _FIRST_EVAL_SEED + self.config["eval_tasks"])
+        return task_dataset(self, [{"seed": k} for k in seeds])
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a foreign `step` returned."""
+
+    observation: Any
+    reward: float
+    done: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, returned: Any) -> "_Answer":
+        if isinstance(returned, Mapping) and {"observations", "reward", "done"} <= set(returned):
+            told = returned.get("metadata") or {}
+            return cls(returned["observations"], returned["reward"], returned["done"], False, told)
+        if isinstance(returned, tuple) and len(returned) == 5:
+            observation, reward, terminated, truncated, info = returned
+            done = bool(terminated or truncated)
+            return cls(observation, reward, done, bool(truncated and not terminated), info or {})
+        if isinstance(returned, tuple) and len(returned) == 4:
+            observation, reward, done, info = returned
+            return cls(observation, reward, bool(done), False, info or {})
+        raise TextGymError(
+            "step must return (observation, reward, done, info), (observation, reward, terminated, "
+            "truncated, info) or a dict with observations, reward and done; got "
+            f"{short_repr(returned)}"
+        )
+
+
+def _started(gym: Any, task_data: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The first observation and its info."""
+    if not hasattr(gym, "reset"):
+        returned = gym.init(task_data.get("prompt", []))
+    elif _takes_seed(gym.reset) and "seed" in task_data:
+        returned = gym.reset(seed=task_data["seed"])
+    else:
+        returned = gym.reset()
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+        return returned
+    return returned, {}
+
+
+def _takes_seed(reset: Any) -> bool:
+    parameters = inspect.signature(reset).parameters.values()
+    return any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _content(message: Any) -> str:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    text = message.get("content") if isinstance(message, Mapping) else None
+    if role not in ("system", "user") or not isinstance(text, str):
+        raise TextGymError(
+            "an observation may have messages of the roles system and user with text, got "
+            f"{short_repr(message)}"
+        )
+    return text
+
+
+def _drawing_from(randomness: GlobalRandomness | None) -> Any:
+    return contextlib.nullcontext() if randomness is None else randomness.installed()
+
+
+def _close(gym: Any) -> None:
+    close = getattr(gym, "close", None)
+    if callable(close):
+        close()

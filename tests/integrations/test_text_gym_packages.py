@@ -1,0 +1,86 @@
+"""The examples for GEM and skyrl-gym; `make test-text-gym` runs them with the packages."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentsgym import ScriptedAgent
+from agentsgym.checks import check_env
+from agentsgym.integrations.text_gym import TextGymEnv
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+@pytest.fixture
+def gem():
+    return pytest.importorskip("gem", reason="needs gem-llm (make test-text-gym)")
+
+
+@pytest.fixture
+def skyrl_gym():
+    return pytest.importorskip("skyrl_gym", reason="needs skyrl-gym (make test-text-gym)")
+
+
+def test_gem_plays_as_by_itself_and_passes_the_check(gem, example):
+    env_class = example("text_gym_gem").GuessTheNumberEnv
+    guesses = [r"\boxed{5}", r"\boxed{8}", "none", r"\boxed{2}"]
+    env = env_class()
+    batch = env.run_trial([{"seed": k} for k in range(20)], ScriptedAgent(guesses))
+    for seed, rollout in enumerate(batch.rollouts):
+        raw = gem.make("game:GuessTheNumber-v0-easy")
+        text, _ = raw.reset(seed=seed)
+        for step, guess in zip(rollout.episodes[0].steps, guesses):
+            assert step.observation == f"{text}\nEnter your next guess."
+            text, reward, terminated, _, _ = raw.step(guess)
+            assert (step.reward, step.done) == (reward, terminated)
+    report = check_env(env_class, budget_seconds=20)
+    assert report.passed, report.to_text()
+
+
+OFFLINE = [
+    "Minesweeper-v0-easy",
+    "FifteenPuzzle-v0-easy",
+    "Mastermind-v0-easy",
+    "Sudoku-v0-easy",
+    "TowerofHanoi-v0-easy",
+    "Game2048-v0-easy",
+    "GuessTheNumber-v0-random",
+]
+
+
+@pytest.mark.parametrize("game", OFFLINE)
+def test_other_games_of_gem_are_deterministic(gem, game):
+    class GameEnv(TextGymEnv):
+        def make_gym(self, task_data):
+            return gem.make(f"game:{game}")
+
+    checks = ["same seed", "interleaved", "global randomness", "clean-up"]
+    report = check_env(GameEnv, budget_seconds=10, only=checks)
+    assert report.passed, report.to_text()
+
+
+def test_skyrl_gym_passes_the_check_and_the_example_runs(skyrl_gym, example):
+    module = example("text_gym_skyrl")
+    report = check_env(module.SumsEnv, budget_seconds=20)
+    assert report.passed, report.to_text()
+    task = {"prompt": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}
+    batch = module.SumsEnv().run_trial([task], ScriptedAgent(["five", "#### 5", "#### 4"]))
+    rewards = [step.reward for step in batch.rollouts[0].episodes[0].steps]
+    assert rewards == [0.0, pytest.approx(0.2 / 3), 1.0]
+    printed = subprocess.run(
+        [sys.executable, str(EXAMPLES / "text_gym_skyrl.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "rewards: [" in printed.stdout
