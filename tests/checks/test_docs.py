@@ -27,6 +27,8 @@ PAGES = {
     "environments/textarena.md": "textarena",
     "environments/textworld.md": "textworld",
     "environments/alfworld.md": "alfworld",
+    "integrations/stepping.md": None,
+    "integrations/text-gym.md": None,
     "write-your-own-environment.md": None,
 }
 SLOW = {"environments/alfworld.md", "environments/textworld.md"}  # they make games

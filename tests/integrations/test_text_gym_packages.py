@@ -1,6 +1,7 @@
 """The examples for GEM and skyrl-gym; `make test-text-gym` runs them with the packages."""
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,15 @@ def test_other_games_of_gem_are_deterministic(gem, game):
     checks = ["same seed", "interleaved", "global randomness", "clean-up"]
     report = check_env(GameEnv, budget_seconds=10, only=checks)
     assert report.passed, report.to_text()
+
+
+@pytest.mark.slow
+def test_gem_is_learned(gem, tmp_path):
+    """The run of the page; it shows the curve."""
+    command = [sys.executable, "-m", "agentsgym", "train", "text_gym_gem.yaml"]
+    subprocess.run([*command, "--output", str(tmp_path / "run")], cwd=EXAMPLES, check=True)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["after"]["win_rate"] > summary["before"]["win_rate"] + 0.2
 
 
 def test_skyrl_gym_passes_the_check_and_the_example_runs(skyrl_gym, example):

@@ -76,6 +76,12 @@ COVERED = {
     "test_it_is_trained_by_the_commands_of_the_page",
     "agentsgym train quickstart train.report_to=tensorboard": "cli/test_trackers.py::"
     "test_the_store_has_the_values_of_metrics_jsonl_and_the_rollouts",
+    "agentsgym check text_gym_gem.GuessTheNumberEnv": "integrations/test_text_gym_packages.py::"
+    "test_gem_plays_as_by_itself_and_passes_the_check",
+    "agentsgym train text_gym_gem.yaml": "integrations/test_text_gym_packages.py::"
+    "test_gem_is_learned",
+    "python examples/text_gym_skyrl.py": "integrations/test_text_gym_packages.py::"
+    "test_skyrl_gym_passes_the_check_and_the_example_runs",
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
     "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
     "test_several_processes",
