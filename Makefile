@@ -9,6 +9,7 @@
 #   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
 #   make test-openenv  the tests of the door to OpenEnv with its package; makes .venv-openenv (0.2 GB)
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
+#   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
 #   make test-doors    all tests of the doors to other frameworks
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
@@ -29,7 +30,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-doors fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-inspect test-doors fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -67,11 +68,15 @@ test-openenv: $(VENVS)/.venv-openenv/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "" \
 		$(or $(ARGS),tests/openenv_door)
 
-test-doors: test-openenv test-text-gym
+test-doors: test-openenv test-text-gym test-inspect
 
 test-text-gym: $(VENVS)/.venv-text-gym/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "" \
 		$(or $(ARGS),tests/integrations/test_text_gym_packages.py)
+
+test-inspect: $(VENVS)/.venv-inspect/.installed
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-inspect/bin/python -m pytest \
+		$(or $(ARGS),tests/integrations/test_inspect_log.py)
 
 fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
@@ -158,4 +163,13 @@ $(TEXT_GYM)/.installed: .venv/.installed-test
 		> $$(echo $(TEXT_GYM)/lib/python3*)/site-packages/agentsgym.pth
 	$(TEXT_GYM)/bin/python -m pip install --quiet --disable-pip-version-check \
 		gem-llm==0.1.0 skyrl-gym==0.4.0
+	@touch $@
+
+# It installs beside .venv's packages too, but moves fsspec, and no other test needs it.
+INSPECT := $(VENVS)/.venv-inspect
+$(INSPECT)/.installed: .venv/.installed-test
+	test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
+	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
+		> $$(echo $(INSPECT)/lib/python3*)/site-packages/agentsgym.pth
+	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check inspect-ai==0.3.285
 	@touch $@

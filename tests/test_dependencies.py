@@ -27,6 +27,7 @@ EXTRAS = {
     "generation/plain": {"train"},
     "generation/vllm/launched.py": {"http", "train"},
     "integrations/openenv": {"openenv"},
+    "integrations/inspect": {"inspect"},
     "report/tui.py": {"tui"},
     "runs": {"train"},
     "runs/trackers.py": {"mlflow", "trackio", "train", "wandb"},

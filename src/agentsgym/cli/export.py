@@ -10,9 +10,11 @@ from agentsgym.cli.console import BAD_USAGE, err, fail, out, quiet_libraries, sh
 from agentsgym.cli.permissions import AllowPathsOption
 
 if TYPE_CHECKING:
+    from agentsgym.report.export.selection import Filters
     from agentsgym.report.export.write import Counts
     from agentsgym.report.viewer.source import Source
 
+INSPECT = "inspect"
 TRL_LENGTH = 1024
 """Where TRL cuts a row off unless `max_length` says otherwise."""
 
@@ -24,7 +26,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="messages, prompt-completion, tokens, preference or preference-whole.",
+            help="messages, prompt-completion, tokens, preference, preference-whole, or inspect.",
         ),
     ],
     output: Annotated[
@@ -59,24 +61,46 @@ def export(
 ) -> None:
     """Write a run's rollouts as a dataset for supervised or preference training with TRL.
 
+    --to inspect writes its evaluations as logs that `inspect view` shows.
+
     Examples:
 
         agentsgym export runs/quickstart --to tokens --won --out won
 
         agentsgym export runs/quickstart --to preference --steps 100-249 --out pairs.parquet
+
+        agentsgym export runs/quickstart --to inspect --out logs
     """
     quiet_libraries()
     from agentsgym.report.export.formats import FORMATS
     from agentsgym.report.export.selection import Filters
     from agentsgym.report.export.write import write_dataset
 
-    if to not in FORMATS:
-        raise fail(f"--to must be one of {', '.join(FORMATS)}, not {to!r}", BAD_USAGE)
+    if to not in (*FORMATS, INSPECT):
+        known = ", ".join([*FORMATS, INSPECT])
+        raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
     filters = Filters(
         tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best, scored,
         no_malformed,
     )  # fmt: skip
-    _told(write_dataset(_source(run, allow_paths), FORMATS[to], output, filters), output)
+    source = _source(run, allow_paths)
+    if to == INSPECT:
+        _write_logs(source, output, filters)
+    else:
+        _tell_dataset(write_dataset(source, FORMATS[to], output, filters), output)
+
+
+def _write_logs(source: "Source", folder: Path, filters: "Filters") -> None:
+    from agentsgym.integrations.inspect.log import write_logs
+
+    if filters.scored or filters.no_malformed:
+        raise fail("a log has all actions: leave --scored and --no-malformed out", BAD_USAGE)
+    logs = write_logs(source, folder, filters)
+    _tell_problems(logs.problems)
+    out.print(
+        shown(f"{folder}: {len(logs.files)} logs of {logs.rollouts} rollouts"), soft_wrap=True
+    )
+    out.print(shown(f"inspect view --log-dir {folder}"), soft_wrap=True)
 
 
 def _source(run: Path, allow_paths: list[str] | None) -> "Source":
@@ -97,17 +121,17 @@ def _range(steps: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _told(counts: "Counts", path: Path) -> None:
-    for problem in counts.problems:
-        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)
-    out.print(
-        shown(
-            f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts"
-        ),
-        soft_wrap=True,
-    )
+def _tell_dataset(counts: "Counts", path: Path) -> None:
+    _tell_problems(counts.problems)
+    told = f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts"
+    out.print(shown(told), soft_wrap=True)
     if counts.longest > TRL_LENGTH:
         out.print(
             f"The longest row has {counts.longest} tokens; TRL cuts rows off after {TRL_LENGTH} "
             "unless max_length says otherwise."
         )
+
+
+def _tell_problems(problems: list[str]) -> None:
+    for problem in problems:
+        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)

@@ -15,6 +15,7 @@ _EXTRAS = {
     "openenv": "openenv",
     "peft": "train",
     "bitsandbytes": "quantized",
+    "inspect_ai": "inspect",
 }
 
 

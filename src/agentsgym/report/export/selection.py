@@ -58,21 +58,23 @@ def _first(usual: Sequence[Sequence[str]], there: Sequence[str]) -> Sequence[str
 
 
 def select_groups(
-    lines: Sequence[RolloutLine], filters: Filters
+    lines: Sequence[RolloutLine], filters: Filters, *, failed: bool = False
 ) -> Iterator[Sequence[RolloutLine]]:
-    """The rollouts of each group that pass the filters. Failed rollouts never do."""
+    """The rollouts of each group that pass the filters. Failed rollouts pass only if `failed`
+    says so and no filter asks for a reward."""
+    failed = failed and filters.min_reward is None and not filters.won and filters.best is None
     for members in groups(lines):
-        kept = _best([line for line in members if _passes(line, filters)], filters.best)
+        kept = _best([line for line in members if _passes(line, filters, failed)], filters.best)
         if kept:
             yield kept
 
 
-def _passes(line: RolloutLine, filters: Filters) -> bool:
+def _passes(line: RolloutLine, filters: Filters, failed: bool) -> bool:
     rollout = line.rollout
-    if rollout.failed or not math.isfinite(rollout.final_reward):
-        return False
     if filters.envs and rollout.env_class_path not in filters.envs:
         return False
+    if rollout.failed or not math.isfinite(rollout.final_reward):
+        return failed and rollout.failed
     if filters.min_reward is not None and rollout.final_reward < filters.min_reward:
         return False
     return not filters.won or record(rollout).win == 1

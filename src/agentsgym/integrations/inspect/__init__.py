@@ -1,0 +1,1 @@
+"""Inspect (`inspect-ai`): our rollouts as its logs, our environments as its tasks."""

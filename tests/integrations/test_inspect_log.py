@@ -1,0 +1,203 @@
+"""Runs as Inspect's logs, read back by Inspect and shown by its viewer in a real Chromium. Run with
+`make test-inspect`."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("inspect_ai", reason="needs inspect-ai: make test-inspect")
+
+from inspect_ai.log import list_eval_logs, read_eval_log
+from typer.testing import CliRunner
+
+from agentsgym import ScriptedAgent
+from agentsgym.cli.app import app
+from agentsgym.envs import ConfigError
+from agentsgym.integrations.inspect.log import write_logs
+from agentsgym.report.export.selection import Filters
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.files import RolloutWriter, read_rollouts
+from browser import CHROMIUM, DRIVER, MISSING, chromium, wait
+from helpers import CHATML, CountdownEnv, build_tokenizer
+from viewer_runs import HOSTILE, make_hostile_run, make_run
+
+FREE_SHOT = {"episodes_per_trial": 2, "free_shots": 1}
+
+
+def played(root, config, games, phase="after"):
+    """A run directory: for each task the scripts of its rollouts."""
+    env = CountdownEnv(build_tokenizer(CHATML), config)
+    rollouts = []
+    for group, (rewards, scripts) in enumerate(games):
+        for index, lines in enumerate(scripts):
+            task = {"rewards": rewards, "solution": f"word {group}"}
+            (one,) = env.run_trial([task], ScriptedAgent(lines)).rollouts
+            rollouts.append(replace(one, group=group, index=index, session_id=f"{group}-{index}"))
+    RolloutWriter(root)(rollouts, {"phase": phase, "step": 7, "advantages": None})
+    return root
+
+
+GAMES = [
+    ([0.0, 0.25], [["first words", "second words"], ["first words", "fail"]]),
+    ([0.0, 1.0], [["bad", "other words"]]),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return played(tmp_path_factory.mktemp("runs") / "run", {}, GAMES)
+
+
+@pytest.fixture(scope="module")
+def logs(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logs") / "logs"
+    written = write_logs(Source(run), folder)
+    assert written.rollouts == 3 and len(written.files) == 1
+    return folder
+
+
+def read(folder):
+    (found,) = list_eval_logs(str(folder))
+    return read_eval_log(found)
+
+
+def events(sample, kind):
+    return [event for event in sample.events if event.event == kind]
+
+
+def test_inspect_reads_what_was_played(run, logs):
+    log = read(logs)
+    assert log.status == "success" and log.eval.model == "run"
+    assert log.eval.task == "helpers.CountdownEnv-after-7"
+    assert log.eval.metadata == {"run": "run", "phase": "after", "step": 7, "dataset": None}
+    samples = {(sample.id, sample.epoch): sample for sample in log.samples}
+    assert set(samples) == {(0, 1), (0, 2), (1, 1)}
+    for rollout in read_rollouts(run):
+        sample = samples[rollout.group, rollout.index + 1]
+        (episode,) = rollout.episodes
+        assert [(m.role, m.text) for m in sample.messages] == [
+            (m["role"], m["content"]) for m in episode.messages
+        ]
+        turns = events(sample, "model")
+        assert [turn.output.completion for turn in turns] == [s.action for s in episode.steps]
+        for turn, step in zip(turns, episode.steps, strict=True):
+            assert turn.input[-1].text == step.observation
+        scores = [event.score for event in events(sample, "score")]
+        assert [score.value for score in scores] == [step.reward for step in episode.steps]
+        assert sample.metadata["task_data"] == rollout.task_data
+        assert sample.input == "Is it an animal?" and sample.target == f"word {rollout.group}"
+        if not rollout.failed:
+            assert sample.scores["reward"].value == rollout.final_reward
+            (usage,) = sample.model_usage.values()
+            assert usage.output_tokens == rollout.agent_tokens
+    assert samples[0, 1].scores["win"].value == 1.0
+    malformed = events(samples[1, 1], "score")[0].score
+    assert "malformed" in malformed.explanation and malformed.metadata["malformed"] is True
+
+
+def test_a_failed_rollout_is_an_error_without_scores(logs):
+    log = read(logs)
+    (failed,) = [sample for sample in log.samples if sample.error]
+    assert failed.scores is None and "the environment broke" in failed.error.message
+    assert "Traceback" in failed.error.traceback
+    assert log.results.total_samples == 3 and log.results.completed_samples == 2
+    reward = next(score for score in log.results.scores if score.name == "reward")
+    assert reward.metrics["mean"].value == pytest.approx((0.25 + 1.0) / 2)
+    assert reward.unscored_samples == 1
+
+
+@pytest.mark.parametrize("carry", ["none", "full"])
+def test_each_episode_is_a_span_and_free_shots_are_marked(tmp_path, carry):
+    config = {**FREE_SHOT, "carry": carry}
+    played(tmp_path / "run", config, [([0.0, 1.0], [["a", "b", "c", "d"]])])
+    write_logs(Source(tmp_path / "run"), tmp_path / "logs")
+    (sample,) = read(tmp_path / "logs").samples
+    begun = events(sample, "span_begin")
+    assert [span.name for span in begun] == ["episode 1 (free shot)", "episode 2"]
+    by_span = [
+        [e.output.completion for e in events(sample, "model") if e.span_id == s.id] for s in begun
+    ]
+    assert by_span == [["a", "b"], ["c", "d"]]
+    assert [info.data["scored"] for info in events(sample, "info")] == [False, True]
+    (rollout,) = read_rollouts(tmp_path / "run")
+    said = [m.text for m in sample.messages if m.role == "assistant"]
+    assert said == ["a", "b", "c", "d"]  # no episode's words twice
+    last = events(sample, "model")[-1].input
+    assert [m.text for m in last] == [m["content"] for m in rollout.episodes[-1].messages[:-1]]
+
+
+def test_evaluations_are_written_unless_a_phase_is_named(tmp_path, plain_tokenizer):
+    run = make_run(tmp_path / "run", plain_tokenizer)
+    result = CliRunner().invoke(
+        app, ["export", str(run), "--to", "inspect", "--out", str(tmp_path / "logs")]
+    )
+    assert result.exit_code == 0 and "2 logs of 12 rollouts" in result.output
+    named = sorted(
+        log.eval.task for log in map(read_eval_log, list_eval_logs(str(tmp_path / "logs")))
+    )
+    assert named == ["Puzzle-after-3", "Puzzle-before-0"]
+    filters = Filters(phases=("train",), steps=(1, 2), won=True)
+    written = write_logs(Source(run), tmp_path / "train", filters)
+    assert (len(written.files), written.rollouts) == (2, 4)
+    with pytest.raises(ConfigError, match="exists"):
+        write_logs(Source(run), tmp_path / "logs")
+    result = CliRunner().invoke(
+        app, ["export", str(run), "--to", "inspect", "--out", str(tmp_path / "x"), "--scored"]
+    )
+    assert result.exit_code == 2 and "leave --scored" in result.output
+
+
+def test_hostile_texts_are_only_text(tmp_path, plain_tokenizer):
+    run = make_hostile_run(tmp_path / "run", plain_tokenizer)
+    write_logs(Source(run), tmp_path / "logs", Filters(phases=("train",)))
+    log = read(tmp_path / "logs")
+    assert log.eval.viewer.trust_content is False
+    said = {turn.output.completion for sample in log.samples for turn in events(sample, "model")}
+    assert {text.encode(errors="replace").decode() for text in HOSTILE.values()} & said
+
+
+# -- Inspect's own viewer -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def viewer(logs):
+    """`inspect view` on a free port of this machine."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    program = Path(sys.executable).with_name("inspect")
+    command = [str(program), "view", "start", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([*command, "--log-dir", str(logs)])
+    try:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and process.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).read()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
+def test_the_viewer_shows_the_words_of_turn_two_and_its_reward(viewer, logs):
+    (name,) = [path.name for path in logs.iterdir()]
+    shown = "return document.body.innerText.includes(arguments[0])"
+    with chromium() as driver:
+        driver.get(f"{viewer}/#/logs/{name}/samples/sample/0/1/transcript")
+        wait(driver, shown, "second words", seconds=120)
+        text = driver.execute_script("return document.body.innerText")
+        assert "first words" in text and "The number is 1" in text
+        after = text.partition("second words")[2]
+        assert "0.25" in after and "reward of step 2" in after
+        driver.get(f"{viewer}/#/logs/{name}/samples")
+        wait(driver, shown, "the environment broke", seconds=60)
