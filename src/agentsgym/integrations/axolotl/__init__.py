@@ -1,0 +1,26 @@
+"""Train in our environments with Axolotl: `plugins: [agentsgym.integrations.axolotl.Plugin]`.
+
+docs/integrations/axolotl.md has the section `agentsgym:` of its YAML, and what the other names here
+are for. Axolotl only logs a plugin's ImportError and trains without the plugin, so what cannot be
+imported here raises a RuntimeError, which ends the command.
+"""
+
+import importlib
+from typing import Any
+
+_PLACES = {"Plugin": "plugin", "AxolotlEnvConfig": "config", "AxolotlEnvTrainer": "trainer"}
+
+__all__ = ["AxolotlEnvConfig", "AxolotlEnvTrainer", "Plugin"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
+    except ImportError as error:
+        raise RuntimeError(
+            f"agentsgym cannot be used by this Axolotl: {error}. It needs Axolotl 0.19 and the "
+            "packages of agentsgym in the same environment: pip install 'agentsgym[train]'"
+        ) from error
+    return getattr(module, name)

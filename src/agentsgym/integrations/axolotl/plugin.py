@@ -1,0 +1,106 @@
+"""The plugin: reads the section `agentsgym:`, loads the tasks and chooses the trainer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from axolotl.common.datasets import TrainDatasetMeta
+from axolotl.integrations.base import BasePlugin, PluginManager
+from axolotl.utils.schemas.config import AxolotlInputConfig
+from axolotl.utils.schemas.trl import TRLConfig
+
+from agentsgym.envs import ConfigError
+from agentsgym.integrations.axolotl.section import Section
+from agentsgym.runs.builtin_models import builtin_folder
+
+_HOME = "agentsgym.integrations.axolotl"
+# Axolotl wants an entry, which nobody reads: the plugin loads the tasks.
+_NO_DATASETS = [{"path": "agentsgym"}]
+_BUILTIN = "builtin:"
+# Keys of Axolotl that would be ignored or train something else, and what to do instead.
+_REFUSED = {
+    "datasets": "tasks come from agentsgym.env",
+    "test_datasets": "evaluation tasks come from agentsgym.env",
+    "pretraining_dataset": "tasks come from agentsgym.env",
+    "val_set_size": "evaluation tasks come from agentsgym.env; see agentsgym.eval_tasks",
+    "trainer_cls": "the plugin chooses the trainer",
+    "batch_flattening": "rows are packed anyway; see agentsgym.max_tokens_per_forward",
+    "trl.reward_funcs": "rewards come from the environment",
+    "trl.reward_processing_classes": "rewards come from the environment",
+    "trl.rollout_func": "the environment plays the rollouts",
+    "trl.async_prefetch": "set agentsgym.generate_ahead",
+    "trl.use_data_producer": "set agentsgym.generate_ahead",
+}
+# Settings that Axolotl's section `trl` has, but does not hand to the trainer.
+_FORGOTTEN = ("chat_template_kwargs", "generation_kwargs")
+
+
+class Plugin(BasePlugin):  # type: ignore[misc]
+    """Trains in an environment of ours, as the section `agentsgym:` says."""
+
+    section: Section
+
+    def get_input_args(self) -> str:
+        """Where Axolotl finds the schema of the section."""
+        return f"{_HOME}.schema.AgentsgymArgs"
+
+    def register(self, cfg: Any) -> None:
+        """Check the configuration as it was written, and add what Axolotl wants.
+
+        Raises ConfigError with the key that is unknown or refused.
+        """
+        self.section = Section.parse(cfg.get("agentsgym"), _keys_of_axolotl())
+        trainer_cls = f"{_HOME}.trainer.AxolotlEnvTrainer"
+        ours = {"datasets": _NO_DATASETS, "trainer_cls": trainer_cls}
+        _refuse(cfg, ours)
+        if str(cfg.get("rl") or "grpo") != "grpo":
+            raise ConfigError(f"rl: {cfg['rl']} has no environments; set rl: grpo")
+        if (cfg.get("context_parallel_size") or 1) > 1:
+            raise ConfigError("context_parallel_size above 1 is not supported with environments")
+        cfg["rl"] = "grpo"
+        for key, value in ours.items():
+            cfg[key] = value
+        cfg["base_model"] = _folder(cfg.get("base_model"))
+
+    def load_datasets(self, cfg: Any, preprocess: bool = False) -> Any:
+        """The environment's tasks."""
+        train, held_out = self.section.datasets()
+        return TrainDatasetMeta(train_dataset=train, eval_dataset=held_out)
+
+    def get_training_args(self, cfg: Any) -> dict[str, Any]:
+        """Arguments in the place of Axolotl's. With one rollout per evaluation task, no batch of
+        an evaluation has to be divisible; the trainer has `eval_rollouts`."""
+        written = cfg.trl or {}
+        forgotten = {name: written[name] for name in _FORGOTTEN if written.get(name)}
+        return {"num_generations_eval": 1, **forgotten}
+
+
+def section_of_this_run() -> Section:
+    """The section that the registered plugin has read."""
+    for plugin in PluginManager.get_instance().plugins.values():
+        if isinstance(plugin, Plugin):
+            return plugin.section
+    raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
+
+
+def _keys_of_axolotl() -> dict[str, str]:
+    """Settings and the keys of Axolotl that set them."""
+    top = {name: name for name in AxolotlInputConfig.model_fields}
+    return top | {name: f"trl.{name}" for name in TRLConfig.model_fields}
+
+
+def _refuse(cfg: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for key, why in _REFUSED.items():
+        place, _, name = key.rpartition(".")
+        value = ((cfg.get(place) or {}) if place else cfg).get(name)
+        if key == "datasets":  # Axolotl adds keys to an entry
+            value = [{"path": entry.get("path")} for entry in value or ()]
+        if value and value != ours.get(key):
+            raise ConfigError(f"{key} has no use with the agentsgym plugin: {why}")
+
+
+def _folder(base_model: Any) -> Any:
+    """The directory of a model that ships with agentsgym; other names as they are."""
+    if not str(base_model).startswith(_BUILTIN):
+        return base_model
+    with builtin_folder(str(base_model).removeprefix(_BUILTIN)) as folder:
+        return str(folder)

@@ -1,0 +1,98 @@
+"""The section `agentsgym:` of an Axolotl configuration."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.evaluation import default_cluster, select
+from agentsgym.runs.config import check_keys
+from agentsgym.runs.engine_config import EngineConfig, with_engine
+from agentsgym.runs.from_config import datasets_of
+from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.trl_settings import SETTINGS
+
+_ALL = {each.name for each in dataclasses.fields(GRPOEnvConfig) if each.init}
+OWN_SETTINGS = frozenset(_ALL - SETTINGS.keys())
+"""The fields of `GRPOEnvConfig` that TRL does not have."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the section says: the environment `env` with `env_config`, of whose evaluation tasks
+    `eval_tasks` are played (None: all), and `settings`, fields of `GRPOEnvConfig`."""
+
+    env: str
+    env_config: Mapping[str, Any] = field(default_factory=dict)
+    eval_tasks: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, data: Any, elsewhere: Mapping[str, str]) -> "Section":
+        """Read the section. `elsewhere` names the settings for which Axolotl has a key of its own,
+        and that key.
+
+        Raises ConfigError with the key that is unknown, stands in the wrong place, or has a value
+        that is not allowed.
+        """
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"the section agentsgym must be a mapping, got {data!r}")
+        names = OWN_SETTINGS | (_ALL - elsewhere.keys())
+        for key in data.keys() - names & elsewhere.keys():
+            if key not in _HERE:
+                raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
+        check_keys(data, names | _HERE, "agentsgym.")
+        if not isinstance(data.get("env"), str):
+            raise ConfigError("agentsgym.env must name an environment, such as Bandit")
+        env_config, wanted = data.get("env_config") or {}, data.get("eval_tasks")
+        if not isinstance(env_config, Mapping):
+            raise ConfigError(f"agentsgym.env_config must be a mapping, got {env_config!r}")
+        if not (wanted is None or (type(wanted) is int and wanted > 0)):
+            raise ConfigError(f"agentsgym.eval_tasks must be a number above 0, got {wanted!r}")
+        settings = {key: data[key] for key in data if key in names}
+        return cls(data["env"], dict(env_config), wanted, _with_engine(settings))
+
+    @property
+    def allow_imports(self) -> bool | list[str]:
+        """Modules that the tasks' rows may name: those of the section, and the environment's."""
+        given = self.settings.get("allow_imports", False)
+        if isinstance(given, bool):
+            return given or [self.env.rpartition(".")[0]] if "." in self.env else given
+        listed = [given] if isinstance(given, str) else list(given)
+        return [*listed, self.env.rpartition(".")[0]] if "." in self.env else listed
+
+    def make_env(self, tokenizer: Any = None) -> MultistepEnv:
+        """The environment; without a tokenizer, for its tasks."""
+        paths = self.settings.get("allow_paths") or ()
+        return make(
+            self.env,
+            tokenizer,
+            dict(self.env_config),
+            allow_imports=self.allow_imports,
+            allow_paths=[paths] if isinstance(paths, str) else paths,
+        )
+
+    def datasets(self) -> tuple[Any, Any]:
+        """Training and evaluation tasks, as rows that name the environment."""
+        train, held_out = datasets_of(self.make_env())
+        if self.eval_tasks is not None:
+            rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)
+            held_out = held_out.select(rows)
+        return train, held_out
+
+
+_HERE = {each.name for each in dataclasses.fields(Section)} - {"settings"}
+
+
+def _with_engine(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`engine` may be a mapping, as in a run file of ours, or a name."""
+    if not isinstance(settings.get("engine"), Mapping):
+        return dict(settings)
+    rest = {key: value for key, value in settings.items() if key != "engine"}
+    check_keys(settings["engine"], EngineConfig.model_fields, "agentsgym.engine.")
+    try:
+        engine = EngineConfig.model_validate(settings["engine"])
+    except ValueError as error:
+        raise ConfigError(f"agentsgym.engine: {error}") from None
+    return with_engine(rest, engine)

@@ -1,0 +1,118 @@
+"""What the section `agentsgym:` of an Axolotl configuration may say, and what it is told."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("axolotl")
+os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"  # read when Axolotl is imported
+
+from axolotl.cli.config import load_cfg
+from axolotl.integrations.base import PluginManager
+
+from agentsgym.envs import ConfigError
+from agentsgym.integrations.axolotl.plugin import section_of_this_run
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "axolotl"
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Returns a function that reads bandit.yaml as Axolotl does, with other keys."""
+    monkeypatch.setattr(PluginManager.get_instance(), "plugins", {})
+
+    def read(section=None, **options):
+        config = yaml.safe_load((EXAMPLES / "bandit.yaml").read_text())
+        config["agentsgym"] |= section or {}
+        config["base_model"] = "builtin:quickstart"
+        file = tmp_path / "config.yaml"
+        file.write_text(yaml.safe_dump(config | {"output_dir": str(tmp_path)} | options))
+        return load_cfg(str(file))
+
+    return read
+
+
+def test_the_section_becomes_settings(load):
+    cfg = load({"eval_tasks": 3, "engine": {"urls": ["http://127.0.0.1:1"], "capacity": 4}})
+    section = section_of_this_run()
+    assert cfg.trainer_cls == "agentsgym.integrations.axolotl.trainer.AxolotlEnvTrainer"
+    assert section.env == "Bandit" and section.env_config["arms"] == 2
+    assert section.settings == {
+        "advantage_estimator": "step_return",
+        "max_action_tokens": 6,
+        "use_cpu": True,
+        "engine_urls": ["http://127.0.0.1:1"],
+        "engine_capacity": 4,
+    }
+    train, held_out = section.datasets()
+    assert set(train.column_names) == {"env_class_path", "env_config", "task_data"}
+    assert len(held_out) == 3
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"enviroment": "Bandit"}, "unknown key 'agentsgym.enviroment'"),
+        ({"advantage_estimatr": "trial"}, "did you mean 'agentsgym.advantage_estimator'"),
+        ({"engine": {"url": "http://a"}}, "did you mean 'agentsgym.engine.urls'"),
+        ({"learning_rate": 1e-3}, "agentsgym.learning_rate belongs to Axolotl: set learning_rate"),
+        ({"num_generations": 4}, "belongs to Axolotl: set trl.num_generations"),
+        ({"env": None}, "agentsgym.env must name an environment"),
+        ({"eval_tasks": 0}, "agentsgym.eval_tasks must be a number above 0"),
+        ({"env_config": [1]}, "agentsgym.env_config must be a mapping"),
+    ],
+)
+def test_a_key_that_is_wrong_is_told(load, section, words):
+    with pytest.raises(ConfigError) as error:
+        load(section)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rl": "dpo"}, "set rl: grpo"),
+        ({"datasets": [{"path": "a"}]}, "tasks come from agentsgym.env"),
+        ({"val_set_size": 0.1}, "see agentsgym.eval_tasks"),
+        ({"trl": {"reward_funcs": ["a.b"]}}, "trl.reward_funcs has no use"),
+        ({"trl": {"async_prefetch": True}}, "set agentsgym.generate_ahead"),
+        ({"context_parallel_size": 2}, "context_parallel_size"),
+    ],
+)
+def test_keys_of_axolotl_that_would_be_ignored_are_refused(load, options, words):
+    with pytest.raises(ConfigError) as error:
+        load(**options)
+    assert words in str(error.value)
+
+
+def test_a_configuration_may_be_registered_twice(load):
+    """Workers of Ray register the plugin again with what Axolotl has made of the configuration."""
+    cfg = load()
+    for plugin in PluginManager.get_instance().plugins.values():
+        plugin.register(cfg)
+
+
+@pytest.mark.parametrize("missing", ["agentsgym.training", "trl", "agentsgym.runs.config"])
+def test_a_plugin_that_cannot_be_imported_ends_the_command(load, monkeypatch, missing):
+    """Axolotl itself would log the ImportError and train without the plugin."""
+    for name in [n for n in sys.modules if n.startswith("agentsgym.integrations.axolotl.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(RuntimeError, match=r"agentsgym cannot be used by this Axolotl: .*pip inst"):
+        load()
+
+
+@pytest.mark.parametrize("name", ["bandit", "twenty_questions", "alfworld"])
+def test_the_examples_are_what_axolotl_accepts(load, name, tmp_path):
+    config = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    here = {"bf16": False, "output_dir": str(tmp_path), "base_model": "builtin:quickstart"}
+    cfg = load(config.pop("agentsgym"), **config | here)
+    assert cfg.rl == "grpo" and cfg.max_steps == config["max_steps"]
+
+
+def test_a_model_that_ships_with_us_is_a_directory(load):
+    cfg = load()
+    assert (Path(cfg.base_model) / "model.safetensors").is_file()
