@@ -70,8 +70,13 @@ def test_a_name_of_an_integration_is_where_the_page_says(path):
     except ModuleNotFoundError as error:
         assert error.name.partition(".")[0] != "agentsgym"
         pytest.skip(f"needs {error.name}")
-    assert getattr(home, name) is not None
     assert name in home.__all__
+    try:
+        assert getattr(home, name) is not None
+    except RuntimeError as error:  # Axolotl has to be told by another error
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        pytest.skip(f"needs {error.__cause__.name}")
 
 
 def test_other_names_exist():

@@ -1,6 +1,7 @@
 """What the section `agentsgym:` of an Axolotl configuration may say, and what it is told."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_the_examples_are_what_axolotl_accepts(load, name, tmp_path):
     here = {"bf16": False, "output_dir": str(tmp_path), "base_model": "builtin:quickstart"}
     cfg = load(config.pop("agentsgym"), **config | here)
     assert cfg.rl == "grpo" and cfg.max_steps == config["max_steps"]
+
+
+def test_the_file_on_the_page_is_what_axolotl_accepts(load, tmp_path):
+    page = (EXAMPLES.parents[1] / "docs/integrations/axolotl.md").read_text()
+    (block,) = re.findall(r"```yaml\n(base_model:.*?)```", page, re.DOTALL)
+    config = yaml.safe_load(block)
+    load(config.pop("agentsgym"), **config | {"output_dir": str(tmp_path)})
+    assert section_of_this_run().settings["engine_urls"] == ["http://localhost:8000"]
 
 
 def test_a_model_that_ships_with_us_is_a_directory(load):

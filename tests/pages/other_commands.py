@@ -76,6 +76,10 @@ COVERED = {
     "test_it_is_trained_by_the_commands_of_the_page",
     "agentsgym train quickstart train.report_to=tensorboard": "cli/test_trackers.py::"
     "test_the_store_has_the_values_of_metrics_jsonl_and_the_rollouts",
+    "agentsgym train examples/axolotl/bandit_model.yaml": "integrations/test_axolotl.py::"
+    "test_the_learning_curve_is_that_of_agentsgym_train",
+    "axolotl train examples/axolotl/bandit.yaml": "integrations/test_axolotl.py::"
+    "test_the_learning_curve_is_that_of_agentsgym_train",
     "agentsgym check text_gym_gem.GuessTheNumberEnv": "integrations/test_text_gym_packages.py::"
     "test_gem_plays_as_by_itself_and_passes_the_check",
     "agentsgym train text_gym_gem.yaml": "integrations/test_text_gym_packages.py::"
