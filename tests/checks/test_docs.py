@@ -26,6 +26,7 @@ PAGES = {
     "environments/mastermind.md": None,
     "environments/textarena.md": "textarena",
     "environments/textworld.md": "textworld",
+    "environments/twenty-questions.md": None,
     "environments/alfworld.md": "alfworld",
     "integrations/stepping.md": None,
     "integrations/text-gym.md": None,
@@ -33,7 +34,7 @@ PAGES = {
 }
 SLOW = {"environments/alfworld.md", "environments/textworld.md"}  # they make games
 # Games that were recorded: the page says with which settings, its code plays another one.
-RECORDED = {"environments/alfworld.md", "environments/textworld.md"}
+RECORDED = {*SLOW, "environments/twenty-questions.md"}
 # Other tests run the Python of these.
 ELSEWHERE = {
     "README.md": "test_readme.py",

@@ -34,6 +34,7 @@ CONFIGURED = {
     "agentsgym train explore threads=1 env_config.episodes_per_trial=1",
     "agentsgym train explore env_config.teacher_uses=0.2 train.max_steps=1 "
     "output_dir=runs/explore-words",
+    "agentsgym train quickstart seed=0",
     "agentsgym train quickstart model.dtype=bfloat16 threads=1 max_seconds=3000 seed=0",
     "agentsgym train quickstart 'engine.urls=[http://gpu1:8000,http://gpu2:8000]'",
     "agentsgym train my-run.yaml engine.launch=2",
