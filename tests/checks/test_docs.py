@@ -40,6 +40,7 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/credit.md": "credit/test_estimators.py",
     "docs/export.md": "report/test_export.py",
+    "docs/integrations/openenv.md": "openenv_door/test_serving.py",
     "docs/integrations/stepping.md": "integrations/test_pages.py",
     "docs/run-directory.md": "test_readme.py",
     "docs/tokens.md": "test_readme.py",

