@@ -4,6 +4,7 @@ import typer
 
 from agentsgym.cli.check import check
 from agentsgym.cli.credit import credit
+from agentsgym.cli.doctor import doctor
 from agentsgym.cli.envs import envs
 from agentsgym.cli.evaluate import evaluate
 from agentsgym.cli.export import export
@@ -42,6 +43,7 @@ app.command()(train)
 app.command(name="eval")(evaluate)
 app.command()(play)
 app.command()(view)
+app.command()(doctor)
 app.command()(credit)
 app.command()(export)
 app.command()(merge)

@@ -1,0 +1,139 @@
+"""What a diagnosis rests on."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeGuard
+
+from agentsgym.evaluation.metrics import record
+from agentsgym.report.doctor.curve import Curve
+from agentsgym.runs.files import Figures
+from agentsgym.types import Rollout
+from agentsgym.types.token_record import TokenRecord
+
+Group = Sequence[Rollout]
+
+MOST_NAMED = 4
+"""Rollouts that a finding names."""
+_SOLVED = 0.9
+"""A share of wins, or of the reference player's reward, from which on a run has little to learn."""
+
+
+@dataclass(frozen=True)
+class PlayedSet:
+    """The rollouts of one generation or evaluation. `name` is that of the viewer; `step` counts
+    the optimizer steps before it; `records` has the trainer's numbers by session."""
+
+    name: str
+    phase: str
+    step: int
+    rollouts: Sequence[Rollout]
+    records: Mapping[str, TokenRecord] = field(default_factory=dict)
+
+    def name_of(self, rollout: Rollout) -> str:
+        """What `agentsgym view --rollout` calls it."""
+        return f"{self.name}/{rollout.group}/{rollout.index}"
+
+    @cached_property
+    def live(self) -> list[Rollout]:
+        """The rollouts that did not fail."""
+        return [rollout for rollout in self.rollouts if not rollout.failed]
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The live rollouts by task; only groups that can be compared."""
+        found: dict[int, list[Rollout]] = {}
+        for rollout in self.live:
+            found.setdefault(rollout.group, []).append(rollout)
+        return [members for members in found.values() if len(members) > 1]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run: its training `metrics` by line, the generations that were read, oldest first, its
+    evaluations by name, and its configuration. `problems` are files that could not be read."""
+
+    metrics: Sequence[Mapping[str, Any]] = ()
+    played: Sequence[PlayedSet] = ()
+    evaluations: Mapping[str, Figures] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+
+    def curve(self, name: str) -> Curve | None:
+        """A metric over training; None if it was never logged."""
+        lines = ((line["step"], line.get(name)) for line in self.metrics)
+        found = [(step, float(value)) for step, value in lines if _is_number(value)]
+        return Curve([step for step, _ in found], [value for _, value in found]) if found else None
+
+    def names(self) -> list[str]:
+        """Every metric that was logged."""
+        return list(dict.fromkeys(name for line in self.metrics for name in line))
+
+    @property
+    def recent(self) -> Sequence[PlayedSet]:
+        """The generations of the end of training, the newest first."""
+        training = [one for one in self.played if one.phase == "train"]
+        curve = self.curve("reward")
+        since = curve.recent.first - 1 if curve else 0
+        return [one for one in reversed(training) if one.step >= since] or training[-1:]
+
+    @property
+    def early(self) -> Sequence[PlayedSet]:
+        """The generations of the beginning of training."""
+        training = [one for one in self.played if one.phase == "train"]
+        return [one for one in training if one not in self.recent]
+
+    @cached_property
+    def is_solved(self) -> bool:
+        """Whether the policy now wins nearly always, or earns what the reference player earns: then
+        equal rewards and certain actions are the goal."""
+        wins, reward = self.curve("win_rate"), self.curve("reward")
+        if wins is not None and wins.recent.mean >= _SOLVED:
+            return True
+        best = self.reference
+        if reward is None or best is None or best <= 0:
+            return False
+        return reward.recent.mean >= _SOLVED * best
+
+    @property
+    def reference(self) -> float | None:
+        """The reference player's mean reward on the held-out tasks."""
+        known = [one.reference for one in self.evaluations.values() if one.reference is not None]
+        return known[0] if known else None
+
+    def setting(self, name: str) -> Any:
+        """A value of the configuration's section `train`; None if it is not there."""
+        train = self.config.get("train")
+        return train.get(name) if isinstance(train, Mapping) else None
+
+
+def named(
+    sets: Iterable[PlayedSet], wanted: Callable[[PlayedSet], Iterable[Rollout]]
+) -> tuple[str, ...]:
+    """The names of a few of the wanted rollouts, from the first sets that have some."""
+    return tuple(_first(one.name_of(rollout) for one in sets for rollout in wanted(one)))
+
+
+def _first(names: Iterator[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        found.append(name)
+        if len(found) == MOST_NAMED:
+            break
+    return found
+
+
+def has_won(rollout: Rollout) -> bool | None:
+    """Whether all its scored episodes were won; None if they report no wins."""
+    win = record(rollout).win
+    return None if win is None else win == 1.0
+
+
+def share(value: float) -> str:
+    """A share as a percentage."""
+    return f"{value:.0%}" if value == 0 or value >= 0.1 else f"{value:.1%}"
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and math.isfinite(value)

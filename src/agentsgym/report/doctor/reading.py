@@ -1,0 +1,68 @@
+"""Reads what a diagnosis rests on from a run directory, which may be another person's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet
+from agentsgym.report.viewer.rollout_set import RolloutSet
+from agentsgym.report.viewer.selection import spread
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.files import Figures
+from agentsgym.runs.overrides import load_yaml
+
+_EARLY, _RECENT = 3, 5
+"""Generations that are read of the beginning and of the end of training."""
+
+
+def read_evidence(source: Source) -> Evidence:
+    """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
+    generations. Reading follows no link out of the directory that the source does not allow."""
+    told = source.overview()
+    played = [_read(one) for one in _chosen(source.sets())]
+    return Evidence(
+        metrics=_training_lines(told["metrics"]),
+        played=[one for one, _ in played],
+        evaluations=_evaluations(told),
+        config=_config(told["config"]),
+        problems=[*told["problems"], *(problem for _, problem in played if problem)],
+    )
+
+
+def _chosen(sets: Sequence[RolloutSet]) -> list[RolloutSet]:
+    """Generations of the beginning and the end; of an evaluation, everything."""
+    training = [one for one in sets if one.phase == "train"]
+    if not training:
+        return list(sets)
+    later = training[_EARLY:]
+    middle = len(later) * 4 // 5  # the fifth that a curve's end covers
+    return [*training[:_EARLY], *later[:middle][-1:], *spread(later[middle:], _RECENT)]
+
+
+def _read(one: RolloutSet) -> tuple[PlayedSet, str | None]:
+    contents = one.read()
+    rollouts = [line.rollout for line in contents.lines]
+    return PlayedSet(one.id, one.phase, one.step, rollouts, contents.records), contents.problem
+
+
+def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns of the viewer as lines again."""
+    places = [at for at, phase in enumerate(metrics["phase"]) if phase == "train"]
+    values = metrics["values"]
+    return [
+        {"step": metrics["step"][at]} | {name: values[name][at] for name in values} for at in places
+    ]
+
+
+def _evaluations(told: Mapping[str, Any]) -> dict[str, Figures]:
+    summary, saved = told["summary"] or {}, told["evaluation"] or {}
+    found = {name: summary.get(name) for name in ("before", "warm_started", "after")}
+    found["evaluation"] = saved.get("figures")
+    return {name: Figures.model_validate(one) for name, one in found.items() if one}
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        return load_yaml(text, "config.yaml") if text else {}
+    except ConfigError:
+        return {}
