@@ -9,6 +9,7 @@ import pytest
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.report.viewer.file import write_page
+from agentsgym.report.viewer.naming import rollout_name
 from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_lines
@@ -156,6 +157,20 @@ def colored(driver):
         "return [...new Set([...document.querySelectorAll('.t.a')]"
         ".map((e) => getComputedStyle(e).backgroundColor))]"
     )
+
+
+def test_a_page_opens_with_the_rollout_that_was_asked_for(driver, runs, tmp_path):
+    path = tmp_path / "named.html"
+    write_page(path, [Source(runs[0])], 8, [rollout_name("train-1/1/2")])
+    open_page(driver, path)
+    title = "return document.querySelector('h2').textContent"
+    wait(driver, f"{title}.includes('group 1, rollout 2')")
+    assert driver.execute_script("return location.hash") == "#/rollout/0/train-1/1.2"
+    go(driver, "#/rollout/0/train-1/9.9")
+    wait(driver, "return document.querySelector('main').textContent.includes('no such rollout')")
+    open_page(driver, path, "#/run")
+    assert driver.execute_script("return location.hash") == "#/run"
+    assert no_errors(driver)
 
 
 def test_every_coloring_of_the_tokens(driver, page):

@@ -9,6 +9,7 @@ from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.permissions import AllowPathsOption
 
 if TYPE_CHECKING:
+    from agentsgym.report.viewer.naming import RolloutName
     from agentsgym.report.viewer.source import Source
 
 
@@ -32,6 +33,15 @@ def view(
     tokenizer: Annotated[
         Path | None, typer.Option(help="A tokenizer.json or model directory [the run's own].")
     ] = None,
+    rollout: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rollout",
+            metavar="SET/GROUP/NUMBER",
+            help="A rollout of the run, such as train-40/3/1, that the page contains and opens "
+            "with (may be repeated).",
+        ),
+    ] = None,
     allow_paths: AllowPathsOption = None,
 ) -> None:
     """Look at a run in the browser: curves, conversations, every token with its numbers.
@@ -48,40 +58,46 @@ def view(
         agentsgym view runs/quickstart --serve
 
         agentsgym view runs/quickstart --tui
+
+        agentsgym view runs/quickstart --rollout train-40/3/1
     """
     if (serve or tui) and (output is not None or rollouts is not None):
         raise fail("--serve and --tui write no file: leave --out and --rollouts away", BAD_USAGE)
-    if tui and (serve or other is not None):
-        raise fail("--tui shows one run, and not together with --serve", BAD_USAGE)
+    if tui and (serve or other is not None or rollout):
+        raise fail("--tui shows one run, without --serve and --rollout", BAD_USAGE)
+    from agentsgym.report.viewer.naming import rollout_name
     from agentsgym.report.viewer.source import Source, directories
 
     roots = [each for root in (run, other) if root is not None for each in directories(root)]
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
+    wanted = [rollout_name(name) for name in rollout or ()]
     if tui:
         _tui(sources[0])
     elif serve:
-        _serve(sources)
+        _serve(sources, wanted)
     else:
-        _write(sources, output or run / "view.html", rollouts)
+        _write(sources, output or run / "view.html", rollouts, wanted)
 
 
-def _write(sources: "list[Source]", path: Path, rollouts: int | None) -> None:
+def _write(
+    sources: "list[Source]", path: Path, rollouts: int | None, wanted: "list[RolloutName]"
+) -> None:
     from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
 
     most = MOST_ROLLOUTS if rollouts is None else rollouts
-    written = write_page(path, sources, most or None)
+    written = write_page(path, sources, most or None, wanted)
     out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
     if written.unread or written.rollouts < written.total:
         out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")
 
 
-def _serve(sources: "list[Source]") -> None:
+def _serve(sources: "list[Source]", wanted: "list[RolloutName]") -> None:
     from agentsgym.report.viewer.server import Library, PageServer
 
     with PageServer(Library(sources)) as server:
-        out.print(server.address, soft_wrap=True)
+        out.print(server.address + (wanted[0].address if wanted else ""), soft_wrap=True)
         out.print("Open it in a browser of this machine; Ctrl-C ends the server.")
         try:
             server.serve_forever()

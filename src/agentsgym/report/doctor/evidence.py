@@ -74,9 +74,13 @@ class Evidence:
     def recent(self) -> Sequence[PlayedSet]:
         """The generations of the end of training, the newest first."""
         training = [one for one in self.played if one.phase == "train"]
+        return [one for one in reversed(training) if one.step >= self.since] or training[-1:]
+
+    @property
+    def since(self) -> int:
+        """The first generation of the end of training, by the optimizer steps before it."""
         curve = self.curve("reward")
-        since = curve.recent.first - 1 if curve else 0
-        return [one for one in reversed(training) if one.step >= since] or training[-1:]
+        return 0 if curve is None else curve.recent.first - 1
 
     @property
     def early(self) -> Sequence[PlayedSet]:

@@ -19,9 +19,10 @@ def read_evidence(source: Source) -> Evidence:
     """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
     generations. Reading follows no link out of the directory that the source does not allow."""
     told = source.overview()
-    played = [_read(one) for one in _chosen(source.sets())]
+    metrics = _training_lines(told["metrics"])
+    played = [_read(one) for one in _chosen(source.sets(), Evidence(metrics).since)]
     return Evidence(
-        metrics=_training_lines(told["metrics"]),
+        metrics=metrics,
         played=[one for one, _ in played],
         evaluations=_evaluations(told),
         config=_config(told["config"]),
@@ -29,14 +30,13 @@ def read_evidence(source: Source) -> Evidence:
     )
 
 
-def _chosen(sets: Sequence[RolloutSet]) -> list[RolloutSet]:
-    """Generations of the beginning and the end; of an evaluation, everything."""
+def _chosen(sets: Sequence[RolloutSet], since: int) -> list[RolloutSet]:
+    """Generations of the beginning, and of the end from step `since` on; of an evaluation, all."""
     training = [one for one in sets if one.phase == "train"]
     if not training:
         return list(sets)
-    later = training[_EARLY:]
-    middle = len(later) * 4 // 5  # the fifth that a curve's end covers
-    return [*training[:_EARLY], *later[:middle][-1:], *spread(later[middle:], _RECENT)]
+    recent = [one for one in training if one.step >= since] or training[-1:]
+    return [*(one for one in training[:_EARLY] if one not in recent), *spread(recent, _RECENT)]
 
 
 def _read(one: RolloutSet) -> tuple[PlayedSet, str | None]:

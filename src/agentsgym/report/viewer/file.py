@@ -8,6 +8,7 @@ from typing import Any
 from agentsgym.report.viewer.comparing import comparisons
 from agentsgym.report.viewer.detail import block_data
 from agentsgym.report.viewer.index import index_entry, set_figures
+from agentsgym.report.viewer.naming import RolloutName, with_groups, with_sets
 from agentsgym.report.viewer.page import page
 from agentsgym.report.viewer.rollout_set import Contents, RolloutSet, blocks
 from agentsgym.report.viewer.selection import Chosen, choose_rollouts, choose_sets
@@ -32,11 +33,22 @@ class Written:
     size: int
 
 
-def write_page(path: Path, sources: Sequence[Source], most: int | None = MOST_ROLLOUTS) -> Written:
-    """Write the page with about `most` rollouts (None: all), shared by the sources."""
+def write_page(
+    path: Path,
+    sources: Sequence[Source],
+    most: int | None = MOST_ROLLOUTS,
+    wanted: Sequence[RolloutName] = (),
+) -> Written:
+    """Write the page with about `most` rollouts (None: all), shared by the sources.
+
+    It also contains the groups of the rollouts `wanted` from the first source, and opens with the
+    first of these. Raises ConfigError if one does not exist.
+    """
     each = None if most is None else max(1, most // len(sources))
-    chosen = [_choose(source, each) for source in sources]
-    data = _data(sources, chosen)
+    chosen = [
+        _choose(source, each, wanted if place == 0 else ()) for place, source in enumerate(sources)
+    ]
+    data = _data(sources, chosen, wanted[0].address if wanted else None)
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
         for text in page(data):
             file.write(text)
@@ -48,13 +60,15 @@ def write_page(path: Path, sources: Sequence[Source], most: int | None = MOST_RO
     )
 
 
-def _choose(source: Source, most: int | None) -> list[Chosen]:
-    sets = choose_sets(source.sets(), everything=most is None)
-    return choose_rollouts({one: one.read() for one in sets}, most)
+def _choose(source: Source, most: int | None, wanted: Sequence[RolloutName]) -> list[Chosen]:
+    every = source.sets()
+    sets = with_sets(choose_sets(every, everything=most is None), every, wanted)
+    chosen = choose_rollouts({one: one.read() for one in sets}, most)
+    return [with_groups(one, wanted) for one in chosen]
 
 
 def _data(
-    sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]]
+    sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]], start: str | None
 ) -> Iterator[tuple[str, Any]]:
     pairs = list(zip(sources, chosen, strict=True))
     yield (
@@ -62,6 +76,7 @@ def _data(
         {
             "sources": [_source_data(source, found) for source, found in pairs],
             "comparisons": comparisons(chosen),
+            "start": start,
         },
     )
     for number, (source, found) in enumerate(pairs):

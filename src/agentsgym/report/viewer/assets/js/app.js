@@ -79,7 +79,7 @@ class App {
     if (!set) return this._say("The page has no such rollout.");
     try {
       const rollouts = await this._store.loadSet(set);
-      const entry = rollouts[Number(at)];
+      const entry = entryAt(rollouts, at);
       if (!entry) return this._say("The page has no such rollout.");
       const shown = new RolloutView(this._store, entry, view, this._rollouts);
       await shown.fill();
@@ -150,6 +150,13 @@ class App {
   }
 }
 
+// A rollout by its place in the list, or by its group and number as in "3.1".
+function entryAt(rollouts, at) {
+  if (!at?.includes(".")) return rollouts[Number(at)];
+  const [group, rollout] = at.split(".").map(Number);
+  return rollouts.find((one) => one.group === group && one.rollout === rollout);
+}
+
 function root() {
   return document.getElementById("app");
 }
@@ -157,7 +164,9 @@ function root() {
 async function start() {
   startTheme();
   try {
-    const app = new App(await openStore());
+    const store = await openStore();
+    if (store.start && !location.hash) history.replaceState(null, "", store.start);
+    const app = new App(store);
     await app.show();
     document.documentElement.dataset.ready = "yes";
     performance.mark("ready");

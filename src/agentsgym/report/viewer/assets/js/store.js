@@ -122,6 +122,7 @@ class PageReader {
   async overview() {
     const found = await embedded("page-data");
     this._comparisons = found.comparisons;
+    this.start = found.start;
     return found.sources;
   }
 
@@ -183,7 +184,9 @@ async function fetched(path) {
 export async function openStore() {
   const served = document.getElementById("page-data") === null;
   const reader = served ? new ServerReader() : new PageReader();
-  return new Store(await reader.overview(), reader);
+  const store = new Store(await reader.overview(), reader);
+  store.start = reader.start;
+  return store;
 }
 
 function statusOf(source) {

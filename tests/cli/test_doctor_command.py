@@ -1,0 +1,85 @@
+"""`agentsgym doctor` on a run that was really trained, and has several faults at once."""
+
+import json
+from pathlib import Path
+
+from helpers import build_tokenizer, random_llama
+
+# Earlier turns are numbered anew each time, so each of them begins a new row.
+NUMBERS = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }} {{ messages | length - loop.index }}\n"
+    "{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant 0\n{% endif %}"
+)
+MODULE = '''
+from agentsgym import MultistepEnv, task_dataset
+
+
+class Hopeless(MultistepEnv):
+    """Nothing wins. Every eighth task breaks."""
+
+    def _initialize_episode(self, session_id, task_data):
+        if task_data["seed"] % 8 == 7:
+            raise ConnectionError("the answerer is down")
+        return 0
+
+    def _format_prompt(self, state, step):
+        return "say the word"
+
+    def _step_episode(self, session_id, state, action):
+        return state + 1, 0.0, state == 1, {"malformed": True, "win": False}
+
+    def reference_score(self, task_data):
+        return 0.0
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"seed": k} for k in range(16)])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"seed": 100 + k} for k in range(4)])
+'''
+RUN = """\
+env: hopeless.Hopeless
+env_config: {error_allowance: 9}
+model: model
+threads: 1
+signal_check: false
+train:
+  max_steps: 3
+  per_device_train_batch_size: 16
+  num_generations: 2
+  max_action_tokens: 4
+  learning_rate: 1e-2
+  use_cpu: true
+eval: {episodes: 4}
+"""
+
+
+def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):
+    tokenizer = build_tokenizer(NUMBERS)
+    random_llama(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "hopeless.py").write_text(MODULE)
+    (tmp_path / "run.yaml").write_text(RUN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trained = invoke("train", "run.yaml", "--output", "runs/hopeless")
+    assert trained.exit_code == 0, trained.stderr
+    result = invoke("doctor", "runs/hopeless", "--json")
+    assert result.exit_code == 1, result.stderr
+    data = json.loads(result.stdout)
+    found = {one["fault"]: one for one in data["findings"]}
+    assert set(found) == {
+        "rollouts_fail",
+        "reference_loses",
+        "malformed_actions",
+        "truncated_actions",
+        "no_signal",
+        "rows_break",
+    }
+    assert "the answerer is down" in str(found["rollouts_fail"]["evidence"])
+    assert "the template changes earlier turns" in str(found["rows_break"]["evidence"])
+    assert data["sets_read"] == ["train-0", "train-1", "train-2"]
+    name = found["rollouts_fail"]["rollouts"][0]
+    shown = invoke("view", "runs/hopeless", "--rollout", name)
+    assert shown.exit_code == 0 and Path("runs/hopeless/view.html").is_file()

@@ -1,0 +1,321 @@
+"""`agentsgym doctor`: each fault is found in a run that has it, and no other; a healthy run has
+none. The runs here are written by the library's writers; tests/cli/test_doctor_command.py has a
+trained one."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from agentsgym.cli.app import app
+from agentsgym.report.doctor import RULES, Evidence, diagnose, read_evidence
+from agentsgym.report.viewer.source import Source
+from report.doctor_runs import (
+    STEPS,
+    breaking,
+    figures,
+    healthy_line,
+    healthy_rollouts,
+    play,
+    write_run,
+)
+
+
+def changed(**values):
+    """Healthy metrics with other values: numbers, or functions of the step."""
+    return lambda step: (
+        healthy_line(step)
+        | {
+            name.replace("__", "/"): value(step) if callable(value) else value
+            for name, value in values.items()
+        }
+    )
+
+
+def late(early, recent):
+    """A value of the first half and one of the second."""
+    return lambda step: early if step <= STEPS // 2 else recent
+
+
+def found_in(root):
+    return diagnose(read_evidence(Source(root)))
+
+
+def the_fault(root):
+    (found,) = found_in(root)
+    return found
+
+
+def lost(step):
+    return [play(group, index, (f"[{index}]",)) for group in range(4) for index in range(4)]
+
+
+def same_action(step):
+    early = step < STEPS // 2
+    return [
+        play(
+            group,
+            index,
+            (f"Is it {index}?", "[cat]") if early else ("[cat]", "[cat]"),
+            reward=float(index == 0),
+        )
+        for group in range(6)
+        for index in range(4)
+    ]
+
+
+def unreadable(step):
+    return [
+        play(group, index, ("blah", f"blah {index}"), reward=float(index % 2), malformed=index > 0)
+        for group in range(4)
+        for index in range(4)
+    ]
+
+
+def cut(step):
+    return [
+        play(group, index, (f"Is it {index}", "or"), reward=float(index % 2), truncated=group == 2)
+        for group in range(4)
+        for index in range(4)
+    ]
+
+
+def paid_losses(step):
+    """Losing earns more than winning, the more the longer the training lasts."""
+    return [
+        play(group, index, reward=0.5 + index / 10, win=index == 0)
+        for group in range(4)
+        for index in range(4)
+    ]
+
+
+def broken(step):
+    return [
+        play(group, index, env=env, reward=float(index % 2), error=error)
+        for group, env in enumerate(("Puzzle", "Maze", "Puzzle", "Maze"))
+        for index in range(4)
+        for error in ["ValueError: no map" if env == "Maze" and index == 3 else None]
+    ]
+
+
+def mixed(step):
+    return [
+        play(group, index, env=env, reward=float(index % 2) if env == "Puzzle" else 0.0)
+        for group, env in enumerate(("Puzzle", "Maze", "Puzzle", "Puzzle"))
+        for index in range(4)
+    ]
+
+
+def mix_line(**maze):
+    """Metrics of a mix of Puzzle and Maze."""
+    return changed(
+        env__Puzzle__reward=0.4,
+        env__Puzzle__reward_std=0.4,
+        env__Puzzle__failed=0.0,
+        **{f"env__Maze__{name}": value for name, value in maze.items()},
+    )
+
+
+CASES = {
+    "rollouts_fail": (
+        {"line": changed(failed=0.25), "rollouts": broken},
+        ["25% of the rollouts fail", "no map"],
+        "train-39/1/3",
+    ),
+    "malformed_actions": (
+        {"line": changed(malformed=late(0.02, 0.7)), "rollouts": unreadable},
+        ["70% of the actions", "2.0%", "'blah'"],
+        "train-39/0/1",
+    ),
+    "truncated_actions": (
+        {"line": changed(truncated=late(0.0, 0.4)), "rollouts": cut},
+        ["40% of the actions", "8 agent tokens"],
+        "train-39/2/0",
+    ),
+    "exhausted_budget": (
+        {"line": changed(stop__max_rollout_tokens=0.3, stop__done=0.7)},
+        ["30% of the scored episodes"],
+        None,
+    ),
+    "no_signal": (
+        {"line": changed(groups_without_signal=1.0, win_rate=0.0, reward=0.0), "rollouts": lost},
+        ["16 of 16 groups", "median 0", "groups_without_signal is 100%"],
+        "train-39/0/0",
+    ),
+    "reward_against_wins": (
+        {
+            "line": changed(reward=lambda s: 0.2 + 0.01 * s, win_rate=lambda s: 0.6 - 0.01 * s),
+            "rollouts": paid_losses,
+        },
+        ["reward 0.245 in steps 1 to 8, 0.565 in steps 33 to 40", "win rate 55% and then 24%"],
+        "train-39/0/3",
+    ),
+    "one_action": (
+        {"line": changed(win_rate=0.25, reward=0.25), "rollouts": same_action},
+        ["100% of 192 actions on 24 tasks are '[cat]'", "50% at the beginning"],
+        "train-39/0/0",
+    ),
+    "entropy_gone": (
+        {"line": changed(entropy=late(1.0, 0.01))},
+        ["entropy 1 nats", "0.01 in steps 33 to 40", "half at step 21"],
+        None,
+    ),
+    "sampler_mismatch": (
+        {
+            "line": changed(sampler__logp_difference=0.3, sampler__capped_rows=0.2),
+            "record": {"gap": 0.3},
+        },
+        ["0.3 nats per token", "20% of the rows", "2 rollouts with token records", "up to 0.3"],
+        "train-39/0/0",
+    ),
+    "ratios_clipped": (
+        {
+            "line": changed(clipped=late(0.02, 0.4), ratio__token_ess=0.1),
+            "record": {"ratio": 3.0},
+        },
+        ["40% of the agent tokens", "ratio/token_ess is 0.1"],
+        "train-39/0/0",
+    ),
+    "rows_break": (
+        {
+            "line": changed(
+                template_breaks=1.0, template_breaks__thoughts=1.0, rows_per_rollout=2.0
+            ),
+            "rollouts": lambda step: [breaking(one) for one in healthy_rollouts(step)],
+        },
+        ["1 breaks per rollout", "drops earlier thoughts", "24 tokens in 2 rows"],
+        "train-39/0/0",
+    ),
+    "idle_environment": (
+        {
+            "line": mix_line(reward=0.0, reward_std=0.0, failed=0.0),
+            "rollouts": mixed,
+        },
+        ["Maze: all of its rollouts earn 0"],
+        "train-39/1/0",
+    ),
+    "reference_loses": (
+        {"before": figures(reference=0.6)},
+        ["best known play wins 60% of the held-out tasks"],
+        None,
+    ),
+}
+
+
+def test_every_fault_has_a_case():
+    assert set(CASES) == set(RULES)
+
+
+def test_a_healthy_run_has_no_fault(tmp_path):
+    assert found_in(write_run(tmp_path)) == []
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_a_fault_is_found_with_its_evidence_and_no_other_is(tmp_path, fault):
+    changes, said, rollout = CASES[fault]
+    found = the_fault(write_run(tmp_path, **changes))
+    assert found.fault == fault and found.attempts
+    evidence = "; ".join(found.evidence)
+    assert all(text in evidence for text in said), evidence
+    assert found.rollouts[:1] == (() if rollout is None else (rollout,))
+
+
+def test_groups_that_are_all_won_are_no_fault(tmp_path):
+    won = [play(group, index, reward=1.0) for group in range(4) for index in range(4)]
+    line = changed(groups_without_signal=1.0, win_rate=0.97, reward=0.97, entropy=late(1.0, 0.01))
+    assert found_in(write_run(tmp_path, line, lambda step: won)) == []
+
+
+def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
+    line = changed(reward=0.99, entropy=late(1.0, 0.001))
+    wins = {name: value for name, value in healthy_line(1).items() if name != "win_rate"}
+    told = lambda step: {n: v for n, v in line(step).items() if n in wins}  # noqa: E731
+    assert found_in(write_run(tmp_path / "solved", told)) == []
+    worse = figures(reference=2.0)
+    assert the_fault(write_run(tmp_path / "not", told, before=worse)).fault == "entropy_gone"
+
+
+def test_an_environment_that_is_no_longer_played_is_idle():
+    lines = [
+        {"step": step, **mix_line()(step)}
+        | ({"env/Maze/reward": 0.5, "env/Maze/failed": 0.0} if step < 20 else {})
+        for step in range(1, STEPS + 1)
+    ]
+    (found,) = diagnose(Evidence(metrics=lines))
+    assert found.fault == "idle_environment" and "not played since step 19" in found.evidence[0]
+
+
+def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
+    line = mix_line(reward=0.5, reward_std=0.5, failed=0.3)
+    found = the_fault(write_run(tmp_path, line, broken))
+    assert found.fault == "rollouts_fail" and found.title.startswith("Rollouts of Maze fail")
+    assert "Maze: 30% of the rollouts fail" in found.evidence[0]
+
+
+def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
+    shaped = figures(win_rate=None, ci95=None, reward=1.2, reference=1.0)
+    assert (
+        "the model 1.2 before training" in the_fault(write_run(tmp_path, before=shaped)).evidence[0]
+    )
+
+
+def test_a_short_run_tells_no_trends():
+    early = {"step": 1, **healthy_line(1), "entropy": 1.0, "reward": 0.1, "win_rate": 0.9}
+    late_line = {"step": 2, **healthy_line(2), "entropy": 0.0, "reward": 0.9, "win_rate": 0.1}
+    assert diagnose(Evidence(metrics=[early, late_line])) == []
+    assert diagnose(Evidence()) == []
+
+
+def test_exit_status_and_json(tmp_path):
+    changes, *_ = CASES["no_signal"]
+    run = write_run(tmp_path / "run", **changes)
+    result = CliRunner().invoke(app, ["doctor", str(run), "--json"])
+    assert result.exit_code == 1
+    data = json.loads(result.stdout)
+    assert data["training_steps"] == STEPS and "train-39" in data["sets_read"]
+    (found,) = data["findings"]
+    assert found["fault"] == "no_signal" and found["try"] and found["steps"] == [35, 40]
+    told = CliRunner().invoke(app, ["doctor", str(run)]).stdout
+    assert f"agentsgym view {run} --rollout train-39/0/0" in told and "1 fault of the" in told
+    healthy = CliRunner().invoke(app, ["doctor", str(write_run(tmp_path / "healthy"))])
+    assert healthy.exit_code == 0 and "no fault" in healthy.stdout
+    assert CliRunner().invoke(app, ["doctor", str(tmp_path / "none")]).exit_code == 2
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_used(tmp_path):
+    changes, *_ = CASES["truncated_actions"]
+    run = write_run(tmp_path, **changes)
+    (run / "rollouts/train-000039.jsonl.gz").write_bytes(b"no rollouts")
+    (run / "summary.json").write_text("{")
+    result = CliRunner().invoke(app, ["doctor", str(run)])
+    assert result.exit_code == 1 and result.stdout.count("not read:") == 2
+    assert "train-38/2/0" in result.stdout
+
+
+def test_texts_of_a_stranger_reach_the_terminal_escaped(tmp_path):
+    def hostile(step):
+        return [
+            play(group, index, ("\x1b[31m[bold]x[/bold]",), reward=float(index), malformed=True)
+            for group in range(2)
+            for index in range(2)
+        ]
+
+    run = write_run(tmp_path, changed(malformed=0.9), hostile)
+    told = CliRunner().invoke(app, ["doctor", str(run)]).stdout
+    assert "\x1b[31m" not in told and "[bold]x[/bold]" in told
+
+
+def test_the_page_opens_with_a_named_rollout(tmp_path):
+    run = write_run(tmp_path / "run")
+    page = str(tmp_path / "page.html")
+    result = CliRunner().invoke(
+        app, ["view", str(run), "--out", page, "--rollouts", "8", "--rollout", "train-20/3/1"]
+    )
+    assert result.exit_code == 0, result.output
+    for name, said in (
+        ("train-21/0/0", "no set train-21"),
+        ("train-20/9/0", "no rollout train-20/9/0"),
+        ("best", "write SET/GROUP/NUMBER"),
+    ):
+        result = CliRunner().invoke(app, ["view", str(run), "--rollout", name])
+        assert result.exit_code == 2 and said in " ".join(result.output.split())
