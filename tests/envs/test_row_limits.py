@@ -9,6 +9,8 @@ from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
 from agentsgym.envs.dataset import check_rows
 from agentsgym.rollout.workers import pool as worker_processes
+from agentsgym.rollout.workers.pool import Pool
+from agentsgym.rollout.workers.process import ProcessWorker
 
 
 def row(name, config=None, **task):
@@ -86,7 +88,7 @@ def test_an_object_that_was_handed_over_plays_rows_beyond_the_limits():
 
 
 def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
-    monkeypatch.setattr(worker_processes, "_WORKERS", [])
+    monkeypatch.setattr(worker_processes, "_PROCESSES", Pool(ProcessWorker))
     monkeypatch.setattr(worker_processes, "MOST_PROCESSES", 3)
     taken = [worker_processes.least_busy(1000) for _ in range(9)]
     assert len({id(worker) for worker in taken}) == 3

@@ -257,7 +257,7 @@ def test_starting_does_not_count_against_the_timeout():
 
 def test_a_start_that_takes_too_long_is_named(monkeypatch):
     stop_workers()
-    monkeypatch.setattr("agentsgym.rollout.workers.pool.START_SECONDS", 0.05)
+    monkeypatch.setattr("agentsgym.rollout.workers.worker.START_SECONDS", 0.05)
     batch = MoodyEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
     assert (
         "could not be started: the worker process gave no answer within 0.05"

@@ -10,6 +10,7 @@ from agentsgym.checks.context import Context, tasks_of
 from agentsgym.checks.report import Finding, Report
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import place_of
 from agentsgym.envs.registry import make
 from agentsgym.types import AllowImports, Tokenizer
 
@@ -88,8 +89,8 @@ def _made(
 def _in_this_process(env: MultistepEnv) -> Maker:
     """Makes new objects of the environment that play in this process, where checks can watch."""
     config = dict(env.env_config)
-    if env.config["workers"]:
-        config["workers"] = 0
+    if place_of(env.config) != "here":
+        config["place"] = "here"
     return lambda tokenizer: type(env)(tokenizer, config)
 
 

@@ -16,7 +16,7 @@ def main() -> None:
     """Answer one request."""
     request = json.load(sys.stdin)
     sys.path[:] = request["sys_path"]
-    config = {**request["env_config"], "workers": 0}
+    config = {**request["env_config"], "place": "here"}
     env = make(request["path"], None, config, allow_imports=True)
     records = play_alone(env, request["tasks"], Replay(request["actions"]))
     sys.stdout.write(json.dumps([record.digest for record in records]) + "\n")

@@ -95,6 +95,20 @@ def _explained(doc: str, entries: Mapping[str, RewardPlacement | FinalReward]) -
     return f"{doc}: " + "; ".join(f"{entry.name!r} {entry.help}" for entry in entries.values())
 
 
+def _problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
+    for name, amount in resources.items():
+        if not isinstance(name, str) or not name:
+            return f"must have names of resources as keys, got {short_repr(name)}"
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
+            return f"must have amounts of at least 0, got {short_repr(amount)} for {name!r}"
+    return None
+
+
+def place_of(config: Mapping[str, Any]) -> str:
+    """Where the episodes of an environment with this configuration are played."""
+    return config["place"] or ("processes" if config["workers"] else "here")
+
+
 COMMON_KEYS: dict[str, Key] = {
     "max_steps_per_episode": Key(int, 20, "actions per episode", minimum=1),
     "episodes_per_trial": Key(int, 1, "episodes on the same task", minimum=1),
@@ -133,7 +147,21 @@ COMMON_KEYS: dict[str, Key] = {
         "subtracted from the reward of a malformed action, also in free shots",
         minimum=0,
     ),
-    "workers": Key(int, 0, "processes that play the episodes (0: this process)", minimum=0),
+    "place": Key(
+        str,
+        None,
+        "where the episodes are played: 'here' (this process), 'processes' of this machine, or "
+        "actors of a 'ray' cluster; None means processes if there are `workers`",
+        choices=("here", "processes", "ray"),
+    ),
+    "workers": Key(int, 0, "processes or actors that play the episodes", minimum=0),
+    "worker_resources": Key(
+        dict,
+        None,
+        "what each actor of a Ray cluster reserves: num_cpus (None: 1), num_gpus, memory in bytes, "
+        "or a resource of its own name",
+        check=_problem_of_resources,
+    ),
     "worker_timeout": Key(
         float, 120.0, "seconds to wait for a worker's answer before replacing it", minimum=0.001
     ),
@@ -181,6 +209,11 @@ def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) ->
         raise ConfigError(
             f"{env_name}: env_config['free_shots'] must be less than episodes_per_trial "
             f"({values['episodes_per_trial']}), got {values['free_shots']}"
+        )
+    if place_of(values) != "here" and not values["workers"]:
+        raise ConfigError(
+            f"{env_name}: env_config['place']={values['place']!r} needs env_config['workers'], "
+            "above 0"
         )
     return values
 

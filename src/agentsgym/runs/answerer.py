@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.config import place_of
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
 from agentsgym.generation.chat.client import DEFAULT_CONCURRENCY, ChatClient
@@ -69,8 +70,10 @@ def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
     settings = answerer_settings(given)
     if not isinstance(env, TwentyQuestionsEnv):
         raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
-    if env.config["workers"]:
-        raise ConfigError("answerer asks from this process; leave env_config.workers out")
+    if place_of(env.config) != "here":
+        raise ConfigError(
+            "answerer asks from this process; leave env_config.workers and env_config.place out"
+        )
     if env.config["information_reward"]:
         raise ConfigError(
             "env_config.information_reward counts the table's answers; leave it or answerer out"

@@ -1,4 +1,4 @@
-"""An environment that is played in worker processes, behind the protocol of MultistepEnv.
+"""An environment that is played by workers, behind the protocol of MultistepEnv.
 
 The state of a session stays in its worker. Here it is represented by a `RemoteState`, which has the
 session's name and the actions that led to the state. If a worker dies or hangs, a session is
@@ -17,9 +17,10 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError
+from agentsgym.envs.config import ConfigError, place_of
 from agentsgym.rollout.lifetime import needs_end
-from agentsgym.rollout.workers.pool import Worker, WorkerLost, least_busy, started_workers
+from agentsgym.rollout.workers.pool import check_place, started_workers, worker_for
+from agentsgym.rollout.workers.worker import Worker, WorkerLost
 from agentsgym.types import TrialInfo
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states"})
@@ -97,9 +98,10 @@ class Packed:
 
 
 class RemoteEnv(MultistepEnv):
-    """Represents `env`; its episodes are played in `env.config["workers"]` processes.
+    """Represents `env`; its episodes are played by `env.config["workers"]` workers, processes or
+    Ray actors.
 
-    Raises ConfigError if the environment cannot be sent to a worker.
+    Raises ConfigError if the environment cannot be sent to a worker or there is no Ray cluster.
     """
 
     blocking = True
@@ -111,6 +113,7 @@ class RemoteEnv(MultistepEnv):
         self.env_config = env.env_config
         self.config = env.config
         self.active_states = env.active_states
+        check_place(env.config)
         self._packed = packed(env)
 
     @property
@@ -135,7 +138,7 @@ class RemoteEnv(MultistepEnv):
         if isinstance(last, RemoteState):
             state = RemoteState(last.lease, info, (*last.played, ()))
         else:
-            lease = Lease(least_busy(self.config["workers"]), session_id, task_data)
+            lease = Lease(worker_for(self.config), session_id, task_data)
             state = RemoteState(lease, info)
         self._insist(state, None)
         return state
@@ -221,12 +224,13 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def hosted(env: MultistepEnv) -> MultistepEnv:
-    """The environment itself, or with `workers` above 0 a `RemoteEnv` that plays it in workers.
+    """The environment itself, or if its place is elsewhere a `RemoteEnv` that plays it there.
 
     An object whose methods were replaced (by a spy or a mock) is played in this process, where the
     replacements work.
     """
-    if env.config["workers"] == 0 or isinstance(env, RemoteEnv) or not _HOOKS.isdisjoint(vars(env)):
+    replaced = not _HOOKS.isdisjoint(vars(env))
+    if place_of(env.config) == "here" or isinstance(env, RemoteEnv) or replaced:
         return env
     return RemoteEnv(env)
 

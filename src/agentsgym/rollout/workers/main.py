@@ -179,10 +179,11 @@ def serve(channel: Channel) -> None:
             return
         # The other end is the process that started this one.
         asked = pickle.loads(request)  # noqa: S301
-        channel.send(number, _packed(server.answer(asked)))
+        channel.send(number, packed_reply(server.answer(asked)))
 
 
-def _packed(reply: Reply) -> bytes:
+def packed_reply(reply: Reply) -> bytes:
+    """A reply as bytes; one that cannot be sent becomes an "error"."""
     try:
         packed = pickle.dumps(reply)
     except Exception:

@@ -1,0 +1,150 @@
+"""A worker in an actor of a Ray cluster: it may run on another machine.
+
+Actors are spread over the nodes, reserve the resources that the environment names, and end with
+this process. If an actor or its node dies, another actor takes its place on a node that lives. An
+environment is stored once in Ray's object store, so each node receives it once.
+"""
+
+import logging
+import os
+import pickle
+import sys
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from agentsgym.envs.config import ConfigError
+from agentsgym.envs.extras import require
+from agentsgym.rollout.workers import worker
+from agentsgym.rollout.workers.channel import Deadline, TookTooLong
+from agentsgym.rollout.workers.main import Server, packed_reply
+from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked
+
+_OWN_OPTIONS = ("num_cpus", "num_gpus", "memory")
+_STORED: dict[tuple[str, int], Any] = {}
+"""References to the stored environments, by Ray's job and by the environment's number."""
+
+
+def connect() -> None:
+    """Connect this process to a running Ray cluster: the one of `ray.init`, of RAY_ADDRESS, or of
+    this machine. None is started.
+
+    Raises ConfigError if there is none, MissingExtra if Ray is not installed.
+    """
+    ray = _ray()
+    if ray.is_initialized():
+        return
+    try:
+        address = os.environ.get("RAY_ADDRESS", "auto")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            "env_config['place'] is 'ray', but there is no Ray cluster to connect to: start one "
+            f"with `ray start --head`, or set RAY_ADDRESS ({type(error).__name__}: {error})"
+        ) from error
+
+
+class _Actor:
+    """The actor's object in the cluster."""
+
+    def __init__(self) -> None:
+        self._server = Server()
+
+    def install(self, env_id: int, payload: bytes, path: list[str]) -> bytes:
+        """Load an environment."""
+        return packed_reply(self._server.answer(("install", env_id, payload, path)))
+
+    def answer(self, request: bytes) -> bytes:
+        """The packed reply to a packed request."""
+        # The other end is the process that started this actor.
+        return packed_reply(self._server.answer(pickle.loads(request)))  # noqa: S301
+
+
+class RayWorker(Worker):
+    """One actor, with `resources` reserved for it."""
+
+    def __init__(self, resources: dict[str, float]) -> None:
+        super().__init__()
+        self._resources = resources
+        self._actor: Any = None
+        self._job = ""
+
+    def _running(self) -> bool:
+        return self._actor is not None and self._job == _job()
+
+    def _start(self) -> None:
+        self._installed.clear()
+        options: dict[str, Any] = {"num_cpus": 1}
+        options |= {n: self._resources[n] for n in _OWN_OPTIONS if n in self._resources}
+        own = {n: v for n, v in self._resources.items() if n not in _OWN_OPTIONS}
+        made = _ray().remote(_Actor).options(scheduling_strategy="SPREAD", resources=own, **options)
+        self._actor, self._job = made.remote(), _job()
+
+    def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
+        path = [entry for entry in sys.path if entry]
+        try:
+            reply = self._reply(
+                "install", (env_id, _stored(env_id, payload), path), worker.START_SECONDS
+            )
+        except WorkerLost as error:
+            raise WorkerLost(
+                f"an actor that reserves {self._resources or {'num_cpus': 1}} could not be "
+                f"started: {error}"
+            ) from None
+        return reply
+
+    def _exchange(self, message: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
+        return self._reply("answer", (pickle.dumps(message),), timeout)
+
+    def _reply(self, method: str, arguments: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
+        ray = _ray()
+        try:
+            reference = getattr(self._actor, method).remote(*arguments)
+            deadline = Deadline(timeout)
+            while not ray.wait([reference], timeout=deadline.next_wait())[0]:
+                pass
+            return unpacked(ray.get(reference))
+        except TookTooLong:
+            self._kill()
+            raise WorkerLost(f"the Ray actor gave no answer within {timeout:g} seconds") from None
+        except ray.exceptions.RayError as error:
+            self._kill()
+            raise WorkerLost(f"the Ray actor died ({type(error).__name__})") from None
+        except BaseException:
+            self._kill()  # an abandoned request would still be played
+            raise
+
+    def retire(self, env_id: int) -> None:
+        """Let the cluster and the actor drop an environment. Safe in a finalizer."""
+        for key in [key for key in _STORED if key[1] == env_id]:
+            _STORED.pop(key, None)
+        super().retire(env_id)
+
+    def _interrupt(self) -> None:
+        actor, ray = self._actor, _ray()
+        if actor is not None and self._running_cluster():
+            with suppress(ray.exceptions.RayError):
+                ray.kill(actor)
+
+    def _kill(self) -> None:
+        self._interrupt()
+        self._actor = None
+        self._installed.clear()
+
+    def _running_cluster(self) -> bool:
+        return bool(_ray().is_initialized()) and self._job == _job()
+
+
+def _ray() -> ModuleType:
+    return require("ray", "ray")
+
+
+def _job() -> str:
+    return str(_ray().get_runtime_context().get_job_id())
+
+
+def _stored(env_id: int, payload: bytes) -> Any:
+    key = (_job(), env_id)
+    if key not in _STORED:
+        _STORED[key] = _ray().put(payload)
+    return _STORED[key]
