@@ -243,9 +243,9 @@ def test_an_interrupt_waits_for_no_hanging_worker_and_ends_it(chat_tokenizer):
 
 def test_an_answer_that_is_too_long_is_not_sent(monkeypatch):
     monkeypatch.setattr(worker_main, "MOST_BYTES", 1000)
-    kind, value = pickle.loads(worker_main._packed(("ok", "x" * 2000)))
+    kind, value = pickle.loads(worker_main.packed_reply(("ok", "x" * 2000)))
     assert kind == "error" and "is too long, 1000 are allowed" in value
-    assert pickle.loads(worker_main._packed(("ok", "x" * 500))) == ("ok", "x" * 500)
+    assert pickle.loads(worker_main.packed_reply(("ok", "x" * 500))) == ("ok", "x" * 500)
 
 
 def test_starting_does_not_count_against_the_timeout():
