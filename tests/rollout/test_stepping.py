@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moody import MoodyEnv
 
 from agentsgym import MultistepEnv, RolloutBatch, ScriptedAgent, make
 from agentsgym.checks.players import harvest
@@ -18,6 +17,7 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.rollout import SteppedTrial, TrialOver
 from agentsgym.rollout.workers.pool import stop_workers
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
+from moody import MoodyEnv
 
 TOKENIZERS = [None, build_tokenizer(None), build_tokenizer(CHATML), build_tokenizer(DROPS_THOUGHT)]
 TRIALS = [

@@ -11,7 +11,6 @@ import threading
 import time
 
 import pytest
-from moody import MoodyEnv, Unreadable
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
@@ -21,6 +20,7 @@ from agentsgym.rollout.workers.env import RemoteState
 from agentsgym.rollout.workers.pool import stop_workers, workers
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv, child_environment
+from moody import MoodyEnv, Unreadable
 
 
 @pytest.fixture(scope="module", autouse=True)

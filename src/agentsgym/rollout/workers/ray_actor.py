@@ -8,6 +8,7 @@ environment is stored once in Ray's object store, so each node receives it once.
 import logging
 import os
 import pickle
+import socket
 import sys
 from contextlib import suppress
 from types import ModuleType
@@ -20,6 +21,8 @@ from agentsgym.rollout.workers.channel import Deadline, TookTooLong
 from agentsgym.rollout.workers.main import Server, packed_reply
 from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked
 
+REACH_SECONDS = 10.0
+"""Seconds in which the address of a cluster must accept a connection."""
 _OWN_OPTIONS = ("num_cpus", "num_gpus", "memory")
 _STORED: dict[tuple[str, int], Any] = {}
 """References to the stored environments, by Ray's job and by the environment's number."""
@@ -36,12 +39,20 @@ def connect() -> None:
         return
     try:
         address = os.environ.get("RAY_ADDRESS", "auto")
+        _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             "env_config['place'] is 'ray', but there is no Ray cluster to connect to: start one "
             f"with `ray start --head`, or set RAY_ADDRESS ({type(error).__name__}: {error})"
         ) from error
+
+
+def _reach(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT: `ray.init` would try it for five minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
 
 
 class _Actor:

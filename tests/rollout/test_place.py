@@ -1,0 +1,59 @@
+"""Where a session's environment is played: which settings go together, and what a missing cluster
+says. tests/ray_cluster plays on a real one (`make test-ray`)."""
+
+import warnings
+
+import pytest
+
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError
+from agentsgym.envs.config import place_of
+from agentsgym.rollout.workers.env import RemoteEnv, hosted
+from moody import MoodyEnv
+
+
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ({}, "here"),
+        ({"workers": 2}, "processes"),
+        ({"workers": 2, "place": "here"}, "here"),
+        ({"workers": 2, "place": "ray"}, "ray"),
+    ],
+)
+def test_the_place_follows_from_the_workers_unless_it_is_named(config, place):
+    assert place_of(MoodyEnv(None, config).config) == place
+
+
+def test_here_means_no_worker():
+    assert not isinstance(hosted(MoodyEnv(None, {"workers": 2, "place": "here"})), RemoteEnv)
+
+
+@pytest.mark.parametrize("place", ["processes", "ray"])
+def test_a_place_elsewhere_needs_workers(place):
+    with pytest.raises(ConfigError, match=rf"'place'\]='{place}' needs env_config\['workers'\]"):
+        MoodyEnv(None, {"place": place})
+
+
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [({"num_cpus": -1}, "at least 0, got -1 for 'num_cpus'"), ({1: 1}, "names of resources")],
+)
+def test_resources_are_names_with_amounts(resources, problem):
+    with pytest.raises(ConfigError, match=problem):
+        MoodyEnv(None, {"worker_resources": resources})
+
+
+def test_a_missing_cluster_is_said_before_anything_is_played(monkeypatch):
+    try:
+        import ray
+    except ImportError:  # a loud line: a skip alone is easily overlooked
+        warnings.warn("Ray is not installed: PLAYING ON A CLUSTER IS NOT TESTED", stacklevel=1)
+        pytest.skip("needs the extra agentsgym[ray]")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
+    with pytest.raises(
+        ConfigError, match="no Ray cluster to connect to: start one with `ray start"
+    ):
+        MoodyEnv(None, {"place": "ray", "workers": 1}).run_trial([{}], ScriptedAgent(["go"]))
+    assert not ray.is_initialized()
