@@ -12,6 +12,7 @@
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
 #   make test-doors    all tests of the doors to other frameworks
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
+#   make test-ray   environments in actors of a Ray cluster of three nodes on this machine
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
@@ -31,7 +32,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-inspect test-doors fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-inspect test-doors test-ray fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -85,6 +86,10 @@ test-text-gym: $(VENVS)/.venv-text-gym/.installed
 test-inspect: $(VENVS)/.venv-inspect/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-inspect/bin/python -m pytest \
 		$(or $(ARGS),tests/integrations/test_inspect_log.py)
+
+# A cluster of three nodes on this machine.
+test-ray: .venv/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray $(or $(ARGS),tests/ray_cluster)
 
 fuzz: .venv/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)

@@ -30,6 +30,7 @@ EXTRAS = {
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
     "report/tui.py": {"tui"},
+    "rollout/workers/ray_actor.py": {"ray"},
     "runs": {"train"},
     "runs/trackers.py": {"mlflow", "trackio", "train", "wandb"},
     "training": {"train"},

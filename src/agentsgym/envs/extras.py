@@ -13,6 +13,7 @@ _EXTRAS = {
     "trl": "train",
     "aiohttp": "http",
     "openenv": "openenv",
+    "ray": "ray",
     "peft": "train",
     "bitsandbytes": "quantized",
     "inspect_ai": "inspect",

@@ -21,6 +21,11 @@ from agentsgym.rollout.workers.channel import Deadline, TookTooLong
 from agentsgym.rollout.workers.main import Server, packed_reply
 from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked
 
+_NO_CLUSTER = "env_config['place'] is 'ray', but this process has no Ray cluster"
+_WHAT_TO_DO = (
+    "Start one (`ray start --head`) and set RAY_ADDRESS to its HOST:PORT, or to auto for the one "
+    "of this machine"
+)
 REACH_SECONDS = 10.0
 """Seconds in which the address of a cluster must accept a connection."""
 _OWN_OPTIONS = ("num_cpus", "num_gpus", "memory")
@@ -29,8 +34,10 @@ _STORED: dict[tuple[str, int], Any] = {}
 
 
 def connect() -> None:
-    """Connect this process to a running Ray cluster: the one of `ray.init`, of RAY_ADDRESS, or of
-    this machine. None is started.
+    """Connect this process to the Ray cluster of RAY_ADDRESS, unless `ray.init` has connected it.
+
+    No cluster is started or looked for: a dataset row may ask for Ray, and only you say which
+    machines play it.
 
     Raises ConfigError if there is none, MissingExtra if Ray is not installed.
     """
@@ -38,13 +45,14 @@ def connect() -> None:
     if ray.is_initialized():
         return
     try:
-        address = os.environ.get("RAY_ADDRESS", "auto")
+        address = os.environ["RAY_ADDRESS"]
         _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    except KeyError:
+        raise ConfigError(f"{_NO_CLUSTER}: RAY_ADDRESS is not set. {_WHAT_TO_DO}") from None
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            "env_config['place'] is 'ray', but there is no Ray cluster to connect to: start one "
-            f"with `ray start --head`, or set RAY_ADDRESS ({type(error).__name__}: {error})"
+            f"{_NO_CLUSTER}: {type(error).__name__} at {address}: {error}. {_WHAT_TO_DO}"
         ) from error
 
 
