@@ -92,6 +92,8 @@ COVERED = {
     "test_several_processes",
     "agentsgym serve TwentyQuestions hints=3 --sessions 64": "openenv_door/test_serving.py::"
     "test_each_environment_plays_as_natively_and_tells_no_secret",
+    "agentsgym eval builtin:quickstart --env OpenEnv base_url=http://127.0.0.1:8000 "
+    "eval_split=eval": "openenv_door/test_program.py::test_a_model_is_evaluated_on_a_served_game",
     "agentsgym export runs/quickstart --to inspect --out logs": "integrations/test_inspect_log.py::"
     "test_evaluations_are_written_unless_a_phase_is_named",
     "python benchmarks/real_model.py --threads 1": "benchmarks/test_smoke.py::test_quick_run",

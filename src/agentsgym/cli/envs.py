@@ -28,10 +28,10 @@ def envs() -> None:
 
 def _missing_extra(name: str) -> str | None:
     """The command that installs a built-in environment's missing extra; None if none is missing."""
-    from agentsgym.envs.builtin import BUILTIN
+    from agentsgym.envs.builtin import BUILTIN, DOORS
     from agentsgym.types.install import install_command
 
-    env = BUILTIN.get(name)
+    env = {**BUILTIN, **DOORS}.get(name)
     if env is None or env.module is None or env.extra is None:
         return None
     if find_spec(env.module) is not None:
@@ -41,10 +41,11 @@ def _missing_extra(name: str) -> str | None:
 
 def _description(name: str) -> str:
     from agentsgym.envs import UnknownEnvironment, find
-    from agentsgym.envs.builtin import BUILTIN
+    from agentsgym.envs.builtin import BUILTIN, DOORS
 
-    if name in BUILTIN:
-        return BUILTIN[name].help
+    known = {**BUILTIN, **DOORS}.get(name)
+    if known is not None:
+        return known.help
     try:
         return (inspect.getdoc(find(name)) or "").partition("\n")[0]
     except (UnknownEnvironment, ImportError) as error:

@@ -146,7 +146,7 @@ def _run_to_resume(
     check_sending(stored, given, own)
     if own is not None and names_same_model(own.model, stored.model):
         given.add("model")
-    return distrusted(check_model(stored, allowed, given), allowed, overrides)
+    return distrusted(check_model(stored, allowed, given), allowed, overrides, own)
 
 
 def _own_config(sources: list[str]) -> "RunConfig | None":

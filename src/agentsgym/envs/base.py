@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, with_new_names
 from agentsgym.envs.row_paths import remember_paths
+from agentsgym.envs.row_reach import remember_reach
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import (
     Agent,
@@ -45,6 +46,9 @@ class MultistepEnv:
     blocking: ClassVar[bool] = False
     """Whether `_step_episode` waits for something external; then it runs in threads."""
 
+    most_sessions: ClassVar[int | None] = None
+    """How many of its sessions a run opens at once, if an engine plays them; None: no limit."""
+
     reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Bounds of an episode's reward."""
 
@@ -71,6 +75,7 @@ class MultistepEnv:
             resolve(self.name, self.all_config_keys(), self.env_config)
         )
         remember_paths(self.all_config_keys(), self.config)
+        remember_reach(self.all_config_keys(), self.config)
         self.codec: Codec | None = None
         self.set_template_options({})
         self.active_states: dict[str, Any] = {}

@@ -1,4 +1,5 @@
-"""The environments in this package: name, class path, and required extra."""
+"""The environments in this package, and those that play other frameworks' environments: name, class
+path, and required extra."""
 
 from dataclasses import dataclass
 
@@ -42,7 +43,8 @@ class BuiltinEnv:
     """An environment of the package.
 
     `path` is its class's dotted path, `help` a sentence about it, `page` its page in
-    docs/environments. `extra` is the extra that it needs, if any, and `module` what that brings.
+    docs/environments (of `DOORS` in docs/integrations). `extra` is the extra that it needs, if any,
+    and `module` what that brings.
     """
 
     name: str
@@ -130,6 +132,18 @@ BUILTIN = table(
     *(_gymnasium(preset, told) for preset, told in GYMNASIUM_PRESETS.items()),
 )
 """The environments of the package by their registered names."""
+
+DOORS = table(
+    BuiltinEnv(
+        name="OpenEnv",
+        path="agentsgym.integrations.openenv.env.OpenEnvEnv",
+        help="Any server of the OpenEnv protocol; `base_url` names it.",
+        page="openenv",
+        extra="http",
+        module="aiohttp",
+    ),
+)
+"""Environments that play those of another framework; they need its settings to be made."""
 
 __getattr__ = renamed(
     __name__,

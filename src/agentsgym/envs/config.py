@@ -39,7 +39,8 @@ class Key:
     are never accepted. `choices` lists the only allowed values; `minimum` is the lower bound of
     numbers; `check` returns the problem with a value, or None. A key whose default is None accepts
     None. `is_path` marks a file or folder: dataset rows may only name paths that the caller allows
-    (see `row_paths`).
+    (see `row_paths`). `reaches` marks a server's address or what is sent there as a key: dataset
+    rows may only repeat what the program gave (see `row_reach`).
     """
 
     kind: type | tuple[type, ...]
@@ -49,6 +50,7 @@ class Key:
     minimum: float | None = None
     check: Callable[[Any], str | None] | None = None
     is_path: bool = False
+    reaches: bool = False
 
     def problem(self, value: Any) -> str | None:
         """The problem with `value`, or None."""

@@ -9,6 +9,7 @@ from agentsgym.envs.config import NEEDS, ConfigError
 from agentsgym.envs.registry import find, make, names_class, registered_name
 from agentsgym.envs.row_limits import check_limits
 from agentsgym.envs.row_paths import check_paths
+from agentsgym.envs.row_reach import check_reach
 from agentsgym.types import AllowImports, AllowPaths, Tokenizer
 from agentsgym.types.plain import short_repr
 
@@ -165,6 +166,7 @@ class EnvPool:
         env_class = find(path, self._allow_imports)
         name = registered_name(env_class) or env_class.__name__
         check_paths(name, env_class.all_config_keys(), config, self._allow_paths)
+        check_reach(name, env_class.all_config_keys(), config)
         env = make(
             path,
             self._tokenizer,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.builtin import BUILTIN
+from agentsgym.envs.builtin import BUILTIN, DOORS
 from agentsgym.types import (
     AllowImports,
     AllowPaths,
@@ -15,7 +15,7 @@ from agentsgym.types import (
     import_path,
 )
 
-_PATHS: dict[str, str] = {name: env.path for name, env in BUILTIN.items()}
+_PATHS: dict[str, str] = {name: env.path for name, env in {**BUILTIN, **DOORS}.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
 
 

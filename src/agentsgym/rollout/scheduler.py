@@ -1,8 +1,9 @@
 """Plays many sessions at once with one engine, without lock-step.
 
-Up to `engine.capacity` trials are open; when one ends, the next one starts at once. Every result of
-the engine goes directly to its generator, and the generator's next request directly back to the
-engine, so no session waits for another. A trial of a blocking environment advances in a thread.
+Up to `engine.capacity` trials are open, and of an environment up to `most_sessions`; when one ends,
+the next one starts at once. Every result of the engine goes directly to its generator, and the
+generator's next request directly back to the engine, so no session waits for another. A trial of a
+blocking environment advances in a thread.
 """
 
 import contextlib
@@ -40,6 +41,7 @@ class Scheduler:
         self._engine = agent.engine
         self._open: dict[str, Trial] = {}
         self._blocking: set[str] = set()
+        self._limited: dict[str, MultistepEnv] = {}
         self._rollouts: dict[str, Rollout] = {}
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
@@ -61,13 +63,21 @@ class Scheduler:
     def _start(self, waiting: deque[tuple[MultistepEnv, RolloutRequest]]) -> None:
         requests = []
         while waiting and len(self._open) < self._engine.capacity:
+            if self._is_full(waiting[0][0]):
+                break
             env, request = waiting.popleft()
             sid = request.session_id
+            if env.most_sessions is not None:
+                self._limited[sid] = env
             self._open[sid] = play_trial(Session(env, request, self._sampling))
             if env.blocking:
                 self._blocking.add(sid)
             requests.append(self._advance(sid, None))
         self._submit(requests)
+
+    def _is_full(self, env: MultistepEnv) -> bool:
+        most = env.most_sessions
+        return most is not None and sum(e is env for e in self._limited.values()) >= most
 
     def _receive(self, results: Sequence[GenerationResult]) -> None:
         self._in_flight -= len(results)
@@ -86,6 +96,7 @@ class Scheduler:
             return outcome
         self._rollouts[sid] = outcome
         del self._open[sid]
+        self._limited.pop(sid, None)
         self._engine.release([sid])
         if self._on_rollout is not None:
             self._on_rollout(outcome)

@@ -6,6 +6,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_paths import check_paths
+from agentsgym.envs.row_reach import reach_of
 from agentsgym.envs.user_code import is_foreign
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
@@ -50,6 +51,10 @@ def check_names(suite: Suite, allowed: Allowed) -> None:
             check_paths(game.env, keys, game.env_config, allowed.paths)
         except ConfigError as error:
             raise ConfigError(f"{game.name}: {error}; here: --allow-paths DIRECTORY") from None
+        for name in reach_of(keys, game.env_config):
+            raise ConfigError(
+                f"{game.name}: env_config[{name!r}]: a suite cannot make you contact a server"
+            )
 
 
 def place_of(game: Game, run: RunConfig) -> RunConfig:

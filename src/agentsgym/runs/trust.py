@@ -14,6 +14,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_paths import check_paths, given_paths
+from agentsgym.envs.row_reach import reach_of
 from agentsgym.envs.user_code import is_foreign
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.config import RunConfig
@@ -121,12 +122,16 @@ def permitted(config: RunConfig, allowed: Allowed) -> RunConfig:
 
 
 def distrusted(
-    config: RunConfig, allowed: Allowed, overrides: Mapping[str, Any] = MappingProxyType({})
+    config: RunConfig,
+    allowed: Allowed,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+    own: RunConfig | None = None,
 ) -> RunConfig:
     """The configuration of a run directory, with the user's permissions instead of its own;
-    `overrides` are the user's own settings.
+    `overrides` are the user's own settings, `own` is the preset or file that the user names.
 
-    Raises ConfigError for code and files that it names and the user does not allow.
+    Raises ConfigError for code and files that it names and the user does not allow, and for servers
+    of its environment that the user does not name.
     """
     for name in named_code(config):
         if not allowed.allows(module_of(name)):
@@ -141,7 +146,17 @@ def distrusted(
         check_paths(config.env, keys, stored, allowed.paths)
     except ConfigError as error:
         raise ConfigError(f"{error}; here: --allow-paths DIRECTORY") from None
+    _check_servers(config, reach_of(keys, stored), {} if own is None else own.env_config)
     return _with(config, allowed)
+
+
+def _check_servers(config: RunConfig, reach: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name, value in reach.items():
+        if known.get(name) != value:
+            raise ConfigError(
+                f"the run in {config.directory} names the server env_config.{name}. If you trust "
+                f"it, name it again: env_config.{name}={value} (eval, play: {name}={value})"
+            )
 
 
 def check_model(config: RunConfig, allowed: Allowed, given: Collection[str]) -> RunConfig:
@@ -238,8 +253,13 @@ def resume_command(config: RunConfig) -> str:
     flags = [("--allow-imports", module) for module in modules]
     flags += [("--allow-paths", path) for path in paths]
     words = ["agentsgym", "train", "--resume", str(config.directory)]
-    given = [f"{key}={value}" for key, value in _sending(config).items()]
+    given = [f"{key}={value}" for key, value in {**_sending(config), **_servers(config)}.items()]
     return mask_secrets(shlex.join([*words, *given, *(word for flag in flags for word in flag)]))
+
+
+def _servers(config: RunConfig) -> dict[str, str]:
+    keys = find(config.env, trusted_imports(config)).all_config_keys()
+    return {f"env_config.{key}": value for key, value in reach_of(keys, config.env_config).items()}
 
 
 def _base_paths(config: RunConfig) -> list[str]:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from agentsgym.types.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from agentsgym.integrations.openenv.env import OpenEnvEnv
     from agentsgym.integrations.openenv.server import Limits, make_app, serve
 
-__all__ = ["Limits", "make_app", "serve"]
+__all__ = ["Limits", "OpenEnvEnv", "make_app", "serve"]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "Limits": "server",
+        "OpenEnvEnv": "env",
         "make_app": "server",
         "serve": "server",
     },

@@ -114,6 +114,7 @@ class RemoteEnv(MultistepEnv):
         self.config = env.config
         self.active_states = env.active_states
         check_place(env.config)
+        self.most_sessions = env.most_sessions  # type: ignore[misc]
         self._packed = packed(env)
 
     @property

@@ -1,0 +1,190 @@
+"""OpenEnvEnv: the environment of any OpenEnv server, played as one of ours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.extras import ensure
+from agentsgym.generation.http.keys import MissingKey, read_key
+from agentsgym.integrations.openenv.fields import NotJson
+from agentsgym.integrations.openenv.remote import Remote
+from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire
+from agentsgym.types import Tokenizer
+from agentsgym.types.plain import plain, short_repr
+
+_EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A session: its connection, the text that the agent reads now, and whether it is over."""
+
+    line: Line
+    text: str
+    over: bool = False
+
+
+def _address(value: str) -> str | None:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"must be an address (http://HOST:PORT), got {short_repr(value)}"
+    if parts.username is not None or parts.query or parts.fragment:
+        return "must hold neither a password nor a query; key_env names a token"
+    return None
+
+
+class OpenEnvEnv(MultistepEnv):
+    """Any server of the OpenEnv protocol; `base_url` names it.
+
+    `task_data` are the arguments of the server's `reset`: `{"seed": int}`, or with `train_split`
+    and `eval_split` `{"split": str, "index": int}`. Each session has a connection of its own, which
+    ends with it. A session waits for a place on a server that is full. An action that the server
+    refuses because of its form is malformed; any other error of the server fails the session.
+
+    Of a server's observations and metadata, the keys `win` (bool), `stop_reason` (str), `malformed`
+    (bool) and `failed` (bool) mean what they mean in ours. A server that begins a new conversation
+    within an episode (`new_conversation`) is refused.
+
+    Raises MissingExtra without the extra `http`, and ConfigError for a missing address or key.
+    """
+
+    blocking = True
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "max_steps_per_episode": Key(
+            int, 100, "actions per episode, if the server does not end it before", minimum=1
+        ),
+        "base_url": Key(str, None, "the server's address", check=_address, reaches=True),
+        "key_env": Key(
+            str, None, "environment variable with the token that the server asks for", reaches=True
+        ),
+        "sessions": Key(int, 16, "sessions at once, at most the server's", minimum=1),
+        "timeout": Key(float, 60.0, "seconds that an answer may take", minimum=0.001),
+        "patience": Key(
+            float, 60.0, "seconds to wait for a place while none becomes free", minimum=0
+        ),
+        "action_field": Key(
+            str, None, "field of an action that the agent fills; None: the only required one"
+        ),
+        "observation_field": Key(
+            str, None, "field of an observation that the agent reads; None: the only text"
+        ),
+        "action_json": Key(bool, False, "the agent writes the whole action, as a JSON object"),
+        "first_prompt": Key(str, "", "text before the first observation, such as the rules"),
+        "train_split": Key(str, None, "the server's split with the training tasks; None: seeds"),
+        "eval_split": Key(str, None, "the server's split with the evaluation tasks; None: seeds"),
+        "train_tasks": Key(int, 64, "training tasks, at most those of the split", minimum=1),
+        "eval_tasks": Key(int, 32, "evaluation tasks, at most those of the split", minimum=1),
+    }
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        ensure("aiohttp", "http")
+        config = self.config
+        if config["base_url"] is None:
+            raise ConfigError(f"{self.name}: env_config['base_url'] must name a server")
+        if config["workers"]:
+            raise ConfigError(f"{self.name}: the server plays the episodes; leave workers out")
+        self.most_sessions = config["sessions"]  # type: ignore[misc]
+        self._remote = Remote(
+            Wire(config["base_url"].rstrip("/"), self._key(), config["timeout"]),
+            config["patience"],
+            {
+                "action": config["action_field"],
+                "observation": config["observation_field"],
+                "action_json": config["action_json"],
+            },
+        )
+
+    def _key(self) -> str | None:
+        try:
+            return read_key(self.config["key_env"])
+        except MissingKey as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+        line, seen = self._remote.begin(task_data)
+        try:
+            if seen.done:
+                raise Faulty("the server's episode is over before the first action")
+            return State(line, self._text(seen))
+        except BaseException:
+            self._remote.end(line)
+            raise
+
+    def _format_prompt(self, state: State, step: int) -> str:
+        first = self.config["first_prompt"]
+        return f"{first}\n\n{state.text}" if step == 0 and first else state.text
+
+    def _step_episode(
+        self, session_id: str, state: State, action: str
+    ) -> tuple[State, float, bool, dict[str, Any]]:
+        try:
+            seen = state.line.ask("step", self._remote.fields.payload(action))
+        except (NotAccepted, NotJson) as error:
+            text = f"The environment did not accept that action. {error}"
+            return replace(state, text=text), 0.0, False, {"malformed": True}
+        if seen.told.get("new_conversation") is True and not seen.done:
+            raise Faulty(
+                "the server plays several conversations in an episode: let it serve single "
+                "episodes and set env_config.episodes_per_trial here"
+            )
+        after = replace(state, text=self._text(seen), over=seen.done)
+        return after, seen.reward, seen.done, _info(seen)
+
+    def _end_episode(self, session_id: str, state: State) -> None:
+        self._remote.end(state.line)
+
+    def _text(self, seen: Seen) -> str:
+        if seen.told.get("failed") is True:
+            raise Faulty("the server's environment failed in this session")
+        return self._remote.fields.text(seen.observation)
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task holds plain values under the names of `reset`'s arguments."""
+        if not task_data:
+            return "task_data must name a task to the server, such as {'seed': 3}"
+        if plain(dict(task_data)) != dict(task_data):
+            return f"task_data must be plain data, got {short_repr(dict(task_data))}"
+        return None
+
+    def get_train_dataset(self) -> Any:
+        """Tasks of `train_split`, or seeds from 0. The server is asked whether a task is one."""
+        return self._dataset("train", 0)
+
+    def get_eval_dataset(self) -> Any:
+        """Tasks of `eval_split`, or other seeds."""
+        return self._dataset("eval", _EVAL_SEEDS)
+
+    def _dataset(self, which: str, first_seed: int) -> Any:
+        split, number = self.config[f"{which}_split"], self.config[f"{which}_tasks"]
+        tasks: list[dict[str, Any]]
+        if split is None:
+            tasks = [{"seed": first_seed + k} for k in range(number)]
+        else:
+            number = min(number, self._remote.number_of_tasks(split))
+            tasks = [{"split": split, "index": k} for k in range(number)]
+        self._remote.check(tasks[0])
+        return task_dataset(self, tasks)
+
+
+def _info(seen: Seen) -> dict[str, Any]:
+    """What our environments say about an action, as far as the server says it."""
+    told = seen.told
+    info: dict[str, Any] = {}
+    if isinstance(told.get("malformed"), bool):
+        info["malformed"] = told["malformed"]
+    if seen.done and isinstance(told.get("win"), bool):
+        info["win"] = told["win"]
+    if seen.done and isinstance(told.get("stop_reason"), str):
+        info["stop_reason"] = told["stop_reason"]
+    return info

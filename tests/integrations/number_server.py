@@ -1,0 +1,132 @@
+"""A server that speaks OpenEnv's protocol, without OpenEnv: higher or lower, with every fault."""
+
+import asyncio
+import json
+import random
+import socket
+import threading
+
+from aiohttp import web
+
+TEXT = {"type": "string"}
+SCHEMA = {
+    "action": {"properties": {"guess": {"type": "integer"}, "metadata": {}}, "required": ["guess"]},
+    "observation": {"properties": {"hint": TEXT, "done": {"type": "boolean"}}},
+}
+
+
+class NumberServer:
+    """Play on `url` inside a `with` block.
+
+    Args:
+        places: sessions at once.
+        seeded: whether `reset` heeds the seed.
+        fault: what happens at the second action: "silent", "vanish", "error", "garbage", …
+        redirect: where `/ws` sends its clients.
+    """
+
+    def __init__(self, places=100, seeded=True, fault=None, redirect=None, schema=SCHEMA):
+        self.places, self.seeded, self.fault = places, seeded, fault
+        self.redirect, self.schema = redirect, schema
+        self.live = self.peak = self.refused = self.contacts = 0
+        self.headers = []
+        self.resets = []
+
+    def __enter__(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(listener, started), daemon=True)
+        self._thread.start()
+        assert started.wait(10)
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    stop = __exit__
+
+    def _serve(self, listener, started):
+        asyncio.set_event_loop(self._loop)
+        app = web.Application()
+        app.router.add_get("/ws", self._session)
+        app.router.add_get("/schema", self._schema)
+        app.router.add_get("/list_environments", lambda _: self._json(["numbers"]))
+        app.router.add_post("/numbers/num_tasks", lambda _: self._json({"num_tasks": 5}))
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._loop.run_until_complete(runner.setup())
+        self._loop.run_until_complete(web.SockSite(runner, listener).start())
+        started.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+
+    async def _json(self, data):
+        return web.json_response(data)
+
+    async def _schema(self, request):
+        self.contacts += 1
+        return web.json_response(self.schema)
+
+    async def _session(self, request):
+        self.contacts += 1
+        self.headers.append(request.headers)
+        if self.redirect is not None:
+            raise web.HTTPFound(self.redirect)
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        if self.live >= self.places:
+            self.refused += 1
+            await line.send_json(error("CAPACITY_REACHED", f"{self.live} of {self.places}"))
+            await line.close()
+            return line
+        self.live += 1
+        self.peak = max(self.peak, self.live)
+        try:
+            await self._play(line)
+        finally:
+            self.live -= 1
+        return line
+
+    async def _play(self, line):
+        number, asked = 0, 0
+        async for message in line:
+            data = json.loads(message.data)
+            if data["type"] == "reset":
+                self.resets.append(data["data"])
+                seed = data["data"].get("seed", data["data"].get("index"))
+                number = random.Random(seed if self.seeded else None).randrange(10**9)
+                asked = 0
+                await line.send_json(observation(f"A number, {number % 1000} or so."))
+                continue
+            asked += 1
+            if asked == 2 and self.fault is not None:
+                await self._fail(line)
+                continue
+            guess = data["data"].get("guess")
+            if type(guess) is not int:
+                problem = error("VALIDATION_ERROR", "Invalid message")
+                problem["data"]["errors"] = [{"msg": "Input should be a whole number"}]
+                await line.send_json(problem)
+                continue
+            told = "right" if guess == number % 1000 else "higher"
+            done = told == "right"
+            await line.send_json(observation(told, 1.0 if done else 0.125, done))
+
+    async def _fail(self, line):
+        if self.fault == "vanish":
+            line._req.transport.abort()
+        elif self.fault == "error":
+            await line.send_json(error("EXECUTION_ERROR", "it broke"))
+        elif self.fault != "silent":
+            await line.send_str(self.fault)
+
+
+def observation(hint, reward=None, done=False):
+    data = {"observation": {"hint": hint, "metadata": {}}, "reward": reward, "done": done}
+    return {"type": "observation", "data": data}
+
+
+def error(code, message):
+    return {"type": "error", "data": {"code": code, "message": message}}

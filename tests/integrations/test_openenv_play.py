@@ -1,0 +1,310 @@
+"""OpenEnvEnv against a server that speaks OpenEnv's protocol; needs no OpenEnv. The tests with its
+package are in tests/openenv_door."""
+
+import random
+import threading
+import time
+
+import pytest
+import yaml
+
+from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
+from agentsgym.envs import ConfigError, row_reach
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.http.client import Retries
+from agentsgym.integrations.openenv import remote
+from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
+from agentsgym.integrations.openenv.remote import ServerUnfit
+from agentsgym.rollout import run
+from agentsgym.runs import load_run, parse_config
+from agentsgym.runs.suites import check_names, parse_suite
+from agentsgym.runs.trust import Allowed, distrusted, resume_command
+from integrations.number_server import SCHEMA, TEXT, NumberServer
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(remote, "_TRIES", Retries(3, 0.05, 0.1))
+
+
+def client(server, tokenizer=None, **settings):
+    return make("OpenEnv", tokenizer, {"base_url": server.url, **settings})
+
+
+def settle(server):
+    """Wait until the server knows that its sessions have ended."""
+    end = time.monotonic() + 5
+    while server.live and time.monotonic() < end:
+        time.sleep(0.01)
+    assert server.live == 0
+
+
+def play(server, *actions, task=None, **settings):
+    env = client(server, **settings)
+    (rollout,) = env.run_trial([task or {"seed": 3}], ScriptedAgent(list(actions))).rollouts
+    assert not env.active_states
+    return rollout
+
+
+def number(seed):
+    return random.Random(seed).randrange(10**9) % 1000
+
+
+def test_a_game_is_played_and_its_connection_ends():
+    with NumberServer() as server:
+        rollout = play(server, "1", "two", str(number(3)), first_prompt="Guess.")
+        settle(server)
+    steps = rollout.episodes[0].steps
+    assert [step.reward for step in steps] == [0.125, 0.0, 1.0]
+    assert [step.malformed for step in steps] == [False, True, False]
+    assert steps[0].observation == f"Guess.\n\nA number, {number(3)} or so."
+    assert steps[1].observation == "higher" and "must be JSON" in steps[2].observation
+    assert rollout.final_reward == 1.125 and rollout.episodes[0].stop_reason == "done"
+
+
+def test_an_action_that_the_server_refuses_is_malformed():
+    with NumberServer() as server:
+        rollout = play(server, '"1"', str(number(3)))
+        whole = play(server, '{"guess": 1}', "[1]", "{", action_json=True, error_allowance=5)
+    assert [step.malformed for step in rollout.episodes[0].steps] == [True, False]
+    assert "Input should be a whole number" in rollout.episodes[0].steps[1].observation
+    assert [step.malformed for step in whole.episodes[0].steps[:3]] == [False, True, True]
+
+
+def test_our_limit_ends_the_connection():
+    with NumberServer() as server:
+        rollout = play(server, "0", max_steps_per_episode=3)
+        assert rollout.episodes[0].stop_reason == "max_steps"
+        settle(server)
+
+
+def test_tasks_are_seeds_or_numbers_of_a_split():
+    with NumberServer() as server:
+        env = client(server, train_tasks=3, eval_split="test")
+        assert env.get_train_dataset()["task_data"] == [{"seed": k} for k in range(3)]
+        tasks = env.get_eval_dataset()["task_data"]
+        assert tasks == [{"split": "test", "index": k} for k in range(5)]
+        assert (
+            env.check_task({}) and env.check_task({"a": object()}) and not env.check_task(tasks[0])
+        )
+
+
+def test_episodes_of_a_trial_begin_anew():
+    with NumberServer() as server:
+        rollout = play(server, str(number(3)), episodes_per_trial=3)
+        assert [episode.reward for episode in rollout.episodes] == [1.0] * 3
+        assert server.resets == [{"seed": 3}] * 5  # two of them to check the seed
+        settle(server)
+
+
+def test_a_server_that_ignores_the_seed_is_refused():
+    with NumberServer(seeded=False) as server:
+        env = client(server)
+        with pytest.raises(ServerUnfit, match="with two different observations"):
+            env.get_train_dataset()
+        batch = env.run_trial([{"seed": 1}, {"seed": 2}], ScriptedAgent(["1"]))
+        assert all("play different ones" in rollout.error for rollout in batch.rollouts)
+        assert len(server.resets) == 2
+
+
+def test_no_more_sessions_are_opened_than_the_server_has_places(tiny_llama, chat_tokenizer):
+    with NumberServer(places=3) as server:
+        env = client(server, chat_tokenizer, sessions=3, max_steps_per_episode=2, error_allowance=9)
+        engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=16)
+        agent = DirectOutputAgent(engine, SamplingParams(max_tokens=3))
+        batch = env.run_trial([{"seed": k} for k in range(10)], agent)
+        assert [rollout.error for rollout in batch.rollouts] == [None] * 10
+        assert all(len(rollout.episodes[0].steps) == 2 for rollout in batch.rollouts)
+        assert 1 < server.peak <= 3
+        settle(server)
+
+
+def test_a_session_waits_for_a_place():
+    with NumberServer(places=1) as server:
+        other = client(server)
+        line, _ = other._remote.begin({"seed": 1})
+        threading.Timer(0.4, line.close).start()
+        rollout = play(server, str(number(3)))
+        assert rollout.error is None and server.refused > 1
+
+
+def test_a_server_that_stays_full_fails_the_session():
+    with NumberServer(places=1) as server:
+        line, _ = client(server)._remote.begin({"seed": 1})
+        start = time.monotonic()
+        rollout = play(server, "1", patience=0.2)
+        assert "no place became free within 0.2 s" in rollout.error
+        assert time.monotonic() - start < 3
+        line.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("vanish", "ended the connection"),
+        ("silent", "no answer within 0.3 s"),
+        ("error", "EXECUTION_ERROR: it broke"),
+        ("{}", "none of OpenEnv"),
+        ("[" * 10_000, "none of OpenEnv"),
+        ('{"type": "error", "data": 3}', "none of OpenEnv"),
+        ('{"type": "observation", "data": {"observation": [1]}}', "none of OpenEnv"),
+        ('{"type": "observation", "data": {"observation": {"failed": true}}}', "failed in this"),
+        ('{"type": "observation", "data": {"observation": {"new_conversation": true}}}', "several"),
+        ('{"type": "observation", "data": {"observation": {}, "reward": "x"}}', "reward must be"),
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_faulty_server_fails_the_session_within_seconds(fault, told):
+    with NumberServer(fault=fault) as server:
+        start = time.monotonic()
+        rollout = play(server, "1", timeout=0.3)
+        assert told in rollout.error and time.monotonic() - start < 4
+        assert len(rollout.episodes[0].steps) == 1
+
+
+def test_a_server_that_is_gone_fails_the_session_within_seconds():
+    with NumberServer() as server:
+        env = client(server)
+        env.get_train_dataset()
+    start = time.monotonic()
+    (rollout,) = env.run_trial([{"seed": 1}], ScriptedAgent(["1"])).rollouts
+    assert rollout.failed and server.url in rollout.error and time.monotonic() - start < 4
+
+
+def test_a_server_cannot_send_us_elsewhere():
+    with NumberServer() as inside, NumberServer(redirect=f"{inside.url}/ws") as server:
+        rollout = play(server, "1")
+        assert "redirects are not followed" in rollout.error
+        assert inside.contacts == 0
+
+
+def test_a_token_is_sent(monkeypatch):
+    monkeypatch.setenv("NUMBERS_TOKEN", "sesame-42")
+    with NumberServer() as server:
+        play(server, str(number(3)), key_env="NUMBERS_TOKEN")
+        assert {h["Authorization"] for h in server.headers} == {"Bearer sesame-42"}
+        monkeypatch.delenv("NUMBERS_TOKEN")
+        with pytest.raises(ConfigError, match="set the environment variable NUMBERS_TOKEN"):
+            client(server, key_env="NUMBERS_TOKEN")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"base_url": "file:///etc/passwd"},
+        {"base_url": "http://me:secret@there"},
+        {"base_url": "http://there/?key=1"},
+        {"base_url": "http://there", "workers": 1},
+    ],
+)
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(ConfigError, match="OpenEnv: "):
+        make("OpenEnv", None, settings)
+
+
+# -- whose servers are contacted ------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_given(monkeypatch):
+    monkeypatch.setattr(row_reach, "_GIVEN", set())
+
+
+def row(**config):
+    return {"env_class_path": "OpenEnv", "env_config": config, "task_data": {"seed": 1}}
+
+
+def test_a_row_makes_us_contact_no_server(nothing_given, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "sesame-42")
+    path = "agentsgym.integrations.openenv.env.OpenEnvEnv"
+    with NumberServer() as mine, NumberServer() as theirs:
+        strange = [row(base_url=theirs.url), {**row(base_url=theirs.url), "env_class_path": path}]
+        for each in strange:
+            with pytest.raises(ConfigError, match="a row cannot make this program contact"):
+                run([each], ScriptedAgent(["1"]))
+        own = client(mine)
+        rows = own.get_train_dataset()
+        assert run([rows[0]], ScriptedAgent([str(number(0))]))["final_rewards"] == [1.0]
+        for each in [*strange, row(base_url=mine.url, key_env="MY_TOKEN")]:
+            with pytest.raises(ConfigError, match="a row cannot make this program contact"):
+                EnvPool().get(each)
+        EnvPool(envs=[client(theirs)]).get(strange[0])
+        assert theirs.contacts == 0
+
+
+def test_a_suite_makes_us_contact_no_server():
+    game = {"name": "numbers", "env": "OpenEnv", "episodes": 1}
+    suite = parse_suite(
+        {"name": "s", "games": [{**game, "env_config": {"base_url": "http://there"}}]}, "s.yaml"
+    )
+    with pytest.raises(ConfigError, match="a suite cannot make you contact a server"):
+        check_names(suite, Allowed())
+
+
+def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
+    settings = {"base_url": "http://there:1", "key_env": "MY_TOKEN"}
+    written = {"name": "theirs", "env": "OpenEnv", "env_config": settings}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    stored = load_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"env_config\.base_url=http://there:1"):
+        distrusted(stored, Allowed())
+    here = {"env_config.base_url": "http://here:1"}
+    with pytest.raises(ConfigError, match=r"env_config\.key_env"):
+        distrusted(load_run(tmp_path, here), Allowed(), here)
+    both = {f"env_config.{key}": value for key, value in settings.items()}
+    assert distrusted(load_run(tmp_path, both), Allowed(), both).env_config == settings
+    own = parse_config(written)
+    assert distrusted(stored, Allowed(), {}, own).env_config == settings
+    assert "env_config.base_url=http://there:1" in resume_command(stored)
+
+
+# -- the fields of a schema -----------------------------------------------------------------------
+
+
+def described(action=None, observation=None, required=()):
+    return {
+        "action": {"properties": action or {"text": TEXT}, "required": list(required)},
+        "observation": {"properties": observation or {"said": TEXT}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        (SCHEMA, Fields("guess", False, "hint")),
+        (described({"a": TEXT, "b": TEXT}, required=["b"]), Fields("b", True, "said")),
+        (described({"a": TEXT, "metadata": {}}), Fields("a", True, "said")),
+        (
+            described(observation={"said": TEXT, "n": {"type": "integer"}}),
+            Fields("text", True, "said"),
+        ),
+    ],
+)
+def test_the_fields_are_found(schema, fields):
+    assert fields_of(schema, None, None, action_json=False) == fields
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (described({"a": TEXT, "b": TEXT}), "set env_config.action_field"),
+        (described(observation={"a": TEXT, "b": TEXT}), "set env_config.observation_field"),
+        (described(observation={"a": {"type": "array"}}), "set env_config.observation_field"),
+        ({}, "does not describe"),
+        ({"action": 3}, "does not describe"),
+        ("<html>", "does not describe"),
+    ],
+)
+def test_what_a_schema_leaves_open_is_named(schema, told):
+    with pytest.raises(NoField, match=told):
+        fields_of(schema, None, None, action_json=False)
+
+
+def test_fields_may_be_given():
+    schema = described({"a": TEXT, "b": TEXT}, {"x": TEXT, "y": {"type": "array"}})
+    fields = fields_of(schema, "b", "y", action_json=False)
+    assert fields.payload("go") == {"b": "go"} and fields.text({"y": [1, "ä"]}) == '[1, "ä"]'
+    server = NumberServer(schema=described({"a": TEXT, "b": TEXT}))
+    with server, pytest.raises(ServerUnfit, match=r"set env_config\.action_field"):
+        client(server).get_train_dataset()
