@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,15 @@ from openenv.core.generic_client import GenericEnvClient
 
 from helpers import child_environment
 
+SOURCES = Path(__file__).parents[2] / "src"
+
 
 @contextmanager
 def program(*arguments):
     """`agentsgym serve` with these arguments; gives the process and its address."""
     command = [sys.executable, "-m", "agentsgym", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=child_environment("src")
+        command, stdout=subprocess.PIPE, text=True, env=child_environment(SOURCES)
     )
     try:
         line = process.stdout.readline()
@@ -53,7 +56,7 @@ def test_a_model_is_evaluated_on_a_served_game():
             capture_output=True,
             text=True,
             timeout=240,
-            env=child_environment("src"),
+            env=child_environment(SOURCES),
         )
     assert done.returncode == 0, done.stderr
     assert re.search(r"reward|win", done.stdout) and "failed" not in done.stderr

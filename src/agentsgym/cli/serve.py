@@ -1,5 +1,6 @@
 """`agentsgym serve`: an environment for the clients of OpenEnv."""
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -75,13 +76,14 @@ def serve(
         out.print(f"{env.name}: {address}", soft_wrap=True)
         out.print(f"{sessions} sessions at once; Ctrl-C ends the server.")
 
-    serve_env(
-        env,
-        Limits(sessions, idle_timeout),
-        host=host,
-        port=port,
-        token=token,
-        web=web,
-        started=tell,
-    )
+    with contextlib.suppress(KeyboardInterrupt):
+        serve_env(
+            env,
+            Limits(sessions, idle_timeout),
+            host=host,
+            port=port,
+            token=token,
+            web=web,
+            started=tell,
+        )
     out.print("ended")
