@@ -60,4 +60,3 @@ def test_a_model_is_evaluated_on_a_served_game():
         )
     assert done.returncode == 0, done.stderr
     assert re.search(r"reward|win", done.stdout) and "failed" not in done.stderr
-    print(done.stdout)
