@@ -40,10 +40,13 @@ def _public(root):
 def _shorten(app, what, name, obj, options, signature, returned):
     if getattr(obj, "_is_protocol", False):
         return "", None
-    return tuple(
-        text and _ARRAY.sub(r"ndarray[\1]", text).replace("<factory>", "...")
-        for text in (signature, returned)
-    )
+    return tuple(text and _readable(text) for text in (signature, returned))
+
+
+def _readable(signature):
+    """Without what the parser of signatures cannot read: the forms of defaults that are objects."""
+    short = _ARRAY.sub(r"ndarray[\1]", signature).replace("<factory>", "...")
+    return re.sub(r"<function (\w+)[^>]*>", r"\1", short)
 
 
 def setup(app):

@@ -15,6 +15,7 @@ sys.path.append(str(SITE))
 import navigation  # noqa: E402
 import public_names  # noqa: E402
 from docstrings import as_rst  # noqa: E402
+from site_pages import without_folders  # noqa: E402
 
 # These are parts of other pages.
 PARTS = "-remarks.md"
@@ -67,6 +68,12 @@ def test_docstrings_become_restructured_text(docstring, rst):
 
 def test_a_public_name_is_found_from_every_package():
     assert as_rst("a `Key`, its `kind`", {"Key"}) == "a :py:obj:`.Key`, its :py:obj:`kind`"
+
+
+def test_a_link_to_a_folder_is_its_words():
+    page = ROOT / "docs/credit.md"
+    text = "[examples](../examples), [one](tokens.md), [rows](tokens.md#checking-a-tokenizer)"
+    assert without_folders(text, page) == text.replace("[examples](../examples)", "examples")
 
 
 class _Loads(HTMLParser):
