@@ -46,7 +46,7 @@ def _shorten(app, what, name, obj, options, signature, returned):
 def _readable(signature):
     """Without what the parser of signatures cannot read: the forms of defaults that are objects."""
     short = _ARRAY.sub(r"ndarray[\1]", signature).replace("<factory>", "...")
-    return re.sub(r"<function (\w+)[^>]*>", r"\1", short)
+    return re.sub(r"= <(?:function|bound method) ([\w.]+).*?>+(?=[,)])", r"= \1", short)
 
 
 def setup(app):
