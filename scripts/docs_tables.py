@@ -15,6 +15,7 @@ from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
 from agentsgym.generation.factory import engines_table
 from agentsgym.generation.families import families_table
+from agentsgym.report.doctor import RULES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -51,6 +52,11 @@ def formulas() -> str:
     return _table(
         ("estimator", "advantage of step t of rollout i", "bias of the expected gradient"), rows
     )
+
+
+def faults() -> str:
+    """The faults that `agentsgym doctor` names."""
+    return _table(("fault", "named where"), ((f"`{r.name}`", r.help) for r in RULES.values()))
 
 
 def losses() -> str:
@@ -167,6 +173,7 @@ def _rows_of(one: Conversation | None) -> str:
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
+    "docs/doctor.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates},
     "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {

@@ -29,6 +29,7 @@ ADDED = {
     "agentsgym eval agent:optimal --suite explore": ("--episodes 2", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
     "agentsgym view runs/quickstart": ("", ""),
+    "agentsgym doctor runs/quickstart": ("", ""),
     "agentsgym credit runs/quickstart": ("", ""),
     "agentsgym export runs/quickstart --to tokens --out data/rollouts": ("", ""),
     "agentsgym envs": ("", ""),

@@ -1,8 +1,11 @@
 """`agentsgym doctor` on a run that was really trained, and has several faults at once."""
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 
+import agentsgym.report.doctor
 from helpers import build_tokenizer, random_llama
 
 # Earlier turns are numbered anew each time, so each of them begins a new row.
@@ -53,6 +56,16 @@ train:
   use_cpu: true
 eval: {episodes: 4}
 """
+
+
+def test_what_is_advised_are_settings_of_the_trainer():
+    from agentsgym.training import GRPOEnvConfig
+
+    folder = Path(agentsgym.report.doctor.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    named = set(re.findall(r"train\.([a-z_]+)\b(?!\()", text))
+    fields = {field.name for field in dataclasses.fields(GRPOEnvConfig)}
+    assert len(named) > 8 and named <= fields
 
 
 def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):

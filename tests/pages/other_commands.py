@@ -17,6 +17,7 @@ ADDED = {
     "agentsgym train eight-gpus --estimate --processes 6": "",
     "agentsgym export runs/quickstart --to tokens --won --out data/won": "",
     "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": "",
+    "agentsgym doctor runs/quickstart --json": "",
     "agentsgym tokens my-model": "",
     "agentsgym tokens my-model model.chat_template_kwargs.enable_thinking=false": "",
     "agentsgym tokens my-model --env TwentyQuestions --chat-template training": "",

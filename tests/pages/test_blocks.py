@@ -17,6 +17,7 @@ LANGUAGES = {"bash", "python", "yaml", "json", "text"}
 TEXTS = {
     "README.md": "what `make demo` printed",
     "docs/architecture.md": "the way of a task to the loss",
+    "docs/doctor.md": "a part of what the run of cli/test_doctor_command.py is told",
     "docs/environments/alfworld.md": "a recorded game, with settings that the page names",
     "docs/environments/textworld.md": "a recorded game, with settings that the page names",
     "docs/environments/twenty-questions.md": "played again by checks/test_docs.py",

@@ -124,7 +124,7 @@ CASES = {
     ),
     "malformed_actions": (
         {"line": changed(malformed=late(0.02, 0.7)), "rollouts": unreadable},
-        ["70% of the actions", "2.0%", "'blah'"],
+        ["70% of the actions are malformed in steps 33 to 40 (2.0% in", "'blah'"],
         "train-39/0/1",
     ),
     "truncated_actions": (
@@ -183,7 +183,11 @@ CASES = {
             ),
             "rollouts": lambda step: [breaking(one) for one in healthy_rollouts(step)],
         },
-        ["1 breaks per rollout", "drops earlier thoughts", "24 tokens in 2 rows"],
+        [
+            "rows that the template began: 1 per rollout",
+            "drops earlier thoughts",
+            "24 tokens in 2 rows",
+        ],
         "train-39/0/0",
     ),
     "idle_environment": (

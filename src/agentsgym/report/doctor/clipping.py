@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
 
@@ -34,10 +34,7 @@ def ratios_clipped(evidence: Evidence) -> Finding | None:
 def _logged(evidence: Evidence) -> Iterator[str]:
     clipped = evidence.curve("clipped")
     if clipped is not None and clipped.recent.mean > _MOST_CLIPPED:
-        yield (
-            f"{share(clipped.recent.mean)} of the agent tokens are clipped in {clipped.recent} "
-            f"({share(clipped.early.mean)} in {clipped.early})"
-        )
+        yield share_now(clipped, "the agent tokens are clipped")
     for name in evidence.names():
         curve = evidence.curve(name) if _is_ess(name) else None
         if curve is not None and curve.recent.mean < _LEAST_ESS:

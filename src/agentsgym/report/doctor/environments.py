@@ -32,8 +32,8 @@ def rollouts_fail(evidence: Evidence) -> Finding | None:
         ),
         (
             "the error, shown at the end of each rollout below",
-            "`agentsgym check ENV` with the run's settings, which finds most faults of an "
-            "environment without a model",
+            f"`agentsgym check {environments[0] if environments else evidence.env}` with the run's "
+            "settings, which finds most faults of an environment without a model",
         ),
         named(evidence.recent, _failed_in(environments)),
         curve.recent.steps,

@@ -1,6 +1,7 @@
 """What a diagnosis rests on."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -106,6 +107,12 @@ class Evidence:
         known = [one.reference for one in self.evaluations.values() if one.reference is not None]
         return known[0] if known else None
 
+    @property
+    def env(self) -> str:
+        """The environment, as a command names it; ENV if it is unknown."""
+        name = self.config.get("env")
+        return name if isinstance(name, str) and re.fullmatch(r"[\w./-]+", name) else "ENV"
+
     def setting(self, name: str) -> Any:
         """A value of the configuration's section `train`; None if it is not there."""
         train = self.config.get("train")
@@ -137,6 +144,12 @@ def has_won(rollout: Rollout) -> bool | None:
 def share(value: float) -> str:
     """A share as a percentage."""
     return f"{value:.0%}" if value == 0 or value >= 0.1 else f"{value:.1%}"
+
+
+def share_now(curve: Curve, of: str) -> str:
+    """The share at the end, and at the beginning where that is another part of the curve."""
+    now = f"{share(curve.recent.mean)} of {of} in {curve.recent}"
+    return f"{now} ({share(curve.early.mean)} in {curve.early})" if curve.is_long else now
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout, Step
 
@@ -21,8 +21,7 @@ def malformed_actions(evidence: Evidence) -> Finding | None:
             "malformed_actions",
             "The environment cannot read many of the actions.",
             (
-                f"{share(curve.recent.mean)} of the actions in {curve.recent} are {name} "
-                f"({share(curve.early.mean)} in {curve.early})",
+                share_now(curve, f"the actions are {name}"),
                 *_examples(evidence),
             ),
             (

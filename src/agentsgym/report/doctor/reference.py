@@ -25,10 +25,10 @@ def reference_loses(evidence: Evidence) -> Finding | None:
         "The reference player does not win: the tasks, limits or rewards are in doubt.",
         tuple(dict.fromkeys(found)),
         (
-            "`agentsgym eval agent:optimal --env ENV` with the run's settings, and its lost games "
-            "in `agentsgym view`",
+            f"`agentsgym eval agent:optimal --env {evidence.env} --output DIR` with the run's "
+            "settings, and its lost games: `agentsgym view DIR`",
             "more steps (max_steps_per_episode), or tasks that can be won with those there are",
-            "`agentsgym check ENV`",
+            f"`agentsgym check {evidence.env}`",
         ),
     )
 

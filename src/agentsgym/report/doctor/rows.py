@@ -26,7 +26,8 @@ def rows_break(evidence: Evidence) -> Finding | None:
         "The chat template rewrites earlier turns: a rollout is several rows, each with the whole "
         "context.",
         (
-            f"{breaks.recent.mean:.2g} breaks per rollout in {breaks.recent}",
+            f"rows that the template began: {breaks.recent.mean:.2g} per rollout in "
+            f"{breaks.recent}",
             *_reasons(evidence),
             *_cost(evidence),
         ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
 
@@ -22,8 +22,7 @@ def truncated_actions(evidence: Evidence) -> Finding | None:
         "truncated_actions",
         f"Many actions are cut off at the cap{limit}.",
         (
-            f"{share(curve.recent.mean)} of the actions in {curve.recent} "
-            f"({share(curve.early.mean)} in {curve.early})",
+            share_now(curve, "the actions"),
             *lengths,
         ),
         (
@@ -45,7 +44,7 @@ def exhausted_budget(evidence: Evidence) -> Finding | None:
     return Finding(
         "exhausted_budget",
         "Many episodes end because the tokens of the rollout are used up.",
-        (f"{share(curve.recent.mean)} of the scored episodes in {curve.recent}",),
+        (share_now(curve, "the scored episodes"),),
         (
             "a higher train.max_rollout_tokens",
             "fewer steps (max_steps_per_episode), or shorter observations",
@@ -58,10 +57,7 @@ def exhausted_budget(evidence: Evidence) -> Finding | None:
 def _lengths(evidence: Evidence) -> Iterator[str]:
     curve = evidence.curve("agent_tokens")
     if curve is not None:
-        yield (
-            f"{curve.recent.mean:.0f} agent tokens per rollout, {curve.early.mean:.0f} at the "
-            "beginning"
-        )
+        yield f"{curve.recent.mean:.0f} agent tokens per rollout"
 
 
 def _cut(one: PlayedSet) -> Iterable[Rollout]:
