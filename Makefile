@@ -10,6 +10,7 @@
 #   make test-openenv  the tests of the door to OpenEnv with its package; makes .venv-openenv (0.2 GB)
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
+#   make test-verifiers  the tests of the door to verifiers with its package; makes .venv-verifiers (0.2 GB)
 #   make test-doors    all tests of the doors to other frameworks
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
 #   make test-ray   environments in actors of a Ray cluster of three nodes on this machine
@@ -32,7 +33,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-inspect test-doors test-ray fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -68,7 +69,7 @@ test-axolotl: $(VENVS)/.venv-axolotl/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
 		$(or $(ARGS),tests/integrations/test_axolotl.py tests/integrations/test_axolotl_section.py)
 
-test-doors: test-trl test-axolotl
+test-doors: test-openenv test-text-gym test-verifiers test-inspect
 
 test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
@@ -77,7 +78,10 @@ test-openenv: $(VENVS)/.venv-openenv/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "" \
 		$(or $(ARGS),tests/openenv_door)
 
-test-doors: test-openenv test-text-gym test-inspect
+test-verifiers: $(VENVS)/.venv-verifiers/.installed
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "" \
+		$(or $(ARGS),tests/verifiers_door)
+
 
 test-text-gym: $(VENVS)/.venv-text-gym/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "" \
@@ -200,4 +204,12 @@ $(INSPECT)/.installed: .venv/.installed-test
 	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
 		> $$(echo $(INSPECT)/lib/python3*)/site-packages/agentsgym.pth
 	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check inspect-ai==0.3.285
+	@touch $@
+
+VERIFIERS := $(VENVS)/.venv-verifiers
+$(VERIFIERS)/.installed: .venv/.installed-test
+	test -x $(VERIFIERS)/bin/python || $(PYTHON) -m venv $(VERIFIERS)
+	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
+		> $$(echo $(VERIFIERS)/lib/python3*)/site-packages/agentsgym.pth
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check verifiers==0.4.0
 	@touch $@

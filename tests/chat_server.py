@@ -76,11 +76,15 @@ class ChatServer:
         if fault == "page":
             return web.Response(text="<html>maintenance</html>")
         words = self.say(body["messages"])
+        message = {"role": "assistant", "content": words}
+        count = {"prompt_tokens": 100, "completion_tokens": len(words)}
         return web.json_response(
             {
-                "choices": [
-                    {"message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
-                ],
-                "usage": {"prompt_tokens": 100, "completion_tokens": len(words)},
+                "id": str(len(self.bodies)),
+                "object": "chat.completion",
+                "created": 1,
+                "model": body.get("model", ""),
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {**count, "total_tokens": sum(count.values())},
             }
         )

@@ -29,6 +29,7 @@ EXTRAS = {
     "integrations/openenv": {"openenv"},
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
+    "integrations/verifiers": {"verifiers"},
     "report/tui.py": {"tui"},
     "rollout/workers/ray_actor.py": {"ray"},
     "runs": {"train"},

@@ -86,6 +86,8 @@ COVERED = {
     "test_gem_plays_as_by_itself_and_passes_the_check",
     "agentsgym train text_gym_gem.yaml": "integrations/test_text_gym_packages.py::"
     "test_gem_is_learned",
+    "agentsgym check guess_env.GuessEnv": "verifiers_door/test_playing.py::test_the_check_passes",
+    "agentsgym train guess.yaml": "verifiers_door/test_training.py::test_a_taskset_is_learned",
     "python examples/text_gym_skyrl.py": "integrations/test_text_gym_packages.py::"
     "test_skyrl_gym_passes_the_check_and_the_example_runs",
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
@@ -119,6 +121,7 @@ EXCUSED = {
     "pip install": "installs packages",
     "cd examples": "goes to a folder",
     "inspect view": "serves until it is stopped",
+    "vf-eval agentsgym_v1": "needs verifiers and a model; verifiers_door/test_export.py runs it",
     "git clone": "needs the network",
     ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
     "export": "sets variables",

@@ -17,6 +17,7 @@ _EXTRAS = {
     "peft": "train",
     "bitsandbytes": "quantized",
     "inspect_ai": "inspect",
+    "verifiers": "verifiers",
 }
 
 

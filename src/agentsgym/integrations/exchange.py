@@ -124,6 +124,11 @@ class Exchange(Generic[T]):
         self._future.cancel()
 
     @property
+    def over(self) -> bool:
+        """Whether `wait` has returned None."""
+        return self._returned is not None
+
+    @property
     def result(self) -> T:
         """What the coroutine returned. Raises RuntimeError before `wait` has returned None."""
         if self._returned is None:

@@ -1,0 +1,34 @@
+"""verifiers 0.4 (its `verifiers.v1`): play its tasksets here, and show it our environments.
+
+Names are loaded on first use; only then is verifiers imported.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from agentsgym.envs.extras import ensure
+from agentsgym.types.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from agentsgym.integrations.verifiers.env import VerifiersEnv
+    from agentsgym.integrations.verifiers.export import AgentsgymEnv, AgentsgymTaskset
+    from agentsgym.integrations.verifiers.harness import InProcessHarness
+    from agentsgym.integrations.verifiers.refusals import CannotKeep
+
+__all__ = ["AgentsgymEnv", "AgentsgymTaskset", "CannotKeep", "InProcessHarness", "VerifiersEnv"]
+
+_found = lazy_names(
+    __name__,
+    {
+        "AgentsgymEnv": "export",
+        "AgentsgymTaskset": "export",
+        "CannotKeep": "refusals",
+        "InProcessHarness": "harness",
+        "VerifiersEnv": "env",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        ensure("verifiers", "verifiers")
+    return _found(name)

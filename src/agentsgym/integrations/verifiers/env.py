@@ -1,0 +1,188 @@
+"""A taskset of verifiers as an environment."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.config import Key
+from agentsgym.envs.dataset import task_dataset
+from agentsgym.integrations.exchange import Exchange
+from agentsgym.integrations.verifiers.refusals import CannotKeep, check_task, new_text
+from agentsgym.integrations.verifiers.serving import Serving, load
+
+_LARGEST_EVAL_SHARE = 5
+_USUAL_STOP = "user_closed"
+"""verifiers' stop condition of an episode that its environment ended."""
+
+
+class EpisodeFailed(RuntimeError):
+    """verifiers reports an error in an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A running episode: `conversation` is what verifiers asks to be answered now, `text` its part
+    after the agent's last answer."""
+
+    exchange: Exchange[Any]
+    conversation: Sequence[Mapping[str, Any]]
+    text: str
+
+
+class VerifiersEnv(MultistepEnv):
+    """Plays a taskset of verifiers; a subclass names it in `taskset`.
+
+    A task is verifiers' `TaskData`. The reward of an episode is verifiers' (`trace.reward`), on the
+    last step; verifiers has no rewards of single steps. Also an episode that our limits end is
+    scored by verifiers. Metrics are in `info["metrics"]`, and what the trace holds else in
+    `info["verifiers"]`. A last step that earns at least `win_reward` is a win.
+
+    Raises CannotKeep, when it is made, for a taskset that needs tools, a container, several seats
+    or limits of its own; `check_task` and the session do for a task with stop or intercept hooks
+    or images.
+    """
+
+    blocking = True
+
+    taskset: ClassVar[Mapping[str, Any]] = {}
+    """verifiers' configuration of the taskset: its `id`, an installed module, and its settings. It
+    belongs to the class, because it names code."""
+
+    paired_env: ClassVar[str] = ""
+    """The id of an environment of verifiers that plays the taskset; by default the taskset's."""
+
+    config_keys: ClassVar[Mapping[str, Key]] = {
+        "train_tasks": Key(int, 256, "maximum number of training tasks", minimum=1),
+        "eval_tasks": Key(int, 64, "maximum number of evaluation tasks", minimum=1),
+        "win_reward": Key(float, 1.0, "reward from which on an episode is a win"),
+        "turn_timeout": Key(
+            float, 300.0, "seconds that verifiers may take for a turn", minimum=0.001
+        ),
+    }
+
+    def __init__(self, tokenizer: Any = None, env_config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(tokenizer, env_config)
+        self._foreign = load(self.taskset, self.paired_env)
+        self._serving: Serving | None = None
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Asking:
+        task = self._task(task_data)
+        check_task(task)
+        exchange = self._served().play(task, self.config["turn_timeout"])
+        try:
+            conversation = exchange.wait()
+            if conversation is None:
+                _ended(exchange)
+                raise EpisodeFailed("the episode ended without asking the agent")
+            return Asking(exchange, conversation, new_text([], conversation))
+        except BaseException:
+            exchange.close()
+            raise
+
+    def _format_prompt(self, state: Asking, step: int) -> str:
+        return state.text
+
+    def _step_episode(
+        self, session_id: str, state: Asking, action: str
+    ) -> tuple[Asking, float, bool, dict[str, Any]]:
+        state.exchange.say(action)
+        conversation = state.exchange.wait()
+        if conversation is None:
+            trace = _ended(state.exchange)
+            return state, trace.reward, True, self._info(trace)
+        said = [*state.conversation, {"role": "assistant", "content": action}]
+        text = new_text(said, conversation)
+        return replace(state, conversation=conversation, text=text), 0.0, False, {}
+
+    def _calculate_reward(
+        self,
+        state: Asking,
+        actions: Sequence[str],
+        final_action: str,
+        step_rewards: Sequence[float],
+    ) -> float:
+        """verifiers' reward, also where a limit of ours ended the episode."""
+        if not state.exchange.over:
+            state.exchange.end()
+            if state.exchange.wait() is not None:
+                raise CannotKeep("the environment goes on asking after the episode's end")
+        return float(_ended(state.exchange).reward)
+
+    def _end_episode(self, session_id: str, state: Asking) -> None:
+        state.exchange.close()
+
+    def _info(self, trace: Any) -> dict[str, Any]:
+        metrics = {name: value for name, value in trace.metrics.items() if value is not None}
+        info = {
+            "metrics": metrics,
+            "verifiers": dict(trace.info),
+            "win": trace.reward >= self.config["win_reward"],
+        }
+        stop = None if trace.stop_condition == _USUAL_STOP else trace.stop_condition
+        return info | ({"stop_reason": stop} if stop else {})
+
+    def _served(self) -> Serving:
+        """The running environment of verifiers; a new one if its loop has died."""
+        with _STARTING:
+            if self._serving is None or not self._serving.alive:
+                self._serving = Serving(self._foreign)
+            return self._serving
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """The data must be of the taskset's type, and the task one that can be kept."""
+        try:
+            check_task(self._task(task_data))
+        except ValueError as error:  # pydantic's errors are ValueErrors too
+            return str(error)
+        return None
+
+    def _task(self, task_data: Mapping[str, Any]) -> Any:
+        taskset = self._foreign.taskset
+        task_type = type(taskset).task_type()
+        data = task_type.data_type().model_validate(dict(task_data))
+        return task_type(data, taskset.config.task)
+
+    def get_train_dataset(self) -> Any:
+        """The first tasks of the taskset but for those of the evaluation."""
+        return task_dataset(self, self._split()[0])
+
+    def get_eval_dataset(self) -> Any:
+        """The tasks after those of the training: at most `eval_tasks`, at most a fifth."""
+        return task_dataset(self, self._split()[1])
+
+    def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        train, held_out = self.config["train_tasks"], self.config["eval_tasks"]
+        tasks = self._foreign.taskset.take(train + held_out)
+        found = [_as_task_data(task.data) for task in tasks]
+        spare = max(len(found) - train, len(found) // _LARGEST_EVAL_SHARE)
+        cut = len(found) - min(held_out, spare)
+        return found[:cut], found[cut:]
+
+
+_STARTING = threading.Lock()
+
+
+def _as_task_data(data: Any) -> dict[str, Any]:
+    """verifiers' task as plain data, without the fields that are as by default."""
+    whole = data.model_dump(mode="json", exclude_none=True)
+    changed = data.model_dump(mode="json", exclude_defaults=True)
+    return {name: value for name, value in whole.items() if name in changed}
+
+
+def _ended(exchange: Exchange[Any]) -> Any:
+    """The trace of an episode that is over. Raises EpisodeFailed with verifiers' errors."""
+    episode = exchange.result
+    errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+    if errors or not episode.ok:
+        told = errors[-1] if errors else None
+        how = f"{told.type}: {told.message}\n{told.traceback or ''}" if told else "no reason given"
+        raise EpisodeFailed(f"verifiers reports an error in the episode: {how}")
+    if len(episode.traces) != 1:
+        raise CannotKeep(f"the episode has {len(episode.traces)} traces, one is allowed")
+    return episode.traces[0]

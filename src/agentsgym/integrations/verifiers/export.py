@@ -1,0 +1,138 @@
+"""Our environments as a taskset and an environment of verifiers (the plugin `agentsgym_v1`)."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import verifiers.v1 as vf
+
+from agentsgym.envs import ConfigError, make
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout import SteppedTrial
+from agentsgym.rollout.failures import last_line
+from agentsgym.types import Rollout
+
+T = TypeVar("T")
+
+
+class AgentsgymData(vf.TaskData):  # type: ignore[misc]
+    """A task of ours. verifiers stores it in traces.jsonl, and shows the model nothing of it."""
+
+    task_data: dict[str, Any]
+
+
+class AgentsgymTask(vf.Task[AgentsgymData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
+    """A task of ours; the environment scores it."""
+
+
+class AgentsgymConfig(vf.TasksetConfig):  # type: ignore[misc]
+    """Which environment, and which of its tasks."""
+
+    env: str = "TwentyQuestions"
+    """A registered name; a dotted path needs `allow_imports`."""
+    env_config: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    """The environment's settings."""
+    split: Literal["train", "eval"] = "eval"
+    """Whether the training or the evaluation tasks are played."""
+    allow_imports: bool = False
+    """Whether `env` may name code outside of agentsgym."""
+
+
+class AgentsgymTaskset(vf.Taskset[AgentsgymTask, AgentsgymConfig]):  # type: ignore[misc]
+    """The tasks of one of our environments."""
+
+    def __init__(self, config: AgentsgymConfig) -> None:
+        super().__init__(config)
+        self.env: MultistepEnv = make(
+            config.env, None, config.env_config, allow_imports=config.allow_imports
+        )
+
+    def load(self) -> Iterable[AgentsgymTask]:
+        """The tasks of the dataset, in its order."""
+        env = self.env
+        rows = env.get_train_dataset() if self.config.split == "train" else env.get_eval_dataset()
+        for number, row in enumerate(rows):
+            data = AgentsgymData(
+                name=f"{env.name}#{number}",
+                system_prompt=env.config["system_prompt"],
+                task_data=row["task_data"],
+            )
+            yield AgentsgymTask(data, self.config.task)
+
+
+class AgentsgymEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+    """The one seat of our environments. Its harness starts no process, so the local runtime is
+    enough."""
+
+    player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class AgentsgymEnv(vf.Env[AgentsgymEnvConfig]):  # type: ignore[misc]
+    """Plays one trial per episode of verifiers, in one conversation.
+
+    The trace gets the trial's reward, the metrics `win` and `steps`, and in `info["agentsgym"]` the
+    rewards of all steps. Raises ConfigError for trials whose episodes have conversations of their
+    own.
+    """
+
+    def __init__(self, config: AgentsgymEnvConfig) -> None:
+        super().__init__(config)
+        ours = self._env.config
+        if ours["episodes_per_trial"] > 1 and ours["carry"] != "full":
+            raise ConfigError(
+                f"{self._env.name}: env_config['carry'] must be 'full' for verifiers, got "
+                f"{ours['carry']!r}: one trace has one conversation"
+            )
+
+    @property
+    def _env(self) -> MultistepEnv:
+        env: MultistepEnv = self.taskset.env
+        return env
+
+    async def run(self, task: Any, agents: Any) -> None:
+        """Step one trial with the answers of the seat `player`."""
+        trial = await self._call(partial(SteppedTrial, self._env, task.data.task_data))
+        try:
+            async with agents.player.interaction(task) as interaction:
+                while not trial.over:
+                    segment = await interaction.turn(trial.new_messages[-1]["content"])
+                    if segment.terminated:
+                        await self._call(partial(trial.cut, "terminated"))
+                        break
+                    await self._call(partial(trial.act, _answer(segment)))
+        finally:
+            await self._call(trial.close)
+        if interaction.trace.ok:  # where the model's endpoint failed, there is nothing to score
+            record(interaction.trace, trial.rollout)
+
+    async def _call(self, step: Callable[[], T]) -> T:
+        """Run a step of the environment; one that blocks runs in a thread."""
+        return await asyncio.to_thread(step) if self._env.blocking else step()
+
+
+def _answer(segment: Any) -> str:
+    """The model's words as they are (`last_reply` strips them)."""
+    return next(
+        (m.content or "" for m in reversed(segment.messages) if isinstance(m, vf.AssistantMessage)),
+        segment.last_reply,
+    )
+
+
+def record(trace: Any, rollout: Rollout) -> None:
+    """Put a rollout's figures onto verifiers' trace. Raises RuntimeError if the rollout failed."""
+    if rollout.error is not None:
+        raise RuntimeError(f"the environment failed: {last_line(rollout.error)}")
+    reward, played = rollout.final_reward, rollout.episodes
+    if not math.isnan(reward):  # no scored episode was played
+        trace.record_reward("reward", reward, 1.0)
+    wins = [e.win for e in played if e.score_weight > 0 and e.win is not None]
+    if wins:
+        trace.record_metric("win", sum(wins) / len(wins))
+    trace.record_metric("steps", float(sum(len(episode.actions) for episode in played)))
+    trace.info["agentsgym"] = {
+        "step_rewards": [[step.reward for step in e.actions] for e in played],
+        "stop_reasons": [episode.stop_reason for episode in played],
+        "scored": [episode.score_weight > 0 for episode in played],
+    }

@@ -1,0 +1,247 @@
+"""A taskset of verifiers as an environment of ours: equal play, named refusals, no hang."""
+
+import asyncio
+import itertools
+import sys
+import time
+import types
+
+import pytest
+import verifiers.v1 as vf
+from guess_env import GuessEnv
+from vf_eval import conversation, reward, vf_eval
+
+from agentsgym import Key, MultistepEnv, ScriptedAgent
+from agentsgym.checks import check_env
+from agentsgym.integrations.verifiers import CannotKeep, VerifiersEnv
+from chat_server import ChatServer
+
+FAST = 5.0
+"""Seconds within which a fault must show."""
+
+
+class FaultyEnv(GuessEnv):
+    taskset = {"id": "faulty_v1"}
+
+
+class NativeGuessEnv(MultistepEnv):
+    """The game of guess_v1, written for agentsgym."""
+
+    config_keys = {"max_steps_per_episode": Key(int, 4, "guesses", minimum=1)}
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"number": task_data["number"], "guesses": 0, "said": "A digit.\n\nGuess."}
+
+    def _format_prompt(self, state, step):
+        return state["said"]
+
+    def _step_episode(self, session_id, state, action):
+        digits = [int(letter) for letter in action if letter in "0123456789"][:1]
+        guesses = state["guesses"] + 1
+        won = digits == [state["number"]]
+        said = "Higher." if digits < [state["number"]] else "Lower."
+        over = won or guesses == 4
+        earned = won * (1.0 - 0.1 * guesses)
+        return {**state, "guesses": guesses, "said": said}, earned, over, {}
+
+
+def halve(messages):
+    """Plays well, with words around the digit."""
+    low, high = 0, 9
+    for said, hint in itertools.pairwise(message["content"] for message in messages):
+        if hint in ("Higher.", "Lower."):
+            guess = int(said[-1])
+            low, high = (guess + 1, high) if hint == "Higher." else (low, guess - 1)
+    return f"I say {min((low + high) // 2, 8)}"
+
+
+@pytest.fixture(scope="module")
+def env():
+    return GuessEnv()
+
+
+def tasks_of(env):
+    return [row["task_data"] for row in env.get_eval_dataset()]
+
+
+def test_rewards_and_conversations_are_those_of_verifiers_own_evaluation(env, tmp_path):
+    server = ChatServer(halve)
+    seat = ["--env.agent.harness.id", "agentsgym_v1", "--env.agent.runtime.type", "subprocess"]
+    try:
+        traces = vf_eval(tmp_path, server.url, "guess_v1", *seat)
+    finally:
+        server.close()
+    tasks = [row["task_data"] for split in (env.get_train_dataset(), env.get_eval_dataset())
+             for row in split]  # fmt: skip
+    rollouts = env.run_trial(tasks, ScriptedAgent(halve)).rollouts
+    assert len(traces) == len(rollouts) == 60
+    for rollout in rollouts:
+        trace = traces[rollout.task_data["idx"]]
+        (episode,) = rollout.episodes
+        assert episode.reward == reward(trace)
+        assert episode.steps[-1].info["metrics"] == {"guesses": trace["metrics"]["guesses"]}
+        assert episode.steps[-1].info["verifiers"] == trace["info"]
+        system, prompt, *rest = conversation(trace)
+        first = {"role": "user", "content": f"{system['content']}\n\n{prompt['content']}"}
+        assert list(episode.messages) == [first, *rest]
+    assert {rollout.final_reward for rollout in rollouts} >= {0.0, 0.9, 0.8, 0.7}
+
+
+def test_the_same_game_written_here_gives_the_same_tokens(chat_tokenizer, env):
+    foreign = env.with_tokenizer(chat_tokenizer).run_trial(tasks_of(env), ScriptedAgent(halve))
+    native = NativeGuessEnv(chat_tokenizer).run_trial(tasks_of(env), ScriptedAgent(halve))
+    for key in foreign:
+        assert foreign[key] == native[key], key
+    assert any(row.agent_token_mask for row in foreign.rows)
+
+
+def test_the_check_passes(env):
+    report = check_env(GuessEnv, budget_seconds=10)
+    assert report.passed, report.to_text()
+
+
+def test_an_episode_that_our_limit_ends_is_scored_by_verifiers():
+    env = GuessEnv(None, {"max_steps_per_episode": 2})
+    (rollout,) = env.run_trial(tasks_of(env)[:1], ScriptedAgent(["5"])).rollouts
+    (episode,) = rollout.episodes
+    assert (episode.stop_reason, episode.reward, len(episode.steps)) == ("max_steps", 0.0, 2)
+    assert open_tasks(env) == 0
+
+
+def open_tasks(env):
+    async def count():
+        names = [t.get_coro().__qualname__ for t in asyncio.all_tasks()]
+        return sum("Exchange" in name for name in names)
+
+    deadline = time.monotonic() + FAST
+    while (left := env._serving.loop.run(count())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        ("break", "RuntimeError: the game broke"),
+        ("exit", "SystemExit: not authenticated with prime"),
+        ("vanish", "has ended with SystemExit('not authenticated with prime')"),
+    ],
+)
+def test_a_fault_is_a_failed_rollout_within_seconds_and_the_next_session_plays(action, told):
+    env = FaultyEnv()
+    task = tasks_of(env)[0]
+    env.run_trial([task], ScriptedAgent(["stop"]))  # whatever starts once has started
+    began = time.monotonic()
+    (rollout,) = env.run_trial([task], ScriptedAgent(["1", action])).rollouts
+    assert time.monotonic() - began < FAST
+    assert rollout.failed and told in rollout.error
+    assert len(rollout.episodes[0].steps) == 1
+    assert not env.run_trial([task], ScriptedAgent(["stop"])).rollouts[0].failed
+    assert open_tasks(env) == 0
+
+
+def test_a_killed_loop_fails_its_sessions_within_seconds(env):
+    def kill(messages):
+        env._serving.loop.call_soon(sys.exit)
+        time.sleep(0.2)
+        return "1"
+
+    began = time.monotonic()
+    (rollout,) = env.run_trial(tasks_of(env)[:1], ScriptedAgent(kill)).rollouts
+    assert time.monotonic() - began < FAST
+    assert rollout.failed and "has ended with SystemExit" in rollout.error
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+class PlainTask(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
+    pass
+
+
+class ToolTask(PlainTask):
+    @classmethod
+    def toolsets(cls, config):
+        return [object()]
+
+
+class StopTask(PlainTask):
+    @vf.stop
+    async def too_long(self, trace: vf.Trace) -> bool:
+        return False
+
+
+class ContainerTask(PlainTask):
+    NEEDS_CONTAINER = True
+
+
+class TwoSeats(vf.EnvConfig):
+    player: vf.AgentConfig = vf.AgentConfig()
+    rival: vf.AgentConfig = vf.AgentConfig()
+
+
+class Limited(vf.EnvConfig):
+    player: vf.AgentConfig = vf.AgentConfig(max_turns=3)
+
+
+IMAGE = vf.ImageUrlContentPart(image_url=vf.ImageUrlSource(url="data:,"))
+SEEN = vf.TaskData(prompt=[vf.UserMessage(content=[IMAGE])])
+TEXT = vf.TaskData(prompt="Go.")
+
+
+def taskset_env(monkeypatch, name, task_class, data, env_config=None):
+    """A VerifiersEnv on a taskset made here, whose module is `name`."""
+
+    class MadeTaskset(vf.Taskset[task_class, vf.TasksetConfig]):
+        def load(self):
+            yield task_class(data)
+
+    module = types.ModuleType(name)
+    module.MadeTaskset, module.__all__ = MadeTaskset, ["MadeTaskset"]
+    if env_config is not None:
+
+        class MadeEnv(vf.Env[env_config]):
+            async def run(self, task, agents):
+                pass
+
+        module.MadeEnv = MadeEnv
+        module.__all__ += ["MadeEnv"]
+    monkeypatch.setitem(sys.modules, name, module)
+    return type("MadeVerifiersEnv", (VerifiersEnv,), {"taskset": {"id": name}})
+
+
+@pytest.mark.parametrize(
+    ("task_class", "env_config", "told"),
+    [
+        (ToolTask, None, "taskset 'made' has tools"),
+        (ContainerTask, None, "taskset 'made' needs a container"),
+        (PlainTask, TwoSeats, r"has several seats \(player, rival\)"),
+        (PlainTask, Limited, "seat 'player' of taskset 'made' has the limit max_turns"),
+    ],
+)
+def test_a_taskset_that_cannot_be_kept_is_refused_by_name(
+    monkeypatch, task_class, env_config, told
+):
+    env_class = taskset_env(monkeypatch, "made", task_class, TEXT, env_config)
+    with pytest.raises(CannotKeep, match=told):
+        env_class()
+
+
+@pytest.mark.parametrize(
+    ("task_class", "data", "told"),
+    [
+        (StopTask, TEXT, "StopTask has the stop hook 'too_long'"),
+        (PlainTask, SEEN, "only text of the roles system and user"),
+        (PlainTask, vf.TaskData(prompt="Go.", image="ubuntu"), "the Docker image 'ubuntu'"),
+    ],
+)
+def test_a_task_that_cannot_be_kept_is_refused_by_name(monkeypatch, task_class, data, told):
+    env = taskset_env(monkeypatch, "made", task_class, data)()
+    (row,) = [*env.get_train_dataset(), *env.get_eval_dataset()]
+    assert told in env.check_task(row["task_data"])
+    (rollout,) = env.run_trial([row["task_data"]], ScriptedAgent(["x"])).rollouts
+    assert rollout.failed and told in rollout.error
+
+
+def test_a_task_of_another_taskset_is_refused(env):
+    assert "number" in env.check_task({"prompt": "Go."})
