@@ -89,7 +89,7 @@ test-text-gym: $(VENVS)/.venv-text-gym/.installed
 
 test-inspect: $(VENVS)/.venv-inspect/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-inspect/bin/python -m pytest \
-		$(or $(ARGS),tests/integrations/test_inspect_log.py)
+		$(or $(ARGS),tests/integrations/test_inspect_log.py tests/integrations/test_inspect_task.py)
 
 # A cluster of three nodes on this machine.
 test-ray: .venv/.installed-test
@@ -203,7 +203,8 @@ $(INSPECT)/.installed: .venv/.installed-test
 	test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
 	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
 		> $$(echo $(INSPECT)/lib/python3*)/site-packages/agentsgym.pth
-	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check inspect-ai==0.3.285
+	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check \
+		inspect-ai==0.3.285 openai
 	@touch $@
 
 VERIFIERS := $(VENVS)/.venv-verifiers

@@ -64,7 +64,7 @@ def logs(run, tmp_path_factory):
 
 def read(folder):
     (found,) = list_eval_logs(str(folder))
-    return read_eval_log(found)
+    return read_eval_log(found, resolve_attachments=True)
 
 
 def events(sample, kind):

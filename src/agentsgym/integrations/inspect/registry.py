@@ -1,0 +1,34 @@
+"""The entry point of Inspect: `agentsgym/NAME` for every registered environment, and
+`agentsgym/env` for one by its dotted path."""
+
+from collections.abc import Callable
+from typing import Any
+
+from inspect_ai import Task, task
+
+from agentsgym.envs import registered
+
+
+def _by_name(name: str) -> Callable[..., Task]:
+    def make_task(tasks: Any = "eval", **env_config: Any) -> Task:
+        from agentsgym.integrations.inspect.task import env_task
+
+        return env_task(name, tasks, env_config)
+
+    make_task.__doc__ = f"{name}; settings of the environment are arguments."
+    made: Callable[..., Task] = task(name=name)(make_task)
+    return made
+
+
+def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
+    """An environment of the user's own: `-T path=my_module.MyEnv`, a module in this directory."""
+    from agentsgym.envs.user_code import import_from_here
+    from agentsgym.integrations.inspect.task import env_task
+
+    import_from_here(path)
+    module = path.rpartition(".")[0]
+    return env_task(path, tasks, env_config, allow_imports=[module] if module else False)
+
+
+TASKS = {name: _by_name(name) for name in registered()} | {"env": task(name="env")(_by_path)}
+"""The tasks by their names after `agentsgym/`."""

@@ -1,0 +1,186 @@
+"""An environment as a task of Inspect: its models play our trials, step by step."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import anyio
+from inspect_ai import Task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.event import ScoreEvent
+from inspect_ai.log import transcript
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.util import LimitExceededError, span
+
+from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.evaluation.metrics import record
+from agentsgym.integrations.inspect.transcript import episode_facts
+from agentsgym.rollout import SteppedTrial
+from agentsgym.types import Message, Rollout
+from agentsgym.types.plain import plain
+
+STORED = "agentsgym"
+"""The key of a sample's store under which the solver leaves what was played."""
+LIMIT, FULL = "limit", "max_rollout_tokens"
+"""Stop reasons: a limit of Inspect, a conversation that the model's context does not hold."""
+
+_ROLES = {
+    "system": ChatMessageSystem,
+    "user": ChatMessageUser,
+    "assistant": ChatMessageAssistant,
+}
+
+
+class EnvironmentFailed(RuntimeError):
+    """An error in the environment ended the trial; its traceback is a note."""
+
+
+def env_task(
+    env: str,
+    tasks: Literal["eval", "train"] = "eval",
+    env_config: Mapping[str, Any] | None = None,
+    allow_imports: bool | Collection[str] = False,
+) -> Task:
+    """The environment as a task: a sample per task of its held-out or training dataset. The epochs
+    of a sample are the rollouts of its group.
+
+    Each sample is scored with `reward`, the mean reward of the scored episodes, and `win`, where
+    the environment tells it. A sample that fails is an error and ends no other.
+
+    Raises ConfigError for a setting that the environment does not have, UnknownEnvironment for a
+    name that is not registered; `allow_imports` as for `make`.
+    """
+    if tasks not in ("eval", "train"):
+        raise ConfigError(f"tasks must be eval or train, not {tasks!r}")
+    made = make(env, None, dict(env_config or {}), allow_imports=allow_imports)
+    rows = made.get_eval_dataset() if tasks == "eval" else made.get_train_dataset()
+    samples = [_sample(made, row, number, tasks) for number, row in enumerate(rows)]
+    return Task(
+        dataset=MemoryDataset(samples, name=f"{made.name}-{tasks}"),
+        solver=player(made),
+        scorer=[reward(), win()],
+        fail_on_error=False,
+        metadata={"env": made.class_path, "env_config": plain(made.env_config)},
+    )
+
+
+def _sample(env: MultistepEnv, row: Mapping[str, Any], number: int, tasks: str) -> Sample:
+    task = row["task_data"]
+    return Sample(
+        id=number,
+        input=f"{env.name}, task {number} of {tasks}",
+        target=str(task.get("solution", "")),
+        metadata={"task_data": plain(task)},
+    )
+
+
+# -- playing ------------------------------------------------------------------------------------
+
+
+def _player(env: MultistepEnv) -> Solver:
+    """Plays the sample's task to its end, or to a limit."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        begin = partial(
+            SteppedTrial,
+            env,
+            state.metadata["task_data"],
+            group=int(state.sample_id),
+            index=state.epoch - 1,
+        )
+        with await _run(env, begin) as trial:
+            try:
+                await _play(env, trial, state, generate)
+            except (LimitExceededError, anyio.get_cancelled_exc_class()):
+                _tell(state, trial.cut(LIMIT))
+                raise
+            _tell(state, trial.rollout)
+        if trial.rollout.error is not None:
+            raise _failed(trial.rollout.error)
+        return state
+
+    return solve
+
+
+player: Callable[[MultistepEnv], Solver] = solver(name="player")(_player)
+
+
+def _failed(trace: str) -> EnvironmentFailed:
+    error = EnvironmentFailed(trace.strip().splitlines()[-1])
+    error.add_note(trace)
+    return error
+
+
+async def _play(
+    env: MultistepEnv, trial: SteppedTrial, state: TaskState, generate: Generate
+) -> None:
+    while not trial.over:
+        facts = trial.facts
+        free = "" if facts.scored else " (free shot)"
+        async with span(f"episode {facts.episode + 1}{free}"):
+            while not trial.over and trial.facts.episode == facts.episode:
+                await _turn(env, trial, state, generate)
+
+
+async def _turn(
+    env: MultistepEnv, trial: SteppedTrial, state: TaskState, generate: Generate
+) -> None:
+    kept = [] if trial.facts.new_conversation else state.messages
+    state.messages = [*kept, *map(_message, trial.new_messages)]
+    after = await generate(state)
+    state.messages, state.output = after.messages, after.output
+    if state.output.stop_reason == "model_length":
+        trial.cut(FULL)
+        return
+    value = await _run(env, partial(trial.act, state.output.completion))
+    score = Score(value=value, explanation="reward of the step", metadata=plain(trial.info))
+    transcript()._event(ScoreEvent(score=score, intermediate=True, scorer="reward"))
+
+
+async def _run(env: MultistepEnv, call: Callable[[], Any]) -> Any:
+    """Call in a thread if the environment may wait; else here, as its trials share one thread."""
+    if env.blocking:
+        return await anyio.to_thread.run_sync(call)
+    return call()
+
+
+def _message(message: Message) -> ChatMessage:
+    return _ROLES[message["role"]](content=message["content"])
+
+
+def _tell(state: TaskState, rollout: Rollout) -> None:
+    """Leave what was played in the sample's store, which its log shows."""
+    told = {
+        "reward": plain(rollout.final_reward),
+        "win": record(rollout).win,
+        "episodes": [episode_facts(episode) for episode in rollout.episodes],
+        "step_rewards": [
+            [plain(step.reward) for step in episode.steps] for episode in rollout.episodes
+        ],
+    }
+    state.store.set(STORED, told)
+
+
+# -- scores -------------------------------------------------------------------------------------
+
+
+def _stored(name: str) -> Callable[[TaskState, Target], Awaitable[Score]]:
+    async def score(state: TaskState, target: Target) -> Score:
+        told = state.store.get(STORED, {})
+        value = told.get(name)
+        answer = state.output.completion if state.output.choices else ""
+        return Score(value=float("nan") if value is None else float(value), answer=answer)
+
+    return score
+
+
+def _scorer(name: str) -> Callable[[], Scorer]:
+    metrics: Sequence[Any] = [mean(), stderr()]
+    made: Callable[[], Scorer] = scorer(metrics=metrics, name=name)(partial(_stored, name))
+    return made
+
+
+reward = _scorer("reward")
+win = _scorer("win")
