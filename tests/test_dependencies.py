@@ -30,6 +30,7 @@ EXTRAS = {
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
     "integrations/verifiers": {"verifiers"},
+    "integrations/trl": {"train"},
     "report/tui.py": {"tui"},
     "rollout/workers/ray_actor.py": {"ray"},
     "runs": {"train"},

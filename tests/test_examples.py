@@ -35,6 +35,11 @@ def test_own_environment():
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 3 steps", printed)
 
 
+def test_plain_trl():
+    printed = run("plain_trl.py", "1")
+    assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 1 steps", printed)
+
+
 def test_grpo_from_scratch():
     printed = run("grpo_from_scratch.py", "1")
     assert re.search(r"held-out reward after 0 steps: 0\.\d+", printed)

@@ -30,6 +30,7 @@ PAGES = {
     "environments/alfworld.md": "alfworld",
     "integrations/stepping.md": None,
     "integrations/text-gym.md": None,
+    "integrations/trl.md": None,
     "write-your-own-environment.md": None,
 }
 SLOW = {"environments/alfworld.md", "environments/textworld.md"}  # they make games

@@ -90,6 +90,7 @@ COVERED = {
     "agentsgym train guess.yaml": "verifiers_door/test_training.py::test_a_taskset_is_learned",
     "python examples/text_gym_skyrl.py": "integrations/test_text_gym_packages.py::"
     "test_skyrl_gym_passes_the_check_and_the_example_runs",
+    "python examples/plain_trl.py": "test_examples.py::test_plain_trl",
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
     "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
     "test_several_processes",

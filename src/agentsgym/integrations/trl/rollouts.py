@@ -1,0 +1,102 @@
+"""TRL's `rollout_func`: trials of our environments as token sequences.
+
+The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. TRL takes one
+sequence and one reward for each.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from agentsgym.envs import MultistepEnv
+from agentsgym.evaluation.metrics import record, summarize
+from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer
+from agentsgym.integrations.trl.prompts import rows_of
+from agentsgym.integrations.trl.sequences import token_sequence
+from agentsgym.types import AllowImports, AllowPaths, Rollout
+
+
+class RolloutFunc:
+    """For `GRPOTrainer(rollout_func=…)`, with settings that `GRPOConfig` has no field for.
+
+    The temperature, `top_p`, `top_k`, the seed and `chat_template_kwargs` are those of
+    `GRPOConfig`. One object may serve several trainers.
+
+    Args:
+        max_action_tokens: cap of one action (None: `max_completion_length`).
+        max_rollout_tokens: cap of the whole sequence, in tokens; what does not fit is not played.
+        stop_strings: texts that end an action.
+        envs: environment objects that play the rows of their class and config.
+        engine_capacity: sessions that are sampled at once.
+        allow_imports: dotted paths that rows may name (`agentsgym.envs.find`).
+        allow_paths: directories in which rows may name files.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_action_tokens: int | None = None,
+        max_rollout_tokens: int | None = None,
+        stop_strings: Sequence[str] = (),
+        envs: Iterable[MultistepEnv] = (),
+        engine_capacity: int | None = None,
+        allow_imports: AllowImports = False,
+        allow_paths: AllowPaths = (),
+    ) -> None:
+        self._settings = PlaySettings(
+            envs=tuple(envs),
+            max_action_tokens=max_action_tokens,
+            max_rollout_tokens=max_rollout_tokens,
+            stop_strings=tuple(stop_strings),
+            engine_capacity=engine_capacity,
+            allow_imports=allow_imports,
+            allow_paths=allow_paths,
+        )
+        self._players: WeakKeyDictionary[Any, TrainerPlayer] = WeakKeyDictionary()
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """Play one trial for each prompt of `prompt_dataset`; every process must call it.
+
+        Returns TRL's keys `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` (ragged lists,
+        one entry per prompt), and for reward functions `episode_reward` (None for a rollout that
+        failed), `won` (share of its scored episodes, or None), `step_rewards`, and `figures`, those
+        of all processes together.
+
+        Raises SeveralRows (a ValueError) for a rollout of several rows, ValueError for a prompt
+        that is no task, and EveryRolloutFailed, in every process.
+        """
+        player = self._player(trainer)
+        rows = player.ranks.together(lambda: rows_of(prompts))
+        rollouts = player.play(rows, trainer)
+        filler = player.tokenizer.eos_token_id
+        sequences = player.ranks.together(lambda: [token_sequence(r, filler) for r in rollouts])
+        records = [record(rollout) for rollout in rollouts]
+        return {
+            "prompt_ids": [s.prompt_ids for s in sequences],
+            "completion_ids": [s.completion_ids for s in sequences],
+            "logprobs": [s.logprobs for s in sequences],
+            "env_mask": [s.env_mask for s in sequences],
+            "episode_reward": [_number(rollout.final_reward) for rollout in rollouts],
+            "won": [None if one.failed else one.win for one in records],
+            "step_rewards": [_step_rewards(rollout) for rollout in rollouts],
+            "figures": summarize(player.ranks.gather(records)),
+        }
+
+    def _player(self, trainer: Any) -> TrainerPlayer:
+        if trainer not in self._players:
+            self._players[trainer] = TrainerPlayer(trainer, self._settings)
+        return self._players[trainer]
+
+
+def _number(reward: float) -> float | None:
+    return reward if math.isfinite(reward) else None
+
+
+def _step_rewards(rollout: Rollout) -> list[float]:
+    """The rewards of its actions, through all episodes."""
+    return [step.reward for episode in rollout.episodes for step in episode.actions]
+
+
+rollout_func = RolloutFunc()
+"""TRL's `rollout_func` with the settings of `GRPOConfig` alone."""
