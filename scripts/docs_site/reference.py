@@ -45,7 +45,8 @@ def pages(root: Path) -> list[tuple[str, str]]:
 def package_page(package: str, names: dict[str, str], authors: Iterable[str]) -> str:
     """The docstrings of a package's names; what has none is said as in the list of names."""
     said = [_documented(package, name, names[name], authors) for name in names]
-    return "\n".join([package, "=" * len(package), "", f".. currentmodule:: {package}", "", *said])
+    title = f"Reference: {package}"
+    return "\n".join([title, "=" * len(title), "", f".. currentmodule:: {package}", "", *said])
 
 
 def _documented(package: str, name: str, said: str, authors: Iterable[str]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import browser
+
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "scripts/docs_site"
 sys.path.append(str(SITE))
@@ -97,27 +99,47 @@ class _Loads(HTMLParser):
             self.found.append(attrs.get("href"))
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site. A warning ends the build."""
+    folder = tmp_path_factory.mktemp("site")
     command = "sphinx -q -W --keep-going -E -c scripts/docs_site -d".split()
     done = subprocess.run(
-        [sys.executable, "-m", *command, tmp_path / "cache", ".", tmp_path / "site"],
+        [sys.executable, "-m", *command, folder / "cache", ".", folder / "html"],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    site = tmp_path / "site"
+    return folder / "html"
+
+
+@pytest.mark.slow
+def test_the_site_has_every_page_and_what_docstrings_say(site):
     assert (site / "index.html").read_text() == (site / "README.html").read_text()
     built = {str(path.relative_to(site)) for path in site.glob("docs/**/*.html")}
     assert {path.replace(".md", ".html") for path in pages_of_the_docs()} <= built
+    reference = (site / "docs/reference/agentsgym.html").read_text(encoding="utf-8")
+    assert "_step_episode" in reference and "All data of a session is in its state" in reference
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere(site):
     for path in site.glob("**/*.html"):
         page = _Loads()
         page.feed(path.read_text(encoding="utf-8"))
-        away = [x for x in page.found if x and re.match(r"(https?:)?//", x)]
-        assert not away, (path, away)
+        assert not [x for x in page.found if x and re.match(r"(https?:)?//", x)], path
     for path in site.glob("_static/**/*.css"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"@import|url\(\s*['\"]?(https?:)?//", text), path
-    reference = (site / "docs/reference/agentsgym.html").read_text(encoding="utf-8")
-    assert "_step_episode" in reference and "All data of a session is in its state" in reference
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (browser.CHROMIUM and browser.DRIVER), reason=browser.MISSING)
+def test_it_is_searched_from_the_disk(site):
+    with browser.chromium() as driver:
+        driver.get((site / "search.html").as_uri() + "?q=free+shot")
+        found = "return document.querySelectorAll('ul.search li').length > 5"
+        assert browser.wait(driver, found)
+        schemes = {address.partition(":")[0] for address in browser.requests_of(driver)}
+    assert schemes <= {"file", "data", "chrome"}
