@@ -20,6 +20,7 @@ def _named(name):
     return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
 
 
+@pytest.mark.timeout(1500)  # ALFWorld makes its games first
 @pytest.mark.parametrize("carry", ["none", "full", "summary"])
 @pytest.mark.parametrize("name", map(_named, BUILTIN))
 def test_it_passes_with_carried_episodes(name, carry):
