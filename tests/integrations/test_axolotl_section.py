@@ -96,7 +96,7 @@ def test_a_configuration_may_be_registered_twice(load):
         plugin.register(cfg)
 
 
-@pytest.mark.parametrize("missing", ["agentsgym.training", "trl", "agentsgym.runs.config"])
+@pytest.mark.parametrize("missing", ["agentsgym.training", "agentsgym.runs.config"])
 def test_a_plugin_that_cannot_be_imported_ends_the_command(load, monkeypatch, missing):
     """Axolotl itself would log the ImportError and train without the plugin."""
     for name in [n for n in sys.modules if n.startswith("agentsgym.integrations.axolotl.")]:
@@ -118,7 +118,8 @@ def test_the_file_on_the_page_is_what_axolotl_accepts(load, tmp_path):
     page = (EXAMPLES.parents[1] / "docs/integrations/axolotl.md").read_text()
     (block,) = re.findall(r"```yaml\n(base_model:.*?)```", page, re.DOTALL)
     config = yaml.safe_load(block)
-    load(config.pop("agentsgym"), **config | {"output_dir": str(tmp_path)})
+    here = {"output_dir": str(tmp_path), "base_model": "builtin:quickstart"}
+    load(config.pop("agentsgym"), **config | here)
     assert section_of_this_run().settings["engine_urls"] == ["http://localhost:8000"]
 
 

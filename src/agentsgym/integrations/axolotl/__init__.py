@@ -8,9 +8,21 @@ imported here raises a RuntimeError, which ends the command.
 import importlib
 from typing import Any
 
-_PLACES = {"Plugin": "plugin", "AxolotlEnvConfig": "config", "AxolotlEnvTrainer": "trainer"}
+_PLACES = {
+    "ActionMaskTrainer": "action_mask",
+    "AxolotlEnvConfig": "config",
+    "AxolotlEnvTrainer": "trainer",
+    "Plugin": "plugin",
+    "rollout_func": "rollouts",
+}
 
-__all__ = ["AxolotlEnvConfig", "AxolotlEnvTrainer", "Plugin"]
+__all__ = [
+    "ActionMaskTrainer",
+    "AxolotlEnvConfig",
+    "AxolotlEnvTrainer",
+    "Plugin",
+    "rollout_func",
+]
 
 
 def __getattr__(name: str) -> Any:

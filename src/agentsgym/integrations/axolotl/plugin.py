@@ -13,8 +13,18 @@ from agentsgym.integrations.axolotl.section import Section
 from agentsgym.runs.builtin_models import builtin_folder
 
 _HOME = "agentsgym.integrations.axolotl"
-# Axolotl wants an entry, which nobody reads: the plugin loads the tasks.
-_NO_DATASETS = [{"path": "agentsgym"}]
+# Axolotl wants an entry of `datasets`, which nobody reads: the plugin loads the tasks.
+_NOT_READ = "agentsgym"
+_OWN_ROLLOUTS = {
+    "trl.rollout_func": f"{_HOME}.rollouts.rollout_func",
+    "trl.reward_funcs": ["agentsgym.integrations.trl.episode_reward"],
+}
+# What the plugin writes into the configuration, by agentsgym.trainer.
+_TRAINERS: dict[str, dict[str, Any]] = {
+    "agentsgym": {"trainer_cls": f"{_HOME}.trainer.AxolotlEnvTrainer"},
+    "axolotl": _OWN_ROLLOUTS,
+    "action_mask": {"trainer_cls": f"{_HOME}.action_mask.ActionMaskTrainer", **_OWN_ROLLOUTS},
+}
 _BUILTIN = "builtin:"
 # Keys of Axolotl that would be ignored or train something else, and what to do instead.
 _REFUSED = {
@@ -49,16 +59,18 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         Raises ConfigError with the key that is unknown or refused.
         """
         self.section = Section.parse(cfg.get("agentsgym"), _keys_of_axolotl())
-        trainer_cls = f"{_HOME}.trainer.AxolotlEnvTrainer"
-        ours = {"datasets": _NO_DATASETS, "trainer_cls": trainer_cls}
+        ours = {"datasets": [{"path": _NOT_READ}], **_TRAINERS[self.section.trainer]}
         _refuse(cfg, ours)
-        if str(cfg.get("rl") or "grpo") != "grpo":
-            raise ConfigError(f"rl: {cfg['rl']} has no environments; set rl: grpo")
+        method = cfg.get("rl") or "grpo"
+        if getattr(method, "value", method) != "grpo":
+            raise ConfigError(f"rl: {method} has no environments; set rl: grpo")
         if (cfg.get("context_parallel_size") or 1) > 1:
             raise ConfigError("context_parallel_size above 1 is not supported with environments")
         cfg["rl"] = "grpo"
+        cfg["trl"] = dict(cfg.get("trl") or {})
         for key, value in ours.items():
-            cfg[key] = value
+            place, _, name = key.rpartition(".")
+            (cfg[place] if place else cfg)[name] = value
         cfg["base_model"] = _folder(cfg.get("base_model"))
 
     def load_datasets(self, cfg: Any, preprocess: bool = False) -> Any:
@@ -74,12 +86,18 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         return {"num_generations_eval": 1, **forgotten}
 
 
+def find_section() -> Section | None:
+    """The section that the registered plugin has read; None if it is not registered."""
+    plugins = PluginManager.get_instance().plugins.values()
+    return next((plugin.section for plugin in plugins if isinstance(plugin, Plugin)), None)
+
+
 def section_of_this_run() -> Section:
-    """The section that the registered plugin has read."""
-    for plugin in PluginManager.get_instance().plugins.values():
-        if isinstance(plugin, Plugin):
-            return plugin.section
-    raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
+    """The same. Raises ConfigError if there is none."""
+    section = find_section()
+    if section is None:
+        raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
+    return section
 
 
 def _keys_of_axolotl() -> dict[str, str]:
@@ -92,8 +110,8 @@ def _refuse(cfg: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     for key, why in _REFUSED.items():
         place, _, name = key.rpartition(".")
         value = ((cfg.get(place) or {}) if place else cfg).get(name)
-        if key == "datasets":  # Axolotl adds keys to an entry
-            value = [{"path": entry.get("path")} for entry in value or ()]
+        if key == "datasets" and isinstance(value, list):  # Axolotl adds keys to an entry
+            value = [{"path": entry.get("path")} for entry in value]
         if value and value != ours.get(key):
             raise ConfigError(f"{key} has no use with the agentsgym plugin: {why}")
 

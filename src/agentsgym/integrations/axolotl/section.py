@@ -1,7 +1,7 @@
 """The section `agentsgym:` of an Axolotl configuration."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,20 @@ from agentsgym.runs.from_config import datasets_of
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.trl_settings import SETTINGS
 
+TRAINERS = ("agentsgym", "axolotl", "action_mask")
+# Settings of ours that Axolotl's own trainer has a use for.
+_OF_ROLLOUT_FUNC = {
+    "max_action_tokens",
+    "max_rollout_tokens",
+    "stop_strings",
+    "engine_capacity",
+    "allow_imports",
+    "allow_paths",
+}
+_OF_TRAINER = {
+    "axolotl": _OF_ROLLOUT_FUNC,
+    "action_mask": _OF_ROLLOUT_FUNC | {"advantage_estimator", "advantage_options"},
+}
 _ALL = {each.name for each in dataclasses.fields(GRPOEnvConfig) if each.init}
 OWN_SETTINGS = frozenset(_ALL - SETTINGS.keys())
 """The fields of `GRPOEnvConfig` that TRL does not have."""
@@ -21,11 +35,13 @@ OWN_SETTINGS = frozenset(_ALL - SETTINGS.keys())
 @dataclass(frozen=True)
 class Section:
     """What the section says: the environment `env` with `env_config`, of whose evaluation tasks
-    `eval_tasks` are played (None: all), and `settings`, fields of `GRPOEnvConfig`."""
+    `eval_tasks` are played (None: all), who trains (`trainer`, one of `TRAINERS`), and `settings`,
+    fields of `GRPOEnvConfig`."""
 
     env: str
     env_config: Mapping[str, Any] = field(default_factory=dict)
     eval_tasks: int | None = None
+    trainer: str = "agentsgym"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -43,6 +59,8 @@ class Section:
             if key not in _HERE:
                 raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
         check_keys(data, names | _HERE, "agentsgym.")
+        trainer = data.get("trainer", "agentsgym")
+        _check_trainer(trainer, data.keys() - _HERE)
         if not isinstance(data.get("env"), str):
             raise ConfigError("agentsgym.env must name an environment, such as Bandit")
         env_config, wanted = data.get("env_config") or {}, data.get("eval_tasks")
@@ -51,7 +69,7 @@ class Section:
         if not (wanted is None or (type(wanted) is int and wanted > 0)):
             raise ConfigError(f"agentsgym.eval_tasks must be a number above 0, got {wanted!r}")
         settings = {key: data[key] for key in data if key in names}
-        return cls(data["env"], dict(env_config), wanted, _with_engine(settings))
+        return cls(data["env"], dict(env_config), wanted, trainer, _with_engine(settings))
 
     @property
     def allow_imports(self) -> bool | list[str]:
@@ -74,15 +92,29 @@ class Section:
         )
 
     def datasets(self) -> tuple[Any, Any]:
-        """Training and evaluation tasks, as rows that name the environment."""
+        """Training and evaluation tasks, as rows that name the environment; for a trainer of
+        Axolotl's as prompts that stand for such rows."""
         train, held_out = datasets_of(self.make_env())
         if self.eval_tasks is not None:
             rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)
             held_out = held_out.select(rows)
-        return train, held_out
+        if self.trainer == "agentsgym":
+            return train, held_out
+        from agentsgym.integrations.trl import prompt_dataset
+
+        return prompt_dataset(train), prompt_dataset(held_out)
 
 
 _HERE = {each.name for each in dataclasses.fields(Section)} - {"settings"}
+
+
+def _check_trainer(trainer: Any, keys: Set[str]) -> None:
+    if trainer not in TRAINERS:
+        raise ConfigError(f"agentsgym.trainer must be one of {', '.join(TRAINERS)}: {trainer!r}")
+    for key in sorted(keys - _OF_TRAINER.get(trainer, _ALL)):
+        raise ConfigError(
+            f"agentsgym.{key} has an effect only with agentsgym.trainer: agentsgym, not {trainer}"
+        )
 
 
 def _with_engine(settings: Mapping[str, Any]) -> dict[str, Any]:
