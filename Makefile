@@ -67,7 +67,7 @@ test-trl: $(VENVS)/.venv-trl-1.9/.installed
 .PHONY: test-axolotl
 test-axolotl: $(VENVS)/.venv-axolotl/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
-		$(or $(ARGS),tests/integrations/test_axolotl.py tests/integrations/test_axolotl_section.py)
+		$(or $(ARGS),$(wildcard tests/integrations/test_axolotl*.py))
 
 test-doors: test-openenv test-text-gym test-verifiers test-inspect
 
