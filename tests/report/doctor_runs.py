@@ -139,6 +139,7 @@ def write_run(
     *,
     record: Mapping[str, float] | None = None,
     before: Figures | None = None,
+    after: Figures | None = None,
     train: str = "{max_action_tokens: 12}",
 ) -> Path:
     """A run directory; `record` are the arguments of its token records."""
@@ -153,7 +154,13 @@ def write_run(
         known = [record_of(one, **(record or {})) for one in played[:2]]
         TokenRecordWriter(root)(known, {"step": step})
     Summary(
-        name="small", seed=0, env="Puzzle", env_config={}, model="tiny", before=before or figures()
+        name="small",
+        seed=0,
+        env="Puzzle",
+        env_config={},
+        model="tiny",
+        before=before or figures(),
+        after=after,
     ).write(root / "summary.json")
     return root
 

@@ -139,7 +139,7 @@ CASES = {
     ),
     "no_signal": (
         {"line": changed(groups_without_signal=1.0, win_rate=0.0, reward=0.0), "rollouts": lost},
-        ["16 of 16 groups", "median 0", "groups_without_signal is 100%"],
+        ["16 of 16 groups", "median 0", "is 100% in steps 33 to 40, and was 100% in step 1"],
         "train-39/0/0",
     ),
     "reward_against_wins": (
@@ -149,6 +149,11 @@ CASES = {
         },
         ["reward 0.245 in steps 1 to 8, 0.565 in steps 33 to 40", "win rate 55% and then 24%"],
         "train-39/0/3",
+    ),
+    "reward_falls": (
+        {"line": changed(reward=lambda s: 0.6 - 0.01 * s)},
+        ["reward 0.555 in steps 1 to 8, 0.235 in steps 33 to 40"],
+        "train-39/0/2",
     ),
     "one_action": (
         {"line": changed(win_rate=0.25, reward=0.25), "rollouts": same_action},
@@ -173,7 +178,10 @@ CASES = {
             "line": changed(clipped=late(0.02, 0.4), ratio__token_ess=0.1),
             "record": {"ratio": 3.0},
         },
-        ["40% of the agent tokens", "ratio/token_ess is 0.1"],
+        [
+            "21% of the agent tokens are clipped in steps 1 to 40, 40% in steps 33 to 40",
+            "ratio/token_ess is 0.1",
+        ],
         "train-39/0/0",
     ),
     "rows_break": (
@@ -261,6 +269,20 @@ def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
     assert (
         "the model 1.2 before training" in the_fault(write_run(tmp_path, before=shaped)).evidence[0]
     )
+
+
+def test_held_out_tasks_that_are_played_worse_after_training_are_told(tmp_path):
+    run = write_run(tmp_path, after=figures(reward=0.1, reward_ci95=(0.05, 0.15)))
+    found = the_fault(run)
+    assert found.fault == "reward_falls" and "0.3 before and 0.1 after" in found.evidence[0]
+    same = write_run(tmp_path / "same", after=figures(reward=0.2, reward_ci95=(0.1, 0.25)))
+    assert found_in(same) == []
+
+
+def test_lost_signal_is_told_from_one_that_never_was(tmp_path):
+    line = changed(groups_without_signal=late(0.2, 1.0), win_rate=0.0, reward=0.0)
+    found = the_fault(write_run(tmp_path, line, lost))
+    assert "at the beginning there was signal" in found.attempts[0]
 
 
 def test_a_short_run_tells_no_trends():

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
 
-_MOST_CLIPPED, _LEAST_ESS = 0.2, 0.3
+_MOST_CLIPPED, _LEAST_ESS = 0.1, 0.3
+"""Means over the whole run: what was clipped at the beginning has done its harm too."""
 
 
 def ratios_clipped(evidence: Evidence) -> Finding | None:
@@ -27,18 +28,21 @@ def ratios_clipped(evidence: Evidence) -> Finding | None:
             "(train.ratio_scope=step)",
         ),
         named(evidence.recent, _widest),
-        curve.recent.steps if curve else None,
+        curve.whole.steps if curve else None,
     )
 
 
 def _logged(evidence: Evidence) -> Iterator[str]:
     clipped = evidence.curve("clipped")
-    if clipped is not None and clipped.recent.mean > _MOST_CLIPPED:
-        yield share_now(clipped, "the agent tokens are clipped")
+    if clipped is not None and clipped.whole.mean > _MOST_CLIPPED:
+        yield (
+            f"{share(clipped.whole.mean)} of the agent tokens are clipped in {clipped.whole}, "
+            f"{share(clipped.recent.mean)} in {clipped.recent}"
+        )
     for name in evidence.names():
         curve = evidence.curve(name) if _is_ess(name) else None
-        if curve is not None and curve.recent.mean < _LEAST_ESS:
-            yield f"{name} is {curve.recent.mean:.2g} in {curve.recent}; 1 is on-policy"
+        if curve is not None and curve.whole.mean < _LEAST_ESS:
+            yield f"{name} is {curve.whole.mean:.2g} in {curve.whole}; 1 is on-policy"
 
 
 def _is_ess(name: str) -> bool:

@@ -44,6 +44,11 @@ class Curve:
         return self._part(len(self.values) - self._width, len(self.values))
 
     @property
+    def whole(self) -> Part:
+        """All of it."""
+        return self._part(0, len(self.values))
+
+    @property
     def is_long(self) -> bool:
         """Whether beginning and end share no value."""
         return len(self.values) >= 2 * self._width

@@ -12,7 +12,7 @@ from agentsgym.report.doctor.finding import Finding
 from agentsgym.report.doctor.malformed import malformed_actions
 from agentsgym.report.doctor.mismatch import sampler_mismatch
 from agentsgym.report.doctor.reference import reference_loses
-from agentsgym.report.doctor.reward import reward_against_wins
+from agentsgym.report.doctor.reward import reward_against_wins, reward_falls
 from agentsgym.report.doctor.rows import rows_break
 from agentsgym.report.doctor.signal import no_signal
 from agentsgym.report.doctor.truncation import exhausted_budget, truncated_actions
@@ -44,14 +44,10 @@ RULES = table(
         exhausted_budget,
     ),
     Rule(
-        "no_signal",
-        "half of the groups have rollouts that all earn the same and are not all won",
-        no_signal,
-    ),
-    Rule(
-        "idle_environment",
-        "one environment of a mix is no longer played, or all its rollouts earn the same",
-        idle_environment,
+        "reward_falls",
+        "the reward falls by more than two standard errors, or is lower on the held-out tasks "
+        "after training, with intervals that do not meet",
+        reward_falls,
     ),
     Rule(
         "reward_against_wins",
@@ -68,6 +64,16 @@ RULES = table(
         entropy_gone,
     ),
     Rule(
+        "no_signal",
+        "half of the groups have rollouts that all earn the same and are not all won",
+        no_signal,
+    ),
+    Rule(
+        "idle_environment",
+        "one environment of a mix is no longer played, or all its rollouts earn the same",
+        idle_environment,
+    ),
+    Rule(
         "sampler_mismatch",
         "log-probabilities of sampler and trainer differ by 0.05 nats per token, their mean ratio "
         "by 5 % from 1, or 5 % of the rows are capped",
@@ -75,7 +81,8 @@ RULES = table(
     ),
     Rule(
         "ratios_clipped",
-        "20 % of the agent tokens are clipped, or the effective sample size is under 0.3",
+        "10 % of the agent tokens are clipped, or the effective sample size is under 0.3, both "
+        "over the whole run",
         ratios_clipped,
     ),
     Rule("rows_break", "the chat template breaks one rollout in ten into more rows", rows_break),

@@ -33,12 +33,15 @@ def no_signal(evidence: Evidence) -> Finding | None:
             f"{middle:.3g}); {len(without) - len(unsolved)} more are all won",
             *_logged(evidence),
         ),
-        (*_LOST, *_BOTH) if lost else _BOTH,
+        (*(_HAD_SIGNAL if _had_signal(evidence) else _LOST if lost else ()), *_BOTH),
         named(sets, lambda one: _of_groups(one, best)),
         steps,
     )
 
 
+_HAD_SIGNAL = (
+    "an earlier checkpoint and a lower train.learning_rate: at the beginning there was signal",
+)
 _LOST = (
     "easier tasks, or a reward for progress on the way, so that some rollouts of a group win",
     "a warm start on games of a better player (warm_start.source=teacher)",
@@ -52,7 +55,15 @@ _BOTH = (
 def _logged(evidence: Evidence) -> Iterator[str]:
     curve = evidence.curve("groups_without_signal")
     if curve is not None:
-        yield f"groups_without_signal is {share(curve.recent.mean)} in {curve.recent}"
+        yield (
+            f"groups_without_signal is {share(curve.recent.mean)} in {curve.recent}, and was "
+            f"{share(curve.values[0])} in step {curve.steps[0]}"
+        )
+
+
+def _had_signal(evidence: Evidence) -> bool:
+    curve = evidence.curve("groups_without_signal")
+    return curve is not None and curve.values[0] < _MOST
 
 
 def _best(evidence: Evidence) -> float | None:
