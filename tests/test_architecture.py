@@ -22,8 +22,8 @@ CIRCLES = {
     ("agentsgym.envs.base", "agentsgym.envs.registry"),
     ("agentsgym.training.loss.weights", "agentsgym.training.loss.losses"),
 }
-# torch, TRL and transformers at the top of a file: only where a model runs, and in two files that
-# are imported when one does.
+# torch, TRL and transformers at the top of a file: only where a model runs, in two files that are
+# imported when one does, and in what only Axolotl imports.
 HEAVY = {"torch", "trl", "transformers", "accelerate", "peft"}
 HEAVY_ROOMS = (
     "agentsgym.generation.embedded.",
@@ -32,6 +32,7 @@ HEAVY_ROOMS = (
     "agentsgym.training.",
     "agentsgym.runs.callbacks",
     "agentsgym.envs.twenty_questions.guess_consistency",
+    "agentsgym.integrations.axolotl.",
 )
 
 
