@@ -85,7 +85,7 @@ def test_play_through_the_adapter_equals_the_environment_itself():
 def test_sessions_have_random_numbers_of_their_own_and_the_check_passes():
     random.seed(5)
     before = random.getstate()
-    report = check_env(DiceEnv, budget_seconds=3)
+    report = check_env(DiceEnv, budget_seconds=2)
     assert report.passed, report.to_text()
     assert random.getstate() == before
 

@@ -75,7 +75,7 @@ def test_gem_is_learned(gem, tmp_path):
     command = [sys.executable, "-m", "agentsgym", "train", "text_gym_gem.yaml"]
     subprocess.run([*command, "--output", str(tmp_path / "run")], cwd=EXAMPLES, check=True)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["after"]["win_rate"] > summary["before"]["win_rate"] + 0.2
+    assert summary["after"]["reward"] > summary["before"]["reward"] + 0.05
 
 
 def test_skyrl_gym_passes_the_check_and_the_example_runs(skyrl_gym, example):

@@ -84,7 +84,7 @@ OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld"
 SOME = [n for n in OFFLINE if not n.startswith("TextArena")] + ["TextArena/GuessTheNumber"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     name=st.sampled_from(SOME),
     task=st.integers(0, 3),

@@ -126,10 +126,11 @@ class VerifiersEnv(MultistepEnv):
         return info | ({"stop_reason": stop} if stop else {})
 
     def _served(self) -> Serving:
-        """The running environment of verifiers; a new one if its loop has died."""
+        """The running environment of verifiers. If its loop has died there is another one, because
+        what the old loop served may still be closing."""
         with _STARTING:
             if self._serving is None or not self._serving.alive:
-                self._serving = Serving(self._foreign)
+                self._serving = Serving(load(self.taskset, self.paired_env))
             return self._serving
 
     # -- tasks ----------------------------------------------------------------------------------
