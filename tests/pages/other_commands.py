@@ -100,6 +100,11 @@ COVERED = {
     "eval_split=eval": "openenv_door/test_program.py::test_a_model_is_evaluated_on_a_served_game",
     "agentsgym export runs/quickstart --to inspect --out logs": "integrations/test_inspect_log.py::"
     "test_evaluations_are_written_unless_a_phase_is_named",
+    "agentsgym eval runs/explore --suite explore": "cli/test_suites.py::"
+    "test_a_model_plays_the_games_that_fit_in_its_context",
+    "agentsgym eval chat:smollm2 --suite explore --base-url http://127.0.0.1:8000 --episodes 2 "
+    "--max-action-tokens 24 --temperature 0": "cli/test_suites.py::"
+    "test_an_endpoint_plays_a_suite_and_against_another_player",
     "python benchmarks/real_model.py --threads 1": "benchmarks/test_smoke.py::test_quick_run",
 }
 
@@ -112,6 +117,7 @@ EXCUSED = {
     "python benchmarks/memory.py": "measures for minutes",
     "python benchmarks/environments.py": "measures for half a minute on an idle machine",
     "agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct": "needs the weights of SmolLM2",
+    "agentsgym eval SMOLLM2": "needs the weights of SmolLM2",
     "accelerate launch --config_file": "needs several machines with GPUs",
     "tensorboard --logdir": "serves until it is stopped",
     "WANDB_MODE=online": "sends a run to a server",
@@ -123,6 +129,7 @@ EXCUSED = {
     "cd examples": "goes to a folder",
     "inspect view": "serves until it is stopped",
     "vf-eval agentsgym_v1": "needs verifiers and a model; verifiers_door/test_export.py runs it",
+    "inspect eval": "needs inspect-ai; integrations/test_inspect_task.py runs it",
     "git clone": "needs the network",
     ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
     "export": "sets variables",
