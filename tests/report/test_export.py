@@ -1,5 +1,6 @@
 """Exports of stored rollouts, and the one step that TRL's trainers really take on them."""
 
+import gzip
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from agentsgym.report.export.selection import Filters
 from agentsgym.report.export.write import write_dataset
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
+from agentsgym.runs.files.evaluation import EvaluationDirectory
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 from viewer_runs import game, make_rollout, make_run
 
@@ -241,6 +243,32 @@ def test_the_command(run, tmp_path, capsys):
     ):
         result = told(capsys, run, *arguments)
         assert result.exit_code == 2 and problem in result.output
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_foreign_file_may_hold_anything_where_texts_are_meant(tmp_path, tokenizer, name):
+    root = played(tmp_path / "run", tokenizer, (["a", "x"], [0.0, 0.0]), (["b", "y"], [0.0, 1.0]))
+    (path,) = (root / "rollouts").iterdir()
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    odd = {"session_id": "\ud800", "env_class_path": "\udc00", "phase": "\ud800train"}
+    for line in lines:
+        line |= odd
+        line["task_data"] = {"\ud800": ["\ud800"]}
+        line["episodes"][0]["messages"][0] = {"role": 3, "content": ["\ud800", {"x": None}]}
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    counts, rows = exported(root, name, tmp_path / "out")
+    assert counts.examples == len(rows) > 0 and rows["session_id"][0] == "\ufffd"
+
+
+def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path, capsys):
+    rollouts = list(read_rollouts(run))
+    for side in ("model", "vs"):
+        EvaluationDirectory(tmp_path / "eval" / side).write_all(rollouts)
+    _, rows = exported(tmp_path / "eval" / "vs", "tokens", tmp_path / "out")
+    assert len(rows) == 16 and set(rows["phase"]) == {"eval"}
+    (tmp_path / "eval" / "comparison.json").write_text("{}")
+    result = told(capsys, tmp_path / "eval", "--to", "tokens", "--out", tmp_path / "x")
+    assert result.exit_code == 2 and "name " in result.output and "eval/vs" in result.output
 
 
 # -- what TRL does with them --------------------------------------------------------------------

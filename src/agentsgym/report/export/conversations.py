@@ -52,7 +52,11 @@ def _conversation(messages: Sequence[Message], said: Sequence[Said]) -> Iterator
 
 
 def _clean(message: Message) -> Message:
-    return {"role": message["role"], "content": clean_text(str(message["content"]))}
+    """A message of texts; a foreign file may hold anything."""
+    return {
+        "role": clean_text(str(message["role"])),
+        "content": clean_text(str(message["content"])),
+    }
 
 
 def is_target(episode: Episode, step: Step, filters: Filters) -> bool:

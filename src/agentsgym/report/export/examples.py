@@ -15,7 +15,7 @@ from agentsgym.report.export.selection import Filters
 from agentsgym.runs.files import RolloutLine
 from agentsgym.runs.files.encoding import finite
 from agentsgym.types import Rollout, Row
-from agentsgym.types.plain import plain
+from agentsgym.types.plain import clean_text, plain
 
 Json = dict[str, Any]
 Lines = Sequence[RolloutLine]
@@ -145,16 +145,16 @@ def about(line: RolloutLine) -> Json:
     rollout = line.rollout
     win = record(rollout).win
     return {
-        "env": rollout.env_class_path,
+        "env": clean_text(rollout.env_class_path),
         "env_config": _json(rollout.env_config),
         "task": _json(rollout.task_data),
         "reward": rollout.final_reward,
         "win": None if win is None else float(win),
-        "phase": line.phase,
+        "phase": clean_text(line.phase),
         "training_step": line.step,
         "group": rollout.group,
         "rollout": rollout.index,
-        "session_id": rollout.session_id,
+        "session_id": clean_text(rollout.session_id),
     }
 
 

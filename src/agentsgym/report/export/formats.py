@@ -42,12 +42,11 @@ _PAIR = {
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: `examples` of a group's rollouts, `columns` with their types (a list has the
-    type of its entries), and `help` in a sentence."""
+    """One format: `examples` of a group's rollouts, and `columns` with their types (a list has the
+    type of its entries)."""
 
     examples: Callable[[Sequence[RolloutLine], Filters], Iterator[Json]]
     columns: Mapping[str, Any]
-    help: str
 
     def features(self) -> "Features":
         """The types of the columns for `datasets`."""
@@ -60,7 +59,6 @@ FORMATS: Mapping[str, Format] = {
     "messages": Format(
         messages,
         {"messages": _CHAT, "rewards": ["float64"], "malformed": ["bool"], **_ABOUT},
-        "one conversation per row",
     ),
     "prompt-completion": Format(
         prompt_completion,
@@ -72,22 +70,18 @@ FORMATS: Mapping[str, Format] = {
             "step_reward": "float64",
             **_ABOUT,
         },
-        "one action per row, after the conversation before it",
     ),
     "tokens": Format(
         tokens,
         {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
-        "the tokens that the model saw, with the mask of those that it sampled",
     ),
     "preference": Format(
         preference,
         {**_PAIR, **_ABOUT},
-        "two rollouts of a task: the first action in which they differ",
     ),
     "preference-whole": Format(
         whole_preference,
         {**_PAIR, **_ABOUT},
-        "the same with the rest of both conversations",
     ),
 }
 
