@@ -150,6 +150,8 @@ def write_figures(root: Path, steps: int) -> None:
             "episode_1/reward": 0.1 * step,
             "episode_2/reward": 0.2 * step,
             "truncated": 0.0,
+            "template_breaks/thoughts": 0.5 * step,
+            "template_breaks/answer": 0.25 * step,
         }
         for step in range(steps)
     ]

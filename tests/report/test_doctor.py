@@ -257,6 +257,16 @@ def test_an_environment_that_is_no_longer_played_is_idle():
     assert found.fault == "idle_environment" and "not played since step 19" in found.evidence[0]
 
 
+@pytest.mark.parametrize(
+    "learned",
+    [{"reward": late(0.2, 1.0)}, {"reward": 1.0, "win_rate": 1.0}],
+)
+def test_an_environment_that_was_learned_is_not_idle(learned):
+    line = mix_line(reward_std=late(0.4, 0.0), failed=0.0, **learned)
+    lines = [{"step": step, **line(step)} for step in range(1, STEPS + 1)]
+    assert diagnose(Evidence(metrics=lines)) == []
+
+
 def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
     line = mix_line(reward=0.5, reward_std=0.5, failed=0.3)
     found = the_fault(write_run(tmp_path, line, broken))

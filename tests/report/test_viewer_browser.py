@@ -104,6 +104,7 @@ def test_the_run(driver, page):
     wait(driver, "return document.querySelectorAll('.chart canvas').length >= 2")
     titles = " ".join(texts(driver, "figcaption strong"))
     assert "reward by episode" in titles and "stop reasons" in titles and "entropy" in titles
+    assert titles.count("rows begun by the template") == 1
     label = driver.execute_script(
         "return document.querySelector('.chart-body').getAttribute('aria-label')"
     )

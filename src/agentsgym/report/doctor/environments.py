@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from agentsgym.report.doctor.curve import Curve
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
+from agentsgym.report.doctor.curve import Curve, rise
+from agentsgym.report.doctor.evidence import SOLVED, Evidence, PlayedSet, named, share
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
 
@@ -115,6 +115,9 @@ def _idle(evidence: Evidence, name: str) -> str:
     spread = evidence.curve(f"env/{name}/reward_std")
     if spread is None or spread.recent.mean > 0 or len(spread.values) < len(every.values) // 2:
         return ""
+    wins = evidence.curve(f"env/{name}/win_rate")
+    if (wins is not None and wins.recent.mean >= SOLVED) or rise(reward) > 0:
+        return ""  # it was learned
     return f"all of its rollouts earn {reward.recent.mean:.3g} in {reward.recent}"
 
 

@@ -17,7 +17,7 @@ Group = Sequence[Rollout]
 
 MOST_NAMED = 4
 """Rollouts that a finding names."""
-_SOLVED = 0.9
+SOLVED = 0.9
 """A share of wins, or of the reference player's reward, from which on a run has little to learn."""
 
 
@@ -94,12 +94,12 @@ class Evidence:
         """Whether the policy now wins nearly always, or earns what the reference player earns: then
         equal rewards and certain actions are the goal."""
         wins, reward = self.curve("win_rate"), self.curve("reward")
-        if wins is not None and wins.recent.mean >= _SOLVED:
+        if wins is not None and wins.recent.mean >= SOLVED:
             return True
         best = self.reference
         if reward is None or best is None or best <= 0:
             return False
-        return reward.recent.mean >= _SOLVED * best
+        return reward.recent.mean >= SOLVED * best
 
     @property
     def reference(self) -> float | None:
