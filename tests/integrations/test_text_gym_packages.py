@@ -70,6 +70,7 @@ def test_other_games_of_gem_are_deterministic(gem, game):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_gem_is_learned(gem, tmp_path):
     """The run of the page; it shows the curve."""
     command = [sys.executable, "-m", "agentsgym", "train", "text_gym_gem.yaml"]

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_taskset_is_learned(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "agentsgym", "train", "guess.yaml", "--output", str(tmp_path)],
