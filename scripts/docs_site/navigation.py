@@ -41,6 +41,7 @@ def _from_root(link: str) -> str:
 def _add(app, docname, source):
     if docname == app.config.root_doc:
         source[0] += toctrees(Path(app.srcdir))
+        app.env.note_dependency(Path(app.srcdir) / CONTENTS)
 
 
 def setup(app):
