@@ -102,7 +102,7 @@ fuzz: .venv/.installed-test
 
 # A link or a name that leads nowhere is an error.
 docs: .venv/.installed-docs
-	$(BIN)/python -m sphinx -q -W --keep-going -c scripts/docs_site -d build/docs-cache . build/docs $(ARGS)
+	$(BIN)/python -m sphinx -q -a -W --keep-going -c scripts/docs_site -d build/docs-cache . build/docs $(ARGS)
 	@echo build/docs/index.html
 
 # pip-audit says so of each package for which its source of advisories cannot be reached.
