@@ -5,8 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from inspect_ai import Task, task
+from inspect_ai.util import registry_info
 
 from agentsgym.envs import registered
+
+_PACKAGE = "agentsgym/"
 
 
 def _by_name(name: str) -> Callable[..., Task]:
@@ -16,8 +19,7 @@ def _by_name(name: str) -> Callable[..., Task]:
         return env_task(name, tasks, env_config)
 
     make_task.__doc__ = f"{name}; settings of the environment are arguments."
-    made: Callable[..., Task] = task(name=name)(make_task)
-    return made
+    return _registered(name, make_task)
 
 
 def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
@@ -30,5 +32,13 @@ def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
     return env_task(path, tasks, env_config, allow_imports=[module] if module else False)
 
 
-TASKS = {name: _by_name(name) for name in registered()} | {"env": task(name="env")(_by_path)}
+def _registered(name: str, make_task: Callable[..., Task]) -> Callable[..., Task]:
+    """Inspect puts the package's name first only where it sees that the package is installed."""
+    made: Callable[..., Task] = task(name=name)(make_task)
+    if not registry_info(made).name.startswith(_PACKAGE):
+        made = task(name=f"{_PACKAGE}{name}")(make_task)
+    return made
+
+
+TASKS = {name: _by_name(name) for name in registered()} | {"env": _registered("env", _by_path)}
 """The tasks by their names after `agentsgym/`."""
