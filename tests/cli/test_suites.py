@@ -155,6 +155,25 @@ def test_the_page_has_the_figures(invoke, tmp_path):
     assert "<title>agent:never on explore 1</title>" in page
 
 
+def test_two_players_on_a_suite(invoke, tmp_path):
+    places = ("-o", f"{tmp_path}/out", "--out", f"{tmp_path}/page.html")
+    found = figures(invoke, "agent:optimal", "--vs", "agent:never", *places)
+    alone = figures(invoke, "agent:never")
+    other = found["comparison"]
+    assert other["vs"] == "agent:never" and other["figures"]["games"] == alone["games"]
+    assert set(other["games"]) == {game["name"] for game in alone["games"]}
+    reward = other["games"]["place"]["reward"]
+    assert reward["first"] == 1.0 and reward["second"] == alone["games"][0]["score"]["value"]
+    assert reward["interval"][0] > 0
+    assert len(list(read_rollouts(tmp_path / "out/vs/place"))) == 8
+    assert json.loads((tmp_path / "out/suite.json").read_text())["comparison"] == other
+    page = (tmp_path / "page.html").read_text()
+    assert "Against agent:never" in page and "the first is higher" in page
+    told = invoke("eval", "agent:optimal", "--vs", "agent:never", "--suite", "explore",
+                  "--episodes", "4").stdout  # fmt: skip
+    assert "reward, agent:optimal against agent:never" in told
+
+
 def test_a_page_is_of_a_suite(invoke):
     result = invoke("eval", "agent:random", "--env", "Bandit", "--out", "page.html")
     assert result.exit_code == 2 and "the page of a suite" in " ".join(result.stderr.split())
@@ -176,7 +195,8 @@ GAME = {"name": "small", "env": "Bandit", "episodes": 6}
     [
         (["--suite", "none"], "'none' is neither a file nor a suite; suites: explore"),
         (["--suite", "explore", "arms=3"], "leave out arms"),
-        (["--suite", "explore", "--vs", "agent:random"], "leave out --env, --vs, --plan"),
+        (["--suite", "explore", "--plan"], "leave out --env, --plan"),
+        (["--suite", "explore", "--vs", "agent:nobody"], "no game of the suite explore has"),
         (["--suite", "explore", "--rollouts-per-task", "2"], "leave out --rollouts-per-task"),
         (["--suite", "bad.yaml"], "a: task_data needs a 'solution'"),
     ],
@@ -187,6 +207,7 @@ def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, said):
     (tmp_path / "bad.yaml").write_text(f"games: [{game}]")
     result = invoke("eval", "agent:optimal", *more)
     assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert "explore: place" not in result.stderr  # nothing was played
 
 
 LATE = """\

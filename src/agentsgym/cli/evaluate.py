@@ -147,8 +147,8 @@ def evaluate(
 
         check_links(output, options.allowed.paths)
     if suite is not None:
-        if vs is not None or plan or env is not None:
-            raise fail("--suite has its own environments; leave out --env, --vs, --plan", BAD_USAGE)
+        if plan or env is not None:
+            raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
         evaluate_suite(suite, model, given, options, output, page, as_json=as_json)
         return
     if page is not None:

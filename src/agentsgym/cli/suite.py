@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries
-from agentsgym.cli.engine_options import tell
+from agentsgym.cli.engine_options import SCRIPTED, tell
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import PlayOptions, plain_data
 from agentsgym.cli.options import split_settings
 from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
-    from agentsgym.evaluation import SuiteFigures
+    from agentsgym.evaluation import Played, Suite, SuiteComparison, SuiteFigures
+    from agentsgym.runs import RunConfig
     from agentsgym.types import Rollout
 
 
@@ -29,12 +30,15 @@ def evaluate_suite(
     *,
     as_json: bool,
 ) -> None:
-    """Let the model play the suite, print its figures, and write them to `page`."""
+    """Let the model, and the one of --vs, play the suite; print their figures, and write them to
+    `page`."""
     quiet_libraries()
-    from agentsgym.cli.suite_tables import suite_tables
+    from agentsgym.cli.suite_tables import suite_comparison_table, suite_tables
 
-    found = _play(source, model, given, options, output)
+    found, versus = _figures(source, model, given, options, output)
     data = {"model": model, **plain_data(found)}
+    if versus is not None:
+        data["comparison"] = plain_data(versus)
     if output is not None:
         from agentsgym.runs.files.evaluation import write_comparison
 
@@ -42,15 +46,43 @@ def evaluate_suite(
     if page is not None:
         from agentsgym.report.suite_page import write_suite_page
 
-        write_suite_page(page, model, found, _told(options))
+        write_suite_page(page, model, found, _told(options), versus)
         tell(f"Page: {page}")
     if as_json:
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
         for table in suite_tables(model, found):
             out.print(table)
-    if all(game.failures == game.played for game in found.games):
-        raise fail("every rollout failed", FAILURE)
+        if versus is not None:
+            out.print(suite_comparison_table(model, versus))
+    for figures in (found, found if versus is None else versus.figures):
+        if all(game.failures == game.played for game in figures.games):
+            raise fail("every rollout failed", FAILURE)
+
+
+def _figures(
+    source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
+) -> "tuple[SuiteFigures, SuiteComparison | None]":
+    """The model's figures, and how they compare with those of --vs."""
+    from agentsgym.evaluation import suite_comparison, suite_figures
+
+    suite = _suite(source, given, options)
+    complete = options.episodes is None
+    run = options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed))
+    if options.vs is None:
+        return suite_figures(
+            suite, _play(suite, model, run, options, output), complete=complete
+        ), None
+    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+    second = evaluated_run(options.vs, suite.games[0].env, same, options.allowed)
+    second.eval = run.eval
+    second = options.apply(second)
+    _check_has_agent(suite, options.vs, second)
+    first = _play(suite, model, run, options, output and output / "model")
+    other = _play(suite, options.vs, second, options, output and output / "vs", other=True)
+    theirs = suite_figures(suite, other, complete=complete)
+    versus = suite_comparison(suite, first, other, options.vs, theirs)
+    return suite_figures(suite, first, complete=complete), versus
 
 
 def _told(options: PlayOptions) -> dict[str, str | int | float | None]:
@@ -65,11 +97,25 @@ def _told(options: PlayOptions) -> dict[str, str | int | float | None]:
     }
 
 
-def _play(
-    source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
-) -> "SuiteFigures":
-    from agentsgym.evaluation import suite_figures
-    from agentsgym.runs.suites import check_names, load_suite, place_of, play_suite
+def _check_has_agent(suite: "Suite", name: str, run: "RunConfig") -> None:
+    """Exit with an error if no game has this scripted agent."""
+    from agentsgym.runs.from_config import make_env
+    from agentsgym.runs.scripted_agents import available_agents
+    from agentsgym.runs.suites import place_of
+
+    kind = name.removeprefix(SCRIPTED)
+    places = (make_env(place_of(game, run)) for game in suite.games)
+    if kind != name and not any(kind in available_agents(env) for env in places):
+        raise _has_none(suite, name)
+
+
+def _has_none(suite: "Suite", name: str) -> typer.Exit:
+    return fail(f"no game of the suite {suite.name} has {name}", BAD_USAGE)
+
+
+def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
+    """The suite, checked."""
+    from agentsgym.runs.suites import check_names, load_suite
 
     settings, _ = split_settings(given)
     if settings:
@@ -81,11 +127,22 @@ def _play(
     suite = load_suite(source)
     import_from_here(*options.allowed.names)
     check_names(suite, options.allowed)
-    run = place_of(
-        suite.games[0],
-        options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed)),
-    )
-    with options.load(model, run) as player:
+    return suite
+
+
+def _play(
+    suite: "Suite",
+    model: str,
+    run: "RunConfig",
+    options: PlayOptions,
+    output: Path | None,
+    *,
+    other: bool = False,
+) -> "list[Played | None]":
+    """What the model played of each game."""
+    from agentsgym.runs.suites import place_of, play_suite
+
+    with options.load(model, place_of(suite.games[0], run), other=other) as player:
         played = play_suite(
             suite,
             player,
@@ -95,10 +152,10 @@ def _play(
             on_game=lambda name: tell(f"{suite.name}: {name}"),
         )
     if not any(played):
-        raise fail(f"no game of the suite {suite.name} has {model}", BAD_USAGE)
+        raise _has_none(suite, model)
     for game, one in zip(suite.games, played, strict=True):
         _tell_failures(game.name, () if one is None else one.rollouts)
-    return suite_figures(suite, played, complete=options.episodes is None)
+    return played
 
 
 def _tell_failures(game: str, rollouts: "Sequence[Rollout]") -> None:

@@ -10,7 +10,7 @@ from agentsgym.cli.console import shown
 from agentsgym.cli.tables import number, share
 
 if TYPE_CHECKING:
-    from agentsgym.evaluation import SuiteFigures
+    from agentsgym.evaluation import SuiteComparison, SuiteFigures
     from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures
 
 
@@ -60,6 +60,24 @@ def _episodes(found: "SuiteFigures") -> Table:
     for game in found.games:
         table.add_row(shown(game.name), *map(_episode, game.episodes))
     table.caption, table.caption_justify = "free shots in parentheses", "left"
+    return table
+
+
+def suite_comparison_table(model: str, found: "SuiteComparison") -> Table:
+    """The rewards of both players in each game, their difference and whether it is shown."""
+    table = _table(f"reward, {model} against {found.vs}", "first", "second", "difference", "")
+    for game, one in found.games.items():
+        if not one.pairs:
+            continue
+        reward = one.reward
+        first, second = number(reward.first), number(reward.second)
+        low, high = reward.interval
+        bounds = f" [{low:.2f}, {high:.2f}]" if low == low else ""
+        gap = shown(f"{reward.difference:+.3f}{bounds}")
+        table.add_row(shown(game), first, second, gap, reward.verdict)
+    left = sum(one.left_out for one in found.games.values())
+    if left:
+        table.caption = f"{left} pairs left out because a side failed"
     return table
 
 

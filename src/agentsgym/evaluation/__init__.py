@@ -15,6 +15,7 @@ from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rat
 from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
 from agentsgym.evaluation.plan import Plan
 from agentsgym.evaluation.suite import Suite, parse_suite
+from agentsgym.evaluation.suite_comparison import SuiteComparison, suite_comparison
 from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
 from agentsgym.evaluation.wilson import wilson
 from agentsgym.types.renamed import renamed
@@ -28,6 +29,7 @@ __all__ = [
     "Plan",
     "Played",
     "Suite",
+    "SuiteComparison",
     "SuiteFigures",
     "assess",
     "assess_requests",
@@ -45,6 +47,7 @@ __all__ = [
     "rate_interval",
     "rollout_requests",
     "select",
+    "suite_comparison",
     "suite_figures",
     "wilson",
 ]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agentsgym.evaluation import SuiteFigures
+from agentsgym.evaluation import SuiteComparison, SuiteFigures
 from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
@@ -19,12 +19,20 @@ _SCALE = (-0.25, 1.25)
 _WIDTH, _HEIGHT = 160, 16
 
 
-def write_suite_page(path: Path, model: str, found: SuiteFigures, settings: Settings) -> None:
-    """Write the page; `settings` say how the model played."""
-    write_text(path, "".join(suite_page(model, found, settings)))
+def write_suite_page(
+    path: Path,
+    model: str,
+    found: SuiteFigures,
+    settings: Settings,
+    versus: SuiteComparison | None = None,
+) -> None:
+    """Write the page; `settings` say how the model played, `versus` with whom it is compared."""
+    write_text(path, "".join(suite_page(model, found, settings, versus)))
 
 
-def suite_page(model: str, found: SuiteFigures, settings: Settings) -> Iterator[str]:
+def suite_page(
+    model: str, found: SuiteFigures, settings: Settings, versus: SuiteComparison | None = None
+) -> Iterator[str]:
     """The parts of the page's text. Names and texts of a model or a suite are escaped, and the
     Content-Security-Policy allows nothing but the page's own style."""
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -36,7 +44,30 @@ def suite_page(model: str, found: SuiteFigures, settings: Settings) -> Iterator[
     yield f'<section class="panel"><h1>{_text(title)}</h1>\n{_facts(found, settings)}</section>\n'
     yield f'<section class="panel"><h2>Games</h2>\n{_games(found)}{_notes(found)}</section>\n'
     yield f'<section class="panel"><h2>Episodes</h2>\n{_episodes(found)}</section>\n'
+    if versus is not None:
+        yield from _against(model, versus)
     yield "</main>\n</body>\n</html>\n"
+
+
+def _against(model: str, versus: SuiteComparison) -> Iterator[str]:
+    """The second player's games, and the differences."""
+    heads = ("", _text(model), _text(versus.vs), "difference of rewards", "finding")
+    rows = [
+        (
+            _text(game),
+            f"{one.reward.first:.3f}",
+            f"{one.reward.second:.3f}",
+            _estimate(Estimate(one.reward.difference, one.reward.interval)),
+            one.reward.verdict,
+        )
+        for game, one in versus.games.items()
+        if one.pairs
+    ]
+    yield f'<section class="panel"><h2>Against {_text(versus.vs)}</h2>\n{_table(heads, rows)}'
+    note = "The same tasks and seeds, paired; 95 % intervals in brackets. First minus second."
+    yield f'<p class="note">{note}</p></section>\n'
+    yield f'<section class="panel"><h2>Games of {_text(versus.vs)}</h2>\n'
+    yield f"{_games(versus.figures)}</section>\n"
 
 
 def _text(value: object) -> str:
