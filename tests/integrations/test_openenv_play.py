@@ -149,7 +149,6 @@ def test_a_server_that_stays_full_fails_the_session():
         ('{"type": "error", "data": 3}', "none of OpenEnv"),
         ('{"type": "observation", "data": {"observation": [1]}}', "none of OpenEnv"),
         ('{"type": "observation", "data": {"observation": {"failed": true}}}', "failed in this"),
-        ('{"type": "observation", "data": {"observation": {"new_conversation": true}}}', "several"),
         ('{"type": "observation", "data": {"observation": {}, "reward": "x"}}', "reward must be"),
     ],
     ids=lambda text: text[:60],

@@ -46,8 +46,8 @@ class OpenEnvEnv(MultistepEnv):
     refuses because of its form is malformed; any other error of the server fails the session.
 
     Of a server's observations and metadata, the keys `win` (bool), `stop_reason` (str), `malformed`
-    (bool) and `failed` (bool) mean what they mean in ours. A server that begins a new conversation
-    within an episode (`new_conversation`) is refused.
+    (bool) and `failed` (bool) mean what they mean in ours. A server of trials of several episodes
+    (`episodes`) is refused.
 
     Raises MissingExtra without the extra `http`, and ConfigError for a missing address or key.
     """
@@ -114,6 +114,11 @@ class OpenEnvEnv(MultistepEnv):
         try:
             if seen.done:
                 raise Faulty("the server's episode is over before the first action")
+            if seen.told.get("episodes", 1) != 1:
+                raise Faulty(
+                    "the server plays trials of several episodes: let it serve single episodes, "
+                    "and set env_config.episodes_per_trial here"
+                )
             return State(line, self._text(seen))
         except BaseException:
             self._remote.end(line)
@@ -131,11 +136,6 @@ class OpenEnvEnv(MultistepEnv):
         except (NotAccepted, NotJson) as error:
             text = f"The environment did not accept that action. {error}"
             return replace(state, text=text), 0.0, False, {"malformed": True}
-        if seen.told.get("new_conversation") is True and not seen.done:
-            raise Faulty(
-                "the server plays several conversations in an episode: let it serve single "
-                "episodes and set env_config.episodes_per_trial here"
-            )
         after = replace(state, text=self._text(seen), over=seen.done)
         return after, seen.reward, seen.done, _info(seen)
 
