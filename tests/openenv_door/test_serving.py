@@ -2,6 +2,8 @@
 
 import json
 import random
+import threading
+import time
 import urllib.error
 
 import pytest
@@ -158,6 +160,37 @@ def test_a_client_brings_no_task_of_its_own():
         line.ask("reset", index=0, task_data={"solution": "zebra"})
         answer = line.ask("step", text="[zebra]")["data"]
         assert answer["observation"]["win"] is False
+
+
+def test_slow_tasks_do_not_stop_the_server():
+    class SlowEnv(SecretEnv):
+        def get_eval_dataset(self):
+            assert self.released.wait(20)
+            return self.get_train_dataset()
+
+    env = SlowEnv()
+    env.released = threading.Event()
+    with served(env) as url:
+        asked = threading.Thread(
+            target=fetched, args=(f"{url}/SlowEnv/num_tasks", {"split": "eval"})
+        )
+        asked.start()
+        time.sleep(0.1)
+        assert "healthy" in fetched(f"{url}/health")
+        env.released.set()
+        asked.join(20)
+        assert json.loads(fetched(f"{url}/SlowEnv/num_tasks", {"split": "eval"})) == {
+            "num_tasks": 2
+        }
+
+
+def test_a_stream_of_tasks_is_not_served():
+    class StreamEnv(SecretEnv):
+        def get_train_dataset(self):
+            return super().get_train_dataset().to_iterable_dataset()
+
+    with served(StreamEnv()) as url, Line(url) as line:
+        assert "are a stream" in line.ask("reset", index=0)["data"]["message"]
 
 
 def test_a_seed_names_a_task():

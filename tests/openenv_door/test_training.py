@@ -23,7 +23,7 @@ WARM = {
     "env_config": BANDIT,
     "model": "tiny",
     "warm_start": {
-        "steps": 150,
+        "steps": 120,
         "batch_size": 64,
         "games_per_round": 640,
         "tokenizer_games": 300,
@@ -63,6 +63,7 @@ def of_both(native, door):
     }
 
 
+@pytest.mark.timeout(900)
 def test_training_on_a_served_bandit_equals_native_training(tmp_path):
     train(tmp_path / "model", WARM)
     learn = {
@@ -71,7 +72,7 @@ def test_training_on_a_served_bandit_equals_native_training(tmp_path):
             "max_steps": STEPS,
             "per_device_train_batch_size": 64,
             "num_generations": 8,
-            "learning_rate": 1e-2,
+            "learning_rate": 1e-3,
             "max_action_tokens": 6,
             "logging_steps": 1,
             "use_cpu": True,

@@ -64,7 +64,9 @@ class Hall:
         with self._loading:
             if name not in self._tasks:
                 rows = self._dataset(name)
-                self._tasks[name] = [row["task_data"] for row in rows]
+                if not hasattr(rows, "__len__"):
+                    raise BadTask("the environment's tasks are a stream, which has no numbers")
+                self._tasks[name] = list(rows["task_data"])
             return self._tasks[name]
 
     def _dataset(self, name: str) -> Any:

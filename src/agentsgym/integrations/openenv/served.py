@@ -4,6 +4,7 @@ A client is told what `TrialFacts` holds and what the environment says to the ag
 else: no `task_data`, no `info`, no error message.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,25 +116,26 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         """The names of the task lists."""
         return list(SPLITS)
 
-    def num_tasks(self, split: str) -> int:
-        """The number of tasks of a split."""
-        return self._number(split)
+    async def num_tasks(self, split: str) -> int:
+        """The number of tasks of a split. Tasks may take long to make, and OpenEnv calls this in
+        its event loop."""
+        return await asyncio.to_thread(self._number, split)
 
-    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+    async def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """What `reset` takes for each task of a split."""
-        return self.get_task_range(split)
+        return await self.get_task_range(split)
 
-    def get_task(self, split: str, index: int) -> dict[str, Any]:
+    async def get_task(self, split: str, index: int) -> dict[str, Any]:
         """What `reset` takes for a task."""
-        if not 0 <= index < self._number(split):
+        if not 0 <= index < await self.num_tasks(split):
             raise IndexError(index)
         return {"split": split, "index": index}
 
-    def get_task_range(
+    async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
         """The same for a slice of a split."""
-        numbers = range(self._number(split))[start:stop]
+        numbers = range(await self.num_tasks(split))[start:stop]
         return [{"split": split, "index": index} for index in numbers]
 
     def _number(self, split: str) -> int:
