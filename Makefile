@@ -62,7 +62,8 @@ test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 # `make test` runs the same tests with the newest one.
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
-		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py)
+		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py \
+		tests/integrations/test_trl.py tests/integrations/test_trl_tools.py)
 
 .PHONY: test-axolotl
 test-axolotl: $(VENVS)/.venv-axolotl/.installed
@@ -165,7 +166,7 @@ $(OLDEST)/.installed: constraints-trl-1.9.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
-		-e ".[http,train]" hypothesis psutil pytest pytest-timeout pytest-xdist
+		-e ".[http,train]" hypothesis jmespath psutil pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The trackers' own dependencies lie over .venv's packages: MLflow, for one, wants an older pyarrow.

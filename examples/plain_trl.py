@@ -1,6 +1,6 @@
 """TRL's own GRPOTrainer on an environment of ours: docs/integrations/trl.md.
 
-python examples/plain_trl.py [STEPS]     # 60 optimizer steps take about two minutes
+python examples/plain_trl.py [STEPS]     # 60 optimizer steps take some minutes
 """
 
 import sys
