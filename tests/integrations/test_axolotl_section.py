@@ -63,6 +63,8 @@ def test_the_section_becomes_settings(load):
         ({"num_generations": 4}, "belongs to Axolotl: set trl.num_generations"),
         ({"env": None}, "agentsgym.env must name an environment"),
         ({"eval_tasks": 0}, "agentsgym.eval_tasks must be a number above 0"),
+        ({"trainer": "trl"}, "agentsgym.trainer must be one of agentsgym, axolotl, action_mask"),
+        ({"trainer": "axolotl"}, "advantage_estimator has an effect only with agentsgym.trainer"),
         ({"env_config": [1]}, "agentsgym.env_config must be a mapping"),
     ],
 )

@@ -55,30 +55,24 @@ class Section:
         if not isinstance(data, Mapping):
             raise ConfigError(f"the section agentsgym must be a mapping, got {data!r}")
         names = OWN_SETTINGS | (_ALL - elsewhere.keys())
-        for key in data.keys() - names & elsewhere.keys():
-            if key not in _HERE:
-                raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
+        for key in sorted(data.keys() - names - _HERE & elsewhere.keys()):
+            raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
         check_keys(data, names | _HERE, "agentsgym.")
-        trainer = data.get("trainer", "agentsgym")
-        _check_trainer(trainer, data.keys() - _HERE)
-        if not isinstance(data.get("env"), str):
-            raise ConfigError("agentsgym.env must name an environment, such as Bandit")
-        env_config, wanted = data.get("env_config") or {}, data.get("eval_tasks")
-        if not isinstance(env_config, Mapping):
-            raise ConfigError(f"agentsgym.env_config must be a mapping, got {env_config!r}")
-        if not (wanted is None or (type(wanted) is int and wanted > 0)):
-            raise ConfigError(f"agentsgym.eval_tasks must be a number above 0, got {wanted!r}")
-        settings = {key: data[key] for key in data if key in names}
-        return cls(data["env"], dict(env_config), wanted, trainer, _with_engine(settings))
+        _check_values(data)
+        here = {key: value for key, value in data.items() if key in _HERE and value is not None}
+        settings = {key: value for key, value in data.items() if key in names}
+        found = cls(**here, settings=_with_engine(settings))
+        _check_trainer(found.trainer, settings.keys())
+        return found
 
     @property
     def allow_imports(self) -> bool | list[str]:
         """Modules that the tasks' rows may name: those of the section, and the environment's."""
-        given = self.settings.get("allow_imports", False)
-        if isinstance(given, bool):
-            return given or [self.env.rpartition(".")[0]] if "." in self.env else given
-        listed = [given] if isinstance(given, str) else list(given)
-        return [*listed, self.env.rpartition(".")[0]] if "." in self.env else listed
+        given = self.settings.get("allow_imports") or []
+        if given is True:
+            return True
+        module = self.env.rpartition(".")[0]
+        return [*([given] if isinstance(given, str) else given), *([module] if module else [])]
 
     def make_env(self, tokenizer: Any = None) -> MultistepEnv:
         """The environment; without a tokenizer, for its tasks."""
@@ -106,6 +100,16 @@ class Section:
 
 
 _HERE = {each.name for each in dataclasses.fields(Section)} - {"settings"}
+
+
+def _check_values(data: Mapping[str, Any]) -> None:
+    if not isinstance(data.get("env"), str):
+        raise ConfigError("agentsgym.env must name an environment, such as Bandit")
+    env_config, wanted = data.get("env_config"), data.get("eval_tasks")
+    if not isinstance(env_config, Mapping | None):
+        raise ConfigError(f"agentsgym.env_config must be a mapping, got {env_config!r}")
+    if not (wanted is None or (type(wanted) is int and wanted > 0)):
+        raise ConfigError(f"agentsgym.eval_tasks must be a number above 0, got {wanted!r}")
 
 
 def _check_trainer(trainer: Any, keys: Set[str]) -> None:
