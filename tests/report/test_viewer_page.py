@@ -15,8 +15,9 @@ from agentsgym.cli.app import app
 from agentsgym.envs import ConfigError
 from agentsgym.report.credit import compare_credit
 from agentsgym.report.viewer.file import write_page
+from agentsgym.report.viewer.naming import rollout_name, with_groups, with_sets
 from agentsgym.report.viewer.pieces import load_pieces
-from agentsgym.report.viewer.selection import share, spread
+from agentsgym.report.viewer.selection import Chosen, share, spread
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import read_rollouts
 from viewer_runs import HOSTILE, make_hostile_run, make_run
@@ -248,6 +249,18 @@ def test_a_damaged_tokenizer_leaves_numbers_and_a_named_one_is_an_error(run, tmp
     assert Source(run).pieces().of([5]) == {5: "⟨5⟩"}
     with pytest.raises(ConfigError, match="is not a tokenizer"):
         Source(run, tokenizer=run / "model").pieces()
+
+
+def test_a_named_rollout_brings_its_set_and_its_group(run):
+    every = Source(run).sets()
+    name = rollout_name("train-1/1/2")
+    assert [one.id for one in with_sets(every[:1], every, [name])] == ["before-0", "train-1"]
+    (named,) = [one for one in every if one.id == name.set]
+    contents = named.read()
+    few = Chosen(named, contents.lines[:4], contents)
+    found = with_groups(few, [name])
+    assert [line.rollout.group for line in found.lines] == [0] * 4 + [1] * 4
+    assert with_groups(few, [rollout_name("train-2/1/2")]) is few
 
 
 def test_the_command_writes_the_page(run, tmp_path):
