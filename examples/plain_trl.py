@@ -31,7 +31,7 @@ def main(steps: int = 60) -> None:
                 num_generations=8,
                 max_completion_length=3,  # of one action
                 learning_rate=2e-3,
-                per_device_eval_batch_size=64,
+                per_device_eval_batch_size=128,
                 num_generations_eval=2,
                 logging_steps=10,
                 gradient_checkpointing=False,
@@ -42,7 +42,7 @@ def main(steps: int = 60) -> None:
                 disable_tqdm=True,
             ),
             train_dataset=prompt_dataset(env.get_train_dataset()),
-            eval_dataset=prompt_dataset(env.get_eval_dataset()),
+            eval_dataset=prompt_dataset(env.get_eval_dataset().select(range(64))),
             processing_class=tokenizer,
             rollout_func=rollout_func,
         )

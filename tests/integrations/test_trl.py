@@ -67,8 +67,10 @@ OPTIONS = {
 
 
 @pytest.fixture
-def trainers(tmp_path, chat_tokenizer):
+def trainers(tmp_path, chat_tokenizer, monkeypatch):
     """Returns functions that make TRL's trainer and ours on the same weights and tasks."""
+    # TRL's head computes in tiles of 32,768 columns, however small the vocabulary is.
+    monkeypatch.setattr("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 512, raising=False)
     model = random_llama(chat_tokenizer)
 
     def trl(env, func=rollout_func, evaluated=None, **options):
@@ -193,7 +195,8 @@ def test_an_evaluation_plays_its_tasks_with_the_same_noise_each_time(trainers, c
     trainer = trainers.trl(env, record, tasks, **sizes)
     logged = trainer.evaluate()
     first, record.outputs = record.outputs, []
-    trainer.evaluate()
+    trainer.model.eval()
+    record([row["prompt"] for row in tasks for _ in range(2)], trainer)
     assert sum(len(output["won"]) for output in first) == 2 * len(tasks)
     assert (
         first == record.outputs and first[0]["completion_ids"][0] != first[0]["completion_ids"][1]
