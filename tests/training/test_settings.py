@@ -147,7 +147,7 @@ def test_what_a_sentence_names_exists():
     others = {
         "max_steps_per_episode", "env_config", "use_kernels", "token_truncate", "max_new_tokens",
         "max_tokens", "stop_strings", "non_padding", "split_batches", "dispatch_batches",
-        "num_steps", *LOSSES,
+        "num_steps", "activation_checkpointing", *LOSSES,
     }  # fmt: skip
     for sentence in [*(setting.why for setting in SETTINGS.values()), *BELONGS_TO.values()]:
         named = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", sentence))
@@ -237,7 +237,7 @@ def test_yes_and_no_are_booleans(config, name):
 
 
 def test_values_that_the_hints_of_transformers_leave_out(config):
-    assert config(fsdp="full_shard", activation_checkpointing=False).fsdp is True
+    assert config(fsdp="full_shard", gradient_checkpointing=False).fsdp is True
     assert config(chat_template_kwargs='{"a": 1}').chat_template_kwargs == {"a": 1}
     with pytest.raises(ValueError, match="chat_template_kwargs must be a mapping, got 3"):
         config(chat_template_kwargs=3)

@@ -57,6 +57,7 @@ TABLE = [
     ("hub_strategy", "end", {}, {"push_to_hub": True}),
     ("hub_always_push", True, {}, {"push_to_hub": True}),
     ("hub_revision", "next", {}, {"push_to_hub": True}),
+    ("tracked_rollouts", 3, {}, {"report_to": ["tensorboard"]}),
     ("activation_checkpointing_kwargs", {"use_reentrant": False},
      {"gradient_checkpointing": False}, {"activation_checkpointing": True}),
     ("gradient_checkpointing_kwargs", {"use_reentrant": False},
@@ -80,7 +81,12 @@ def test_the_table_has_every_such_setting():
     assert not OF_REFUSED & OF_IDLE
 
 
-@pytest.mark.parametrize(("name", "value", "without", "with_it"), TABLE)
+# An older transformers lacks some.
+FIELDS = {field.name for field in dataclasses.fields(GRPOEnvConfig)}
+INSTALLED = [row for row in TABLE if row[0] in FIELDS]
+
+
+@pytest.mark.parametrize(("name", "value", "without", "with_it"), INSTALLED)
 def test_a_setting_without_effect_is_told(config, name, value, without, with_it):
     default = getattr(config(**without), name)
     told = f"{name}={value!r} has an effect only {BELONGS_TO[name]}"
