@@ -1,11 +1,11 @@
 """A server and this program's sessions on it: places, retries, and whether a task is one."""
 
+import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from agentsgym.generation.http.client import Retries
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.integrations.openenv.wire import Full, Line, Seen, Unreachable, Wire
 from agentsgym.rollout.threads import check_wanted
@@ -13,8 +13,9 @@ from agentsgym.types.plain import short_repr
 
 T = TypeVar("T")
 
-_TRIES = Retries(attempts=5, first_delay=0.25, longest_delay=2.0)
-_PAUSES = Retries(attempts=10**6, first_delay=0.05, longest_delay=1.0)
+_TRIES = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_CHANCE = random.Random()
 
 
 class ServerUnfit(RuntimeError):
@@ -101,7 +102,7 @@ class Remote:
 
     def _begin(self, task: Mapping[str, Any]) -> tuple[Line, Seen]:
         start = time.monotonic()
-        for pause in _PAUSES.delays():
+        for pause in _pauses():
             line = self._tried(self._wire.open)
             try:
                 return line, line.ask("reset", task)
@@ -125,12 +126,20 @@ class Remote:
 
     def _tried(self, work: Callable[[], T]) -> T:
         """Try work again if the server cannot be reached."""
-        for pause in _TRIES.delays():
+        for _, pause in zip(range(_TRIES - 1), _pauses(), strict=False):
             try:
                 return work()
             except Unreachable:
                 _sleep(pause)
         return work()
+
+
+def _pauses() -> Iterator[float]:
+    """Ever longer seconds, other ones for each session."""
+    longest = _FIRST_PAUSE
+    while True:
+        yield longest * _CHANCE.uniform(0.5, 1.0)
+        longest = min(2.0 * longest, _LONGEST_PAUSE)
 
 
 def _sleep(seconds: float) -> None:
