@@ -15,7 +15,7 @@ from agentsgym.runs import Silent, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
 from agentsgym.runs.trust import check_sending
-from agentsgym.runs.warm_start.exported_games import exported_games
+from agentsgym.runs.warm_start.exported_games import check_export, exported_games
 from agentsgym.runs.warm_start.settings import GamesConfig
 from chat_server import ChatServer
 
@@ -299,6 +299,33 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     for data, problem in (("tokens", "has no column malformed"), ("broken.parquet", "cannot be")):
         with pytest.raises(ConfigError, match=problem):
             train_run(run("third", warm={"source": "export", "data": data}, signal_check=False))
+
+
+def test_a_foreign_export_names_no_place_to_read(tmp_path, monkeypatch):
+    """Its file may declare a column as images, which `datasets` reads from where they say."""
+    import pyarrow.parquet
+    from datasets import Dataset, Features, Image, List, Value
+
+    opened = []
+    monkeypatch.setattr(Image, "decode_example", lambda self, value, **_: opened.append(value))
+    chat = List({"role": Value("string"), "content": Value("string")})
+    texts = {"env": Value("string"), "task": Value("string"), "reward": Value("float64")}
+    row = {
+        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}],
+        "malformed": [False],
+        "env": "Bandit",
+        "task": "{}",
+        "reward": 1.0,
+        "image": {"path": "http://127.0.0.1:9/secret.png", "bytes": None},
+    }
+    features = {"messages": chat, "malformed": List(Value("bool")), **texts, "image": Image()}
+    table = Dataset.from_list([row], features=Features(features)).data.table
+    pyarrow.parquet.write_table(table, tmp_path / "foreign.parquet")
+    with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as shard:
+        shard.write_table(table)
+    for place in (tmp_path / "foreign.parquet", tmp_path):
+        check_export(str(place))
+    assert not opened
 
 
 def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):

@@ -87,7 +87,8 @@ def _examples(place: str) -> Iterator[Mapping[str, Any]]:
     kind, files = _files(place)
     try:
         rows = load_dataset(kind, data_files=files, split="train", streaming=True)
-        for number, row in enumerate(rows):
+        # A file may declare a column as images or audio, which would be read from where it says.
+        for number, row in enumerate(rows.decode(False)):
             if not number and not set(row) >= _COLUMNS:
                 raise ConfigError(
                     f"warm_start.data: {place} has no column "
