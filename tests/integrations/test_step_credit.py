@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from agentsgym.agents import ScriptedAgent
 from agentsgym.integrations.axolotl.step_credit import (
     Actions,
     action_advantages,
     check_step_estimator,
 )
+from agentsgym.integrations.trl.rollouts import step_rewards
+from helpers import DigitEnv
 
 MASK = [1, 1, 0, 0, 1, 0, 1, 1, 1]
 
@@ -52,3 +55,12 @@ def test_returns_to_go_against_the_others_at_the_same_step():
 def test_estimators_that_need_more_are_refused(name):
     with pytest.raises(ValueError, match=f"estimator '{name}' (needs|gives)"):
         check_step_estimator(name, {})
+
+
+def test_step_rewards_of_a_trial_are_what_counts():
+    """The free shot was won and is not trained on; two scored episodes count a half each."""
+    config = {"episodes_per_trial": 3, "free_shots": 1, "carry": "full"}
+    agent = ScriptedAgent(["7", "x", "7", "7"])
+    (rollout,) = DigitEnv(None, config).run_trial([{"seed": 0}], agent).rollouts
+    assert [len(episode.steps) for episode in rollout.episodes] == [1, 2, 1]
+    assert step_rewards(rollout) == [0.0, 0.0, 0.5, 0.5] and rollout.final_reward == 1.0

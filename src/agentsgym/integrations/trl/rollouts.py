@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from agentsgym.credit import table_of
 from agentsgym.envs import MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer
@@ -60,8 +61,8 @@ class RolloutFunc:
 
         Returns TRL's keys `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` (ragged lists,
         one entry per prompt), and for reward functions `episode_reward` (None for a rollout that
-        failed), `won` (share of its scored episodes, or None), `step_rewards`, and `figures`, those
-        of all processes together.
+        failed), `won` (share of its scored episodes, or None), `step_rewards` (see there), and
+        `figures`, those of all processes together.
 
         Raises SeveralRows (a ValueError) for a rollout of several rows, ValueError for a prompt
         that is no task, and EveryRolloutFailed, in every process.
@@ -79,7 +80,7 @@ class RolloutFunc:
             "env_mask": [s.env_mask for s in sequences],
             "episode_reward": [_number(rollout.final_reward) for rollout in rollouts],
             "won": [None if one.failed else one.win for one in records],
-            "step_rewards": [_step_rewards(rollout) for rollout in rollouts],
+            "step_rewards": [step_rewards(rollout) for rollout in rollouts],
             "figures": summarize(player.ranks.gather(records)),
         }
 
@@ -93,9 +94,12 @@ def _number(reward: float) -> float | None:
     return reward if math.isfinite(reward) else None
 
 
-def _step_rewards(rollout: Rollout) -> list[float]:
-    """The rewards of its actions, through all episodes."""
-    return [step.reward for episode in rollout.episodes for step in episode.actions]
+def step_rewards(rollout: Rollout) -> list[float]:
+    """What each action, through all episodes, adds to the reward of the rollout: of an action in a
+    free shot nothing but the penalty for a malformed one."""
+    table = table_of([rollout])
+    counted: list[float] = table.counted[~table.reflection].tolist()
+    return counted
 
 
 rollout_func = RolloutFunc()
