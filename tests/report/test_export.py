@@ -122,6 +122,9 @@ def test_a_conversation_over_several_episodes_is_one_example(tmp_path, tokenizer
         assert scored["episode"] == [1, 1]
     _, rows = exported(tmp_path / "none", "messages", tmp_path / "some", scored=True)
     assert len(rows) == 1
+    # A conversation cannot be masked in part.
+    with pytest.raises(ConfigError, match="give no example in this format"):
+        exported(tmp_path / "full", "messages", tmp_path / "no", scored=True)
 
 
 def test_free_shots_and_malformed_actions_can_be_masked(tmp_path, tokenizer):

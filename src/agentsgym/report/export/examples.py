@@ -23,13 +23,11 @@ _MOST_IDS = 2**31
 
 
 def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
-    """One example per conversation. A conversation without targets is left out, and with
-    `no_malformed` one with a malformed action."""
+    """One example per conversation. Training covers all actions of it, so one with an action that
+    is no target is left out."""
     for line in lines:
         for one in conversations(line.rollout):
-            targets = [is_target(said.episode, said.step, filters) for said in one.said]
-            spoiled = filters.no_malformed and any(is_malformed(said.step) for said in one.said)
-            if any(targets) and not spoiled:
+            if all(is_target(said.episode, said.step, filters) for said in one.said):
                 yield {
                     "messages": list(one.messages),
                     "rewards": [finite(said.step.reward) for said in one.said],
