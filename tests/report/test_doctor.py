@@ -275,6 +275,18 @@ def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
     assert "Maze: 30% of the rollouts fail" in found.evidence[0]
 
 
+def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
+    """The names of a mix come from the metrics, which may be another person's."""
+    evil = "Maze; echo owned #"
+    line = {f"env/{evil}/failed": 0.5, "env/Digit/failed": 0.0, "failed": 0.25, "reward": 0.5}
+    lines = [{"step": step, **line} for step in range(1, STEPS + 1)]
+    found = {one.fault: one for one in diagnose(Evidence(metrics=lines))}
+    assert "`agentsgym check ENV`" in found["rollouts_fail"].attempts[1]
+    lines = [{**one, "env/Digit/reward": 0.5} for one in lines]
+    found = {one.fault: one for one in diagnose(Evidence(metrics=lines))}
+    assert "--env ENV`" in found["idle_environment"].attempts[2]
+
+
 def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
     shaped = figures(win_rate=None, ci95=None, reward=1.2, reference=1.0)
     assert (

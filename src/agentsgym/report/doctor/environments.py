@@ -5,7 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from agentsgym.report.doctor.curve import Curve, rise
-from agentsgym.report.doctor.evidence import SOLVED, Evidence, PlayedSet, named, share
+from agentsgym.report.doctor.evidence import (
+    SOLVED,
+    Evidence,
+    PlayedSet,
+    in_command,
+    named,
+    share,
+)
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
 
@@ -32,7 +39,7 @@ def rollouts_fail(evidence: Evidence) -> Finding | None:
         ),
         (
             "the error, shown at the end of each rollout below",
-            f"`agentsgym check {environments[0] if environments else evidence.env}` with the run's "
+            f"`agentsgym check {_command_name(evidence, environments)}` with the run's "
             "settings, which finds most faults of an environment without a model",
         ),
         named(evidence.recent, _failed_in(environments)),
@@ -53,10 +60,15 @@ def idle_environment(evidence: Evidence) -> Finding | None:
         (
             "its tasks in the data set: are there enough, and are they drawn?",
             "easier tasks, or a warm start on its games, if it always earns the same",
-            f"`agentsgym eval agent:optimal --env {next(iter(told))}`, to see what can be earned",
+            f"`agentsgym eval agent:optimal --env {in_command(next(iter(told)))}`, to see what can be "
+            "earned",
         ),
         named(evidence.recent or evidence.early, _played_in(list(told))),
     )
+
+
+def _command_name(evidence: Evidence, environments: Sequence[str]) -> str:
+    return in_command(environments[0]) if environments else evidence.env
 
 
 def _failures(evidence: Evidence) -> Iterator[tuple[str, Curve]]:

@@ -110,13 +110,18 @@ class Evidence:
     @property
     def env(self) -> str:
         """The environment, as a command names it; ENV if it is unknown."""
-        name = self.config.get("env")
-        return name if isinstance(name, str) and re.fullmatch(r"[\w./-]+", name) else "ENV"
+        return in_command(self.config.get("env"))
 
     def setting(self, name: str) -> Any:
         """A value of the configuration's section `train`; None if it is not there."""
         train = self.config.get("train")
         return train.get(name) if isinstance(train, Mapping) else None
+
+
+def in_command(env: Any) -> str:
+    """The name of an environment in a command that the reader may run; ENV for anything else that
+    a stranger's file calls one."""
+    return env if isinstance(env, str) and re.fullmatch(r"[\w./-]+", env) else "ENV"
 
 
 def named(
