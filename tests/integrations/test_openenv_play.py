@@ -14,6 +14,7 @@ from agentsgym.generation import EmbeddedEngine
 from agentsgym.integrations.openenv import remote
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.integrations.openenv.remote import ServerUnfit
+from agentsgym.integrations.openenv.wire import Full
 from agentsgym.rollout import run
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.suites import check_names, parse_suite
@@ -138,6 +139,28 @@ def test_a_server_that_stays_full_fails_the_session():
         rollout = play(server, "1", patience=0.2)
         assert "no place became free within 0.2 s" in rollout.error
         assert time.monotonic() - start < 3
+        line.close()
+
+
+def test_sessions_do_not_wait_for_a_full_server_one_after_another():
+    """As many as begin before one of them could check the server."""
+    with NumberServer(places=1) as server:
+        line, _ = client(server)._remote.begin({"seed": 1})
+        there = client(server, patience=0.5)._remote
+        errors, start = [], time.monotonic()
+
+        def begin():
+            try:
+                there.begin({"seed": 2})
+            except Full as error:
+                errors.append(str(error))
+
+        threads = [threading.Thread(target=begin) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(errors) == 6 and time.monotonic() - start < 2
         line.close()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
-from agentsgym.integrations.openenv.wire import Full, Line, Seen, Unreachable, Wire
+from agentsgym.integrations.openenv.wire import Full, Line, Seen, Unreachable, Wire, WireError
 from agentsgym.rollout.threads import check_wanted
 from agentsgym.types.plain import short_repr
 
@@ -40,6 +40,8 @@ class Remote:
         self._unfit: str | None = None
         self._checked = False
         self._checking = threading.Lock()
+        self._failed: WireError | None = None
+        self._failed_at = 0.0
 
     def begin(self, task: Mapping[str, Any]) -> tuple[Line, Seen]:
         """A new session on a task, in a place of its own. Raises WireError or ServerUnfit."""
@@ -76,14 +78,25 @@ class Remote:
         """Check once that a task is one: two sessions on it must begin with the same observation.
 
         A server whose `reset` ignores its arguments plays another game in each rollout of a group.
-        Raises ServerUnfit, then and for each later session, and WireError.
+        Raises ServerUnfit, then and for each later session, and WireError. Sessions that begin
+        during the check share its failure: one after another they could wait for hours.
         """
+        asked = time.monotonic()
         with self._checking:
             if not self._checked:
-                self._unfit = self._problem(task)
+                if self._failed is not None and self._failed_at >= asked:
+                    raise self._failed
+                self._unfit = self._problem_or_failure(task)
                 self._checked = True
         if self._unfit is not None:
             raise ServerUnfit(self._unfit)
+
+    def _problem_or_failure(self, task: Mapping[str, Any]) -> str | None:
+        try:
+            return self._problem(task)
+        except WireError as error:
+            self._failed, self._failed_at = error, time.monotonic()
+            raise
 
     def _problem(self, task: Mapping[str, Any]) -> str | None:
         fields = self.fields
