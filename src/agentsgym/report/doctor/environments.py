@@ -60,8 +60,8 @@ def idle_environment(evidence: Evidence) -> Finding | None:
         (
             "its tasks in the data set: are there enough, and are they drawn?",
             "easier tasks, or a warm start on its games, if it always earns the same",
-            f"`agentsgym eval agent:optimal --env {in_command(next(iter(told)))}`, to see what can be "
-            "earned",
+            f"`agentsgym eval agent:optimal --env {in_command(next(iter(told)))}`, to see what can "
+            "be earned",
         ),
         named(evidence.recent or evidence.early, _played_in(list(told))),
     )
