@@ -33,7 +33,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-axolotl test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -65,12 +65,11 @@ test-trl: $(VENVS)/.venv-trl-1.9/.installed
 		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py \
 		tests/integrations/test_trl.py tests/integrations/test_trl_tools.py)
 
-.PHONY: test-axolotl
 test-axolotl: $(VENVS)/.venv-axolotl/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
 		$(or $(ARGS),$(wildcard tests/integrations/test_axolotl*.py))
 
-test-doors: test-openenv test-text-gym test-verifiers test-inspect
+test-doors: test-openenv test-text-gym test-verifiers test-inspect test-trl test-axolotl
 
 test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
