@@ -2,14 +2,16 @@
 
 import os
 import re
+import sys
 
 import pytest
 
 import tracker_stores as stores
 from agentsgym.envs import extras
+from agentsgym.runs import trackers
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.files.rollouts import read_shard
-from agentsgym.runs.trackers import stores_in
+from agentsgym.runs.trackers import TRACKERS, Tracker, stores_in
 
 RUN = """\
 env: digit.DigitEnv
@@ -127,3 +129,17 @@ def test_the_users_environment_variables_decide(monkeypatch, tmp_path):
         assert os.environ["WANDB_MODE"] == "online" and os.environ["WANDB_DIR"] == str(tmp_path)
         assert os.environ["WANDB_PROJECT"] == "mine" and "TRACKIO_DIR" not in os.environ
     assert os.environ["WANDB_MODE"] == "online" and "WANDB_DIR" not in os.environ
+
+
+def test_a_tracker_that_cannot_be_ended_loses_no_training(monkeypatch, tmp_path, caplog):
+    def full():
+        raise OSError("no space left")
+
+    broken = Tracker(TRACKERS["wandb"].variables, finish=full)
+    monkeypatch.setattr(trackers, "TRACKERS", {"wandb": broken})
+    monkeypatch.setitem(sys.modules, "wandb", object())
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    with stores_in(tmp_path, {"report_to": "wandb"}):
+        pass
+    assert "wandb could not be ended: no space left" in caplog.text
+    assert "WANDB_DIR" not in os.environ

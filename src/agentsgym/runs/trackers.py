@@ -5,6 +5,7 @@ that the user has not set get values here that keep everything on this machine. 
 cannot set them, so it cannot name a server.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
+
+logger = logging.getLogger(__name__)
 
 PROJECT = "agentsgym"
 """The project, in MLflow the experiment, of a run that names none in `train.project`."""
@@ -127,7 +130,8 @@ def check_trackers(names: Sequence[str]) -> None:
 @contextmanager
 def stores_in(directory: Path, train: Mapping[str, Any]) -> Iterator[None]:
     """Inside the block, the trackers of a section `train` write below `directory`, unless the
-    user's environment variables say otherwise.
+    user's environment variables say otherwise. An error at a tracker's end is logged: the training
+    before it stands.
 
     Trackio reads its variable when it is imported, as TRL does if it is installed. So the block has
     to begin before TRL is imported.
@@ -145,9 +149,16 @@ def stores_in(directory: Path, train: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for name in names:
             if name in sys.modules:
-                TRACKERS[name].finish()
+                _finish(name)
         for variable in added:
             os.environ.pop(variable, None)
+
+
+def _finish(name: str) -> None:
+    try:
+        TRACKERS[name].finish()
+    except Exception as error:  # a tracker may raise anything
+        logger.warning("%s could not be ended: %s", name, error)
 
 
 def prepare(directory: Path, train: Mapping[str, Any]) -> None:
