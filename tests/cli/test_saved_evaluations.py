@@ -132,7 +132,8 @@ def test_two_players_on_the_same_tasks(invoke, tmp_path):
                     str(tmp_path))  # fmt: skip
     found = json.loads(result.stdout)
     alone = json.loads(invoke("eval", "agent:random", *options, "--json").stdout)
-    assert alone.pop("passes") == [] and found["evaluations"][1] == alone
+    assert alone.pop("passes") == [] and alone.pop("other_references") == {}
+    assert found["evaluations"][1] == alone
     reward = found["comparison"]["reward"]
     assert reward["second"] == alone["reward"] and reward["interval"][0] > 0
     assert reward["difference"] == pytest.approx(reward["first"] - alone["reward"])
@@ -231,7 +232,8 @@ def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tm
     assert result.exit_code == 0, result.stderr
     assert len(PLAYED) == 12
     found = json.loads(result.stdout)
-    assert found["evaluations"][1] == {k: v for k, v in alone.items() if k != "passes"}
+    of_one_side = {"passes", "other_references"}
+    assert found["evaluations"][1] == {k: v for k, v in alone.items() if k not in of_one_side}
     assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
     assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
     assert EvaluationDirectory(out / "vs").read() == EvaluationDirectory(heads).read()

@@ -159,19 +159,43 @@ def test_two_players_on_a_suite(invoke, tmp_path):
     places = ("-o", f"{tmp_path}/out", "--out", f"{tmp_path}/page.html")
     found = figures(invoke, "agent:optimal", "--vs", "agent:never", *places)
     alone = figures(invoke, "agent:never")
-    other = found["comparison"]
+    (other,) = found["comparisons"]
     assert other["vs"] == "agent:never" and other["figures"]["games"] == alone["games"]
     assert set(other["games"]) == {game["name"] for game in alone["games"]}
     reward = other["games"]["place"]["reward"]
     assert reward["first"] == 1.0 and reward["second"] == alone["games"][0]["score"]["value"]
     assert reward["interval"][0] > 0
     assert len(list(read_rollouts(tmp_path / "out/vs/place"))) == 8
-    assert json.loads((tmp_path / "out/suite.json").read_text())["comparison"] == other
+    assert json.loads((tmp_path / "out/suite.json").read_text())["comparisons"] == [other]
     page = (tmp_path / "page.html").read_text()
     assert "Against agent:never" in page and "the first is higher" in page
     told = invoke("eval", "agent:optimal", "--vs", "agent:never", "--suite", "explore",
                   "--episodes", "4").stdout  # fmt: skip
     assert "reward, agent:optimal against agent:never" in told
+
+
+def test_many_models_on_a_suite_stand_side_by_side(invoke, tmp_path):
+    models = ("agent:optimal", "--vs", "agent:never", "--vs", "agent:random")
+    places = ("-o", f"{tmp_path}/out", "--out", f"{tmp_path}/page.html")
+    found = figures(invoke, *models, *places)
+    never, at_random = found["comparisons"]
+    assert (never["vs"], at_random["vs"]) == ("agent:never", "agent:random")
+    assert at_random["figures"]["games"] == figures(invoke, "agent:random")["games"]
+    assert len(list(read_rollouts(tmp_path / "out/vs-2/place"))) == 8
+    page = (tmp_path / "page.html").read_text()
+    models_of_page = page.partition("<h2>Models</h2>")[2].partition("</section>")[0]
+    heads = re.findall('<th scope="col">([^<]+)</th>', models_of_page)
+    assert heads == ["agent:optimal", "agent:never", "agent:random"]
+    place = next(g for g in at_random["figures"]["games"] if g["name"] == "place")
+    assert f"<td>{place['score']['value']:.2f} [" in models_of_page
+    told = invoke("eval", *models, "--suite", "explore", "--episodes", "4").stdout
+    assert "reward on explore 1" in told and "against agent:random" in told
+
+
+def test_several_models_are_for_a_suite(invoke):
+    two = ("--vs", "agent:optimal", "--vs", "agent:random")
+    result = invoke("eval", "agent:random", "--env", "Bandit", *two)
+    assert result.exit_code == 2 and "compared on a --suite" in " ".join(result.stderr.split())
 
 
 def test_a_page_is_of_a_suite(invoke):

@@ -52,11 +52,11 @@ def evaluate(
         int | None, typer.Option(min=1, help="Rollouts of each task [1].")
     ] = None,
     vs: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="OTHER",
             help="Compare with this model, or with the saved evaluation in this directory, on "
-            "the same tasks.",
+            "the same tasks. With --suite it may be given several times.",
         ),
     ] = None,
     suite: Annotated[
@@ -123,12 +123,14 @@ def evaluate(
 
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore --out explore.html
 
+        agentsgym eval runs/a --vs runs/b --vs agent:random --suite explore --out explore.html
+
         agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
         --key-env OPENAI_API_KEY
     """
     options = PlayOptions(
         model=model,
-        vs=vs,
+        vs=tuple(vs or ()),
         allowed=allowed_by(allow_imports, allow_paths),
         seed=seed,
         episodes=episodes,
@@ -153,15 +155,18 @@ def evaluate(
         return
     if page is not None:
         raise fail("--out writes the page of a suite; see agentsgym view DIR", BAD_USAGE)
-    run = options.apply(evaluated_run(model, env, given, options.allowed, beside=vs))
+    if len(options.vs) > 1:
+        raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
+    other = options.vs[0] if options.vs else None
+    run = options.apply(evaluated_run(model, env, given, options.allowed, beside=other))
     quiet_libraries()
     from agentsgym.runs.contestant import held_out_requests
 
     asked = held_out_requests(run, seed)
     if plan:
         _plan(run, asked, as_json=as_json)
-    elif vs is not None:
-        _compare(model, vs, run, asked, options, output, as_json=as_json)
+    elif other is not None:
+        _compare(model, other, run, asked, options, output, as_json=as_json)
     else:
         _one(model, run, asked, options, output, as_json=as_json)
 

@@ -24,7 +24,7 @@ class PlayOptions:
 
     model: str
     allowed: "Allowed"
-    vs: str | None = None
+    vs: tuple[str, ...] = ()
     seed: int = 0
     episodes: int | None = None
     rollouts_per_task: int | None = None
@@ -59,9 +59,9 @@ class PlayOptions:
         from agentsgym.generation.endpoint import is_url
         from agentsgym.runs.contestant import contestant
 
-        chat = (self.vs or "").startswith(CHAT)
+        chat = any(one.startswith(CHAT) for one in self.vs)
         only_other = chat and self.model.startswith(SCRIPTED)
-        asked = chat if other else not only_other
+        asked = name.startswith(CHAT) if other else not only_other
         named = only_other if other else not only_other
         chosen = engine_settings(
             run,

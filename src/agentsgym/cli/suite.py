@@ -30,15 +30,15 @@ def evaluate_suite(
     *,
     as_json: bool,
 ) -> None:
-    """Let the model, and the one of --vs, play the suite; print their figures, and write them to
+    """Let the model, and those of --vs, play the suite; print their figures, and write them to
     `page`."""
     quiet_libraries()
-    from agentsgym.cli.suite_tables import suite_comparison_table, suite_tables
+    from agentsgym.cli.suite_tables import models_table, suite_comparison_table, suite_tables
 
     found, versus = _figures(source, model, given, options, output)
     data = {"model": model, **plain_data(found)}
-    if versus is not None:
-        data["comparison"] = plain_data(versus)
+    if versus:
+        data["comparisons"] = [plain_data(one) for one in versus]
     if output is not None:
         from agentsgym.runs.files.evaluation import write_comparison
 
@@ -53,36 +53,44 @@ def evaluate_suite(
     else:
         for table in suite_tables(model, found):
             out.print(table)
-        if versus is not None:
-            out.print(suite_comparison_table(model, versus))
-    for figures in (found, found if versus is None else versus.figures):
+        for one in versus:
+            out.print(suite_comparison_table(model, one))
+        if versus:
+            out.print(models_table(model, found, versus))
+    for figures in (found, *(one.figures for one in versus)):
         if all(game.failures == game.played for game in figures.games):
             raise fail("every rollout failed", FAILURE)
 
 
 def _figures(
     source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
-) -> "tuple[SuiteFigures, SuiteComparison | None]":
-    """The model's figures, and how they compare with those of --vs."""
+) -> "tuple[SuiteFigures, list[SuiteComparison]]":
+    """The model's figures, and how they compare with those of each model of --vs."""
     from agentsgym.evaluation import suite_comparison, suite_figures
 
     suite = _suite(source, given, options)
     complete = options.episodes is None
     run = options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed))
-    if options.vs is None:
-        return suite_figures(
-            suite, _play(suite, model, run, options, output), complete=complete
-        ), None
-    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    second = evaluated_run(options.vs, suite.games[0].env, same, options.allowed)
-    second.eval = run.eval
-    second = options.apply(second)
-    _check_has_agent(suite, options.vs, second)
-    first = _play(suite, model, run, options, output and output / "model")
-    other = _play(suite, options.vs, second, options, output and output / "vs", other=True)
-    theirs = suite_figures(suite, other, complete=complete)
-    versus = suite_comparison(suite, first, other, options.vs, theirs)
+    others = [(name, _other_run(name, suite, run, options)) for name in options.vs]
+    own = output and output / "model" if others else output
+    first = _play(suite, model, run, options, own)
+    versus = []
+    for number, (name, other) in enumerate(others, start=1):
+        place = output and output / ("vs" if number == 1 else f"vs-{number}")
+        played = _play(suite, name, other, options, place, other=True)
+        theirs = suite_figures(suite, played, complete=complete)
+        versus.append(suite_comparison(suite, first, played, name, theirs))
     return suite_figures(suite, first, complete=complete), versus
+
+
+def _other_run(name: str, suite: "Suite", run: "RunConfig", options: PlayOptions) -> "RunConfig":
+    """How a model of --vs plays: as the first one, where its own run does not say it."""
+    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+    other = evaluated_run(name, suite.games[0].env, same, options.allowed)
+    other.eval = run.eval
+    other = options.apply(other)
+    _check_has_agent(suite, name, other)
+    return other
 
 
 def _told(options: PlayOptions) -> dict[str, str | int | float | None]:

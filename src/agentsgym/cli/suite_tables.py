@@ -81,6 +81,26 @@ def suite_comparison_table(model: str, found: "SuiteComparison") -> Table:
     return table
 
 
+def models_table(model: str, found: "SuiteFigures", versus: "Sequence[SuiteComparison]") -> Table:
+    """The rewards of all players in each game, and their means over the suite."""
+    from agentsgym.evaluation.suite_comparison import side_by_side
+
+    names = [model, *(one.vs for one in versus)]
+    figures = [found, *(one.figures for one in versus)]
+    table = _table(f"reward on {found.suite} {found.version}", *map(shown, names))
+    for game, row in side_by_side(figures):
+        table.add_row(shown(game), *map(_score, row))
+    table.add_section()
+    table.add_row("information", *(_estimate(one.information) for one in figures))
+    return table
+
+
+def _score(game: "GameFigures | None") -> str:
+    if game is None:
+        return "–"
+    return _reward(game) if game.too_long or game.failures == game.played else _estimate(game.score)
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("", no_wrap=True)

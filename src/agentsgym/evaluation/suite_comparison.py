@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentsgym.evaluation.comparison import Comparison, compare
 from agentsgym.evaluation.evaluation import Played
-from agentsgym.evaluation.exploration import SuiteFigures
+from agentsgym.evaluation.exploration import GameFigures, SuiteFigures
 from agentsgym.evaluation.suite import Suite
 
 
@@ -37,3 +37,12 @@ def suite_comparison(
             if ours is not None and theirs is not None
         },
     )
+
+
+def side_by_side(
+    figures: Sequence[SuiteFigures],
+) -> list[tuple[str, list[GameFigures | None]]]:
+    """Each game's name with its figures of every player; None where a player did not play it."""
+    played = [{game.name: game for game in one.games} for one in figures]
+    names = dict.fromkeys(name for games in played for name in games)
+    return [(name, [games.get(name) for games in played]) for name in names]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agentsgym.evaluation import SuiteComparison, SuiteFigures
 from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures
+from agentsgym.evaluation.suite_comparison import side_by_side
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
 from agentsgym.runs.files.atomic import write_text
@@ -24,14 +25,14 @@ def write_suite_page(
     model: str,
     found: SuiteFigures,
     settings: Settings,
-    versus: SuiteComparison | None = None,
+    versus: Sequence[SuiteComparison] = (),
 ) -> None:
     """Write the page; `settings` say how the model played, `versus` with whom it is compared."""
     write_text(path, "".join(suite_page(model, found, settings, versus)))
 
 
 def suite_page(
-    model: str, found: SuiteFigures, settings: Settings, versus: SuiteComparison | None = None
+    model: str, found: SuiteFigures, settings: Settings, versus: Sequence[SuiteComparison] = ()
 ) -> Iterator[str]:
     """The parts of the page's text. Names and texts of a model or a suite are escaped, and the
     Content-Security-Policy allows nothing but the page's own style."""
@@ -44,9 +45,23 @@ def suite_page(
     yield f'<section class="panel"><h1>{_text(title)}</h1>\n{_facts(found, settings)}</section>\n'
     yield f'<section class="panel"><h2>Games</h2>\n{_games(found)}{_notes(found)}</section>\n'
     yield f'<section class="panel"><h2>Episodes</h2>\n{_episodes(found)}</section>\n'
-    if versus is not None:
-        yield from _against(model, versus)
+    if versus:
+        yield f'<section class="panel"><h2>Models</h2>\n{_models(model, found, versus)}</section>\n'
+    for one in versus:
+        yield from _against(model, one)
     yield "</main>\n</body>\n</html>\n"
+
+
+def _models(model: str, found: SuiteFigures, versus: Sequence[SuiteComparison]) -> str:
+    """The rewards of all players in each game, and their means over the suite."""
+    figures = [found, *(one.figures for one in versus)]
+    rows = [
+        (_text(name), *("–" if game is None else _reward(game) for game in row))
+        for name, row in side_by_side(figures)
+    ]
+    means = (one.information for one in figures)
+    rows.append(("information", *("–" if one is None else _estimate(one) for one in means)))
+    return _table(("", _text(model), *(_text(one.vs) for one in versus)), rows)
 
 
 def _against(model: str, versus: SuiteComparison) -> Iterator[str]:
