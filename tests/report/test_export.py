@@ -88,7 +88,7 @@ def test_tokens_are_the_stored_rows_with_their_masks(run, tmp_path):
     assert [tuple(ids) for ids in rows["input_ids"]] == [row.token_ids for row in stored]
     assert [tuple(m) for m in rows["assistant_masks"]] == [row.agent_token_mask for row in stored]
     assert counts.longest == max(len(row.token_ids) for row in stored)
-    assert rows["training_step"] == [3] * 16 and set(rows["env"]) == {"helpers.DigitEnv"}
+    assert rows["training_step"] == [3] * 16 and set(rows["env"]) == {DigitEnv().class_path}
     assert json.loads(rows["task"][8]) == {"seed": 1}
 
 
