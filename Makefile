@@ -11,7 +11,7 @@
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
 #   make test-verifiers  the tests of the door to verifiers with its package; makes .venv-verifiers (0.2 GB)
-#   make test-doors    all tests of the doors to other frameworks
+#   make test-doors    all tests of the doors to other frameworks (an hour; MARKS="not slow": minutes)
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
 #   make test-ray   environments in actors of a Ray cluster of three nodes on this machine
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
@@ -23,6 +23,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Which tests of the doors run, by pytest's marks; without a value all.
+MARKS ?=
 # Where the environments of other frameworks (.venv-NAME) are, such as another checkout's folder.
 VENVS ?= .
 
@@ -75,16 +77,15 @@ test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
 
 test-openenv: $(VENVS)/.venv-openenv/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "" \
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "$(MARKS)" \
 		$(or $(ARGS),tests/openenv_door)
 
 test-verifiers: $(VENVS)/.venv-verifiers/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "" \
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "$(MARKS)" \
 		$(or $(ARGS),tests/verifiers_door)
 
-
 test-text-gym: $(VENVS)/.venv-text-gym/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "" \
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "$(MARKS)" \
 		$(or $(ARGS),tests/integrations/test_text_gym_packages.py)
 
 test-inspect: $(VENVS)/.venv-inspect/.installed

@@ -1,6 +1,8 @@
 """The files that a newcomer meets: the version that they tell, and that they can be read."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -63,9 +65,36 @@ def test_hooks_are_those_of_make_lint_and_download_nothing():
     assert commands == {".venv/bin/ruff check", ".venv/bin/ruff format", ".venv/bin/mypy"}
 
 
-def test_a_change_is_linted_everywhere_and_tested_with_coverage():
-    commands = [line.removeprefix("exec ") for line in text(".ci/run").splitlines()]
-    assert commands[-2:] == ["make lint", "make coverage"]
+MAKE = """#!/bin/sh
+echo "make $*" >>{said}
+[ "$1" != "{fails}" ]
+"""
+CHECKED = [
+    "make docs",
+    "make lint",
+    "make coverage",
+    "make test-trl",
+    *(
+        f"make test-{door} MARKS=not slow"
+        for door in ("openenv", "verifiers", "text-gym", "inspect")
+    ),
+]
+
+
+@pytest.mark.parametrize("fails", [None, *(check.split()[1] for check in CHECKED)])
+def test_a_change_passes_every_check_or_fails(tmp_path, fails):
+    said = tmp_path / "said"
+    for name, program in (("make", MAKE.format(said=said, fails=fails)), ("chromedriver", "")):
+        (tmp_path / name).write_text(program)
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run([ROOT / ".ci/run"], env={"PATH": path}, capture_output=True, text=True)
+    last = [check.split()[1] for check in CHECKED].index(fails) if fails else len(CHECKED)
+    assert (done.returncode == 0) is (fails is None) is ("all passed" in done.stdout)
+    assert said.read_text().splitlines() == CHECKED[: last + 1]
+
+
+def test_all_sources_are_linted():
     makefile = text("Makefile")
     (sources,) = re.findall(r"^SOURCES := (.+)$", makefile, re.MULTILINE)
     assert set(sources.split()) == {"src", "tests", "benchmarks", "scripts", "examples"}

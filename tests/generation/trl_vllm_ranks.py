@@ -27,8 +27,8 @@ class StubClient:
     def __init__(self):
         self.calls = []
 
-    def generate(self, prompts, features, n, max_tokens, **_):
-        assert n == 1 and features is None
+    def generate(self, prompts, n, max_tokens, features=None, images=None, **_):
+        assert n == 1 and features is None and images is None
         self.calls.append((len(prompts), max_tokens))
         answers = [[40 + len(ids) % 40, 41, 0, 42] for ids in prompts]
         logprobs = [[[-0.01 * len(ids)]] * 4 for ids in prompts]

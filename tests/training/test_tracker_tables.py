@@ -5,6 +5,7 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from agentsgym.training import GRPOEnvConfig, tracker_tables
 from agentsgym.training.rollout_table import COLUMNS, LONGEST, table_rows
@@ -55,10 +56,11 @@ def test_a_failed_rollout_a_huge_one_and_one_that_prints_escapes():
 
 
 def test_tensorboard_shows_what_a_model_wrote_as_text():
-    from tensorboard.plugin_util import markdown_to_safe_html
-
+    plugins = pytest.importorskip("tensorboard.plugin_util", reason="needs the extra tensorboard")
     said = "![x](http://evil/p.png) <b>*hi*</b> a|b `c` <script>1</script> &lt; [d](http://e)\n# f"
-    shown = markdown_to_safe_html(markdown_table(table_rows([rollout(said)], None, 0, "eval")))
+    shown = plugins.markdown_to_safe_html(
+        markdown_table(table_rows([rollout(said)], None, 0, "eval"))
+    )
     assert not any(f"<{tag}" in shown for tag in ("img", "b>", "a ", "em", "code", "script", "h1"))
     assert shown.count("<tr>") == 2 and shown.count("<td>") == len(COLUMNS)
     text = html.unescape(shown.replace("<br>", "\n"))
