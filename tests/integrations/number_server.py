@@ -22,11 +22,12 @@ class NumberServer:
         places: sessions at once.
         seeded: whether `reset` heeds the seed.
         fault: what happens at the second action: "silent", "vanish", "error", "garbage", …
+        drops: how many connections it ends at their `reset`.
         redirect: where `/ws` sends its clients.
     """
 
-    def __init__(self, places=100, seeded=True, fault=None, redirect=None, schema=SCHEMA):
-        self.places, self.seeded, self.fault = places, seeded, fault
+    def __init__(self, places=100, seeded=True, fault=None, drops=0, redirect=None, schema=SCHEMA):
+        self.places, self.seeded, self.fault, self.drops = places, seeded, fault, drops
         self.redirect, self.schema = redirect, schema
         self.live = self.peak = self.refused = self.contacts = 0
         self.headers = []
@@ -93,6 +94,10 @@ class NumberServer:
         number, asked = 0, 0
         async for message in line:
             data = json.loads(message.data)
+            if data["type"] == "reset" and self.drops > 0:
+                self.drops -= 1
+                line._req.transport.abort()
+                continue
             if data["type"] == "reset":
                 self.resets.append(data["data"])
                 seed = data["data"].get("seed", data["data"].get("index"))

@@ -187,6 +187,17 @@ def test_a_faulty_server_fails_the_session_within_seconds(fault, told):
         assert len(rollout.episodes[0].steps) == 1
 
 
+def test_a_connection_that_ends_at_its_reset_is_tried_again():
+    with NumberServer(drops=3) as server:
+        rollout = play(server, str(number(3)))
+        assert rollout.error is None and rollout.final_reward == 1.0 and server.drops == 0
+    with NumberServer(drops=100) as server:
+        start = time.monotonic()
+        assert "ended the connection" in play(server, "1").error
+        assert server.drops == 95 and time.monotonic() - start < 4
+        settle(server)
+
+
 def test_a_server_that_is_gone_fails_the_session_within_seconds():
     with NumberServer() as server:
         env = client(server)

@@ -16,6 +16,8 @@ from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import Limits, make_app, serve
+from agentsgym.integrations.openenv.hall import Hall
+from agentsgym.integrations.openenv.served import ServedEnvironment, TextAction
 from agentsgym.rollout import SteppedTrial
 from openenv_door.served_env import Line, fetched, served, until
 
@@ -140,6 +142,7 @@ def test_nothing_that_a_client_can_ask_names_the_secret():
         line.ask("nonsense")
         end = line.ask("step", text="fail")
         assert end["data"]["done"] and end["data"]["observation"]["failed"]
+        assert end["data"]["metadata"]["reward"] is None and "NaN" not in line.heard[-1]
         line.ask("step", text="a")
         pages = ["openapi.json", "schema", "metadata", "state", "health", "SecretEnv/splits"]
         told = [fetched(f"{url}/{page}") for page in pages]
@@ -232,6 +235,37 @@ def test_a_silent_session_ends_and_its_place_is_free():
             assert "nothing came for too long" in answer["message"]
         with Line(url) as other:
             assert other.ask("reset", index=0)["type"] == "observation"
+
+
+def test_a_session_that_ends_during_a_step_ends_after_it(caplog):
+    """OpenEnv runs a step that comes beside the end of an idle session in another thread."""
+
+    class SlowEnv(SecretEnv):
+        blocking = True
+        began, released = threading.Event(), threading.Event()
+
+        def _step_episode(self, session_id, state, action):
+            self.began.set()
+            assert self.released.wait(20)
+            return super()._step_episode(session_id, state, action)
+
+    env = SlowEnv()
+    session = ServedEnvironment(Hall(env))
+    session.reset(index=0)
+    seen = []
+    step = threading.Thread(target=lambda: seen.append(session.step(TextAction(text="a"))))
+    end = threading.Thread(target=session.close)
+    step.start()
+    assert env.began.wait(10)
+    end.start()
+    end.join(0.05)
+    assert end.is_alive() and env.active_states
+    env.released.set()
+    step.join(10), end.join(10)
+    assert seen[0].text == "guess" and not env.active_states
+    assert "generator" not in caplog.text
+    with pytest.raises(RuntimeError, match="nothing came for too long"):
+        session.step(TextAction(text="a"))
 
 
 def test_bad_messages_end_no_session():

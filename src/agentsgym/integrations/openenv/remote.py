@@ -116,17 +116,23 @@ class Remote:
     def _begin(self, task: Mapping[str, Any]) -> tuple[Line, Seen]:
         start = time.monotonic()
         for pause in _pauses():
-            line = self._tried(self._wire.open)
             try:
-                return line, line.ask("reset", task)
+                return self._tried(lambda: self._entered(task))
             except Full as error:
-                line.close()
                 self._give_up_after(start, error)
-            except BaseException:
-                self.end(line)
-                raise
             _sleep(pause)
         raise AssertionError("there is always another pause")
+
+    def _entered(self, task: Mapping[str, Any]) -> tuple[Line, Seen]:
+        line = self._wire.open()
+        try:
+            return line, line.ask("reset", task)
+        except Full:
+            line.close()
+            raise
+        except BaseException:
+            self.end(line)
+            raise
 
     def _give_up_after(self, start: float, error: Full) -> None:
         """Raise Full if no session of ours has freed a place for too long."""
@@ -138,7 +144,7 @@ class Remote:
             )
 
     def _tried(self, work: Callable[[], T]) -> T:
-        """Try work again if the server cannot be reached."""
+        """Try work again if the server cannot be reached or drops the connection."""
         for _, pause in zip(range(_TRIES - 1), _pauses(), strict=False):
             try:
                 return work()

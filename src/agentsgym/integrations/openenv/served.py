@@ -6,6 +6,8 @@ else: no `task_data`, no `info`, no error message.
 
 import asyncio
 import logging
+import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -64,6 +66,8 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         self._trial: SteppedTrial | None = None
         self._state = State()
         self._closed = False
+        # OpenEnv ends an idle session in one thread and runs its late step in another.
+        self._one_at_a_time = threading.Lock()
 
     def reset(
         self,
@@ -73,25 +77,27 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         index: int | None = None,
     ) -> TextObservation:
         """Begin a trial (`Hall.begin`); a running one ends."""
-        self._check_open()
         _check_plain(seed=seed, index=index)
-        self._leave()
-        with _without_reasons(self._hall):
-            self._trial = self._hall.begin(split, index, seed)
-        self._state = State(episode_id=episode_id or self._trial.session_id)
-        return self._seen(self._trial, reward=None)
+        with self._one_at_a_time:
+            self._check_open()
+            self._leave()
+            with _without_reasons(self._hall):
+                self._trial = self._hall.begin(split, index, seed)
+            self._state = State(episode_id=episode_id or self._trial.session_id)
+            return self._seen(self._trial, reward=None)
 
     def step(self, action: TextAction, timeout_s: float | None = None) -> TextObservation:
         """Take an action. Raises RuntimeError before `reset` and after the end."""
-        self._check_open()
-        if self._trial is None:
-            raise RuntimeError("reset the environment before the first action")
-        if self._trial.over:
-            raise RuntimeError("the trial is over: reset the environment")
-        with _without_reasons(self._hall), self._hall.stepping():
-            reward = self._trial.act(action.text)
-        self._state.step_count += 1
-        return self._seen(self._trial, reward)
+        with self._one_at_a_time:
+            self._check_open()
+            if self._trial is None:
+                raise RuntimeError("reset the environment before the first action")
+            if self._trial.over:
+                raise RuntimeError("the trial is over: reset the environment")
+            with _without_reasons(self._hall), self._hall.stepping():
+                reward = self._trial.act(action.text)
+            self._state.step_count += 1
+            return self._seen(self._trial, reward)
 
     @property
     def state(self) -> State:
@@ -99,9 +105,10 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         return self._state
 
     def close(self) -> None:
-        """End the session."""
-        self._closed = True
-        self._leave()
+        """End the session, after the step that it is in."""
+        with self._one_at_a_time:
+            self._closed = True
+            self._leave()
 
     def get_metadata(self) -> EnvironmentMetadata:
         """The environment's name and its sentence."""
@@ -174,7 +181,7 @@ def _summary(rollout: Rollout) -> dict[str, Any]:
         logger.warning("session %s failed: %s", rollout.session_id, rollout.error)
     last = rollout.episodes[-1] if rollout.episodes else None
     return {
-        "reward": rollout.final_reward,
+        "reward": None if math.isnan(rollout.final_reward) else rollout.final_reward,
         "step_rewards": [[step.reward for step in each.steps] for each in rollout.episodes],
         "stop_reason": last.stop_reason if last else "error",
         "win": last.win if last else None,

@@ -42,6 +42,10 @@ class Unreachable(WireError):
     """There is no connection, or not any more."""
 
 
+class Silent(WireError):
+    """A session's server gave no answer in time; another try would wait as long again."""
+
+
 class Full(WireError):
     """All places of the server are taken."""
 
@@ -150,7 +154,7 @@ class Wire:
     async def exchanged(
         self, socket: "aiohttp.ClientWebSocketResponse", message: Mapping[str, Any]
     ) -> str:
-        """Send a message and return the answer's text. Raises Unreachable."""
+        """Send a message and return the answer's text. Raises Unreachable or Silent."""
         kinds = self._aiohttp.WSMsgType
         # Where sending fails, the socket is closing, and what it said before stands in the queue.
         with contextlib.suppress(self._aiohttp.ClientError, OSError, RuntimeError):
@@ -158,7 +162,7 @@ class Wire:
         try:
             answer = await socket.receive(self._timeout)
         except TimeoutError:
-            raise Unreachable(f"{self._url}: no answer within {self._timeout:g} s") from None
+            raise Silent(f"{self._url}: no answer within {self._timeout:g} s") from None
         if answer.type != kinds.TEXT:
             raise Unreachable(f"{self._url}: the server ended the connection")
         return str(answer.data)
