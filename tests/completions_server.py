@@ -67,10 +67,11 @@ class Batcher:
 class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
-    `raw` makes it answer as vLLM does by default, with log-probabilities at temperature 1;
-    `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device` is where it
-    says that it runs, `chunked` whether it says that it cuts prefills. With a `key` it answers
-    under /v1 only to those who send it. `names` are those of its model.
+    `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
+    requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
+    temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device`
+    is where it says that it runs, `chunked` whether it says that it cuts prefills. With a `key` it
+    answers under /v1 only to those who send it. `names` are those of its model.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class CompletionsServer:
         device: str | None = "cpu",
         chunked: bool = False,
         stall_seconds: float = 60.0,
+        load_seconds: float = 0.0,
         follow: bool = False,
         key: str | None = None,
         port: int = 0,
@@ -96,9 +98,11 @@ class CompletionsServer:
         self.device = device
         self.chunked = chunked
         self.stall_seconds = stall_seconds
-        self.completions = 0
+        self.load_seconds = load_seconds
+        self.completions = self.open = 0
         self.served: list[tuple[str, tuple[int, ...]]] = []
         self.loaded: list[str] = []
+        self.held: list[str] = []
         self.adapters: set[str] = set()
         self._engine = engine
         self._batcher = Batcher(engine)
@@ -191,7 +195,9 @@ class CompletionsServer:
     async def _rpc(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "kwargs" in body:
+            await asyncio.sleep(self.load_seconds)
             self.loaded.append(body["kwargs"]["weights_path"])
+            self.held += self.loaded[-1:] if self.open else []
             if self._follow:
                 load_weights(self._engine, self.loaded[-1])
         return web.json_response({})
@@ -202,6 +208,13 @@ class CompletionsServer:
         return web.json_response({"vllm_config": config})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        self.open += 1
+        try:
+            return await self._completed(request)
+        finally:
+            self.open -= 1
+
+    async def _completed(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         if body["model"] not in {*self._names, *self.adapters}:
             error = {"message": f"The model `{body['model']}` does not exist."}

@@ -1,5 +1,6 @@
 """The tiny models and tokenizer of these tests as fixtures."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from generation_helpers import build_model, build_tokenizer  # noqa: E402  # needs torch
+from generation_helpers import QUICK, build_model, build_tokenizer  # noqa: E402  # needs torch
+
+from agentsgym.generation import EmbeddedEngine, VLLMEngine  # noqa: E402  # needs torch
+from completions_server import CompletionsServer  # noqa: E402  # needs torch
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,3 +41,34 @@ def models() -> Callable[[str], Any]:
 @pytest.fixture(scope="session")
 def model(models: Callable[[str], Any]) -> Any:
     return models("llama")
+
+
+@pytest.fixture
+def serve(model: Any, tokenizer: Any):
+    """Returns a function that starts a server; options are CompletionsServer's."""
+    started = []
+
+    def start(**options: Any) -> CompletionsServer:
+        started.append(
+            CompletionsServer(EmbeddedEngine(copy.deepcopy(model), tokenizer), **options)
+        )
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def connect(tokenizer: Any):
+    """Returns a function that makes an engine over servers."""
+    made = []
+
+    def make(*servers: CompletionsServer, **options: Any) -> VLLMEngine:
+        urls = [server.url for server in servers]
+        made.append(VLLMEngine(urls, tokenizer, **({"retries": QUICK} | options)))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()

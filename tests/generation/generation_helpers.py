@@ -7,10 +7,13 @@ from typing import Any
 import torch
 import transformers
 
+from agentsgym.generation import VLLMEngine
 from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.http.client import Retries
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from family_models import TINY_SHAPE
 
+QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
 VOCABULARY = TINY_SHAPE["vocab_size"]
 END, PAD = 0, 1
 
@@ -118,3 +121,23 @@ def play(
 
 def _tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(2, VOCABULARY) for _ in range(count)]
+
+
+def requests(count: int, tokens: int = 6, **params: Any) -> list[GenerationRequest]:
+    params = {"max_tokens": tokens} | params
+    return [
+        GenerationRequest(f"s{i}", [10 + i, 20, 30], SamplingParams(**params), seed=i)
+        for i in range(count)
+    ]
+
+
+def drain(engine: VLLMEngine) -> dict[str, GenerationResult]:
+    found: dict[str, GenerationResult] = {}
+    while results := engine.poll():
+        found |= {result.session_id: result for result in results}
+    return found
+
+
+def ask(engine: VLLMEngine, asked: list[GenerationRequest]) -> dict[str, GenerationResult]:
+    engine.submit(asked)
+    return drain(engine)

@@ -1,74 +1,18 @@
 """VLLMEngine against a local HTTP server that fails on demand; real vLLM: tests/vllm_servers."""
 
-import copy
 import time
-from typing import Any
 
 import pytest
-from generation_helpers import assert_exact
+from generation_helpers import QUICK, ask, assert_exact, drain, requests
 
-from agentsgym.generation import EmbeddedEngine, EngineUnavailable, VLLMEngine
+from agentsgym.generation import EngineUnavailable, VLLMEngine
 from agentsgym.generation.http.client import Retries
 from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion, request_seed
 from agentsgym.generation.vllm.server_check import mode_of
 from agentsgym.generation.vllm.servers import SessionRouter
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
-from completions_server import CompletionsServer
 from helpers import random_llama
-
-QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
-
-
-@pytest.fixture
-def serve(model: Any, tokenizer: Any):
-    """Returns a function that starts a server; options are CompletionsServer's."""
-    started = []
-
-    def start(**options: Any) -> CompletionsServer:
-        started.append(
-            CompletionsServer(EmbeddedEngine(copy.deepcopy(model), tokenizer), **options)
-        )
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
-
-
-@pytest.fixture
-def connect(tokenizer: Any):
-    """Returns a function that makes an engine over servers."""
-    made = []
-
-    def make(*servers: CompletionsServer, **options: Any) -> VLLMEngine:
-        urls = [server.url for server in servers]
-        made.append(VLLMEngine(urls, tokenizer, **({"retries": QUICK} | options)))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.close()
-
-
-def requests(count: int, tokens: int = 6, **params: Any) -> list[GenerationRequest]:
-    params = {"max_tokens": tokens} | params
-    return [
-        GenerationRequest(f"s{i}", [10 + i, 20, 30], SamplingParams(**params), seed=i)
-        for i in range(count)
-    ]
-
-
-def drain(engine: VLLMEngine) -> dict[str, GenerationResult]:
-    found: dict[str, GenerationResult] = {}
-    while results := engine.poll():
-        found |= {result.session_id: result for result in results}
-    return found
-
-
-def ask(engine: VLLMEngine, asked: list[GenerationRequest]) -> dict[str, GenerationResult]:
-    engine.submit(asked)
-    return drain(engine)
 
 
 def assert_same(found: dict[str, GenerationResult], clean: dict[str, GenerationResult]) -> None:

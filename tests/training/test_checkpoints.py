@@ -178,9 +178,10 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
 
         base_model = "base"
         policy_version = 0
-        pool = SimpleNamespace(maybe_on_cpu=False)
+        pool = SimpleNamespace(maybe_on_cpu=False, used_paths=lambda: ())
 
         def __init__(self):
+            self._run = lambda found: found
             self._files = WeightFiles()
             self.loaded = []
 

@@ -61,6 +61,9 @@ class WeightUpdate:
         changed: False if the weights are the same as in the previous update.
         rank: the number of this process among the training processes.
         gather: joins lists of all ranks.
+        sampling: whether requests may be open. Then the engine returns as soon as `model` may
+            change; open requests are answered with their old weights, and new ones, in time, with
+            these. Only for an engine that `can_update_while_sampling`.
     """
 
     model: Any
@@ -69,6 +72,7 @@ class WeightUpdate:
     changed: bool = True
     rank: int = 0
     gather: Gather = field(default=_alone)
+    sampling: bool = False
 
 
 class TrainableEngine(Engine, Protocol):
@@ -89,7 +93,8 @@ class TrainableEngine(Engine, Protocol):
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from these weights from now on. Called on every rank before each generation and
-        evaluation, with no request open. Raises if the weights cannot be used."""
+        evaluation, with no request open unless `update.sampling`. Raises if the weights cannot be
+        used."""
         ...
 
     def finish(self) -> None:
@@ -100,6 +105,12 @@ class TrainableEngine(Engine, Protocol):
     def close(self) -> None:
         """Close connections; may be called twice. The engine cannot be used afterwards."""
         ...
+
+
+def can_update_while_sampling(engine: Any) -> bool:
+    """Whether an engine accepts a `WeightUpdate` with `sampling`, from another thread than the one
+    that samples: whether it has a true attribute `can_update_while_sampling`."""
+    return bool(getattr(engine, "can_update_while_sampling", False))
 
 
 def trainable(engine: Any) -> TrainableEngine:

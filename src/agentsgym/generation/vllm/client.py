@@ -78,6 +78,11 @@ class CompletionsClient:
             stop_token_ids=self._stop_ids,
         )
         sent_at = time.monotonic()
+        with server.using(weights):
+            answer = await self._send(server, body, sent_at)
+        return self._result(request, weights, answer, time.monotonic() - sent_at)
+
+    async def _send(self, server: Server, body: dict[str, Any], sent_at: float) -> Any:
         try:
             answer = await self._client.post(f"{server.url}/v1/completions", body, self._timeout)
         except Unreachable as error:
@@ -89,7 +94,7 @@ class CompletionsClient:
             server.failed(sent_at, answered=False)  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
         server.answered()
-        return self._result(request, weights, answer, time.monotonic() - sent_at)
+        return answer
 
     def _result(
         self, request: GenerationRequest, weights: Weights, answer: Any, seconds: float

@@ -1,6 +1,8 @@
 """An engine over one or many running `vllm serve` servers, by HTTP.
 
 The invariant: a result's `policy_version` is the version of the weights that sampled it.
+
+Weights may be updated from another thread than the one that samples.
 """
 
 from collections.abc import Sequence
@@ -136,10 +138,12 @@ class VLLMEngine(RemoteEngine):
         return self.pool.base or ""
 
     can_generate_ahead = True
+    can_update_while_sampling = True
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Bring the weights to the servers through the disk: rank 0 writes them and lets the
-        servers load them; the other ranks use the same servers.
+        servers load them; the other ranks use the same servers. While requests are open
+        (`update.sampling`), each server takes them on its own, and this returns before.
 
         Raises WeightSyncError if servers cannot load them, EngineUnavailable if none answers, and
         OSError if the directory cannot be written; on every rank.
@@ -154,7 +158,7 @@ class VLLMEngine(RemoteEngine):
         if problem:
             raise WeightSyncError(f"rank 0: {problem}")
         if update.rank != 0:
-            self.adopt(shared)
+            self.adopt(shared, loaded=not update.sampling)
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
         """Write the weights and let the servers load them. Errors are returned, so that no rank
@@ -167,8 +171,11 @@ class VLLMEngine(RemoteEngine):
                 self.base_model,
                 copy_tied=self.pool.maybe_on_cpu,
             )
-            self.load(weights)
-            self._files.prune()
+            if update.sampling:
+                self.replace(weights)
+            else:
+                self.load(weights)
+            self._files.prune(self._run(self.pool.used_paths()))
         except Exception as error:
             return None, error
         return weights, None
@@ -185,8 +192,16 @@ class VLLMEngine(RemoteEngine):
         """
         if self._open:
             raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
-        self.pool.weights = weights
-        self._run(self.pool.prepare_all())
+        self._run(self.pool.replace(weights))
+
+    def replace(self, weights: Weights) -> None:
+        """Serve other weights as soon as each server has them, while requests are open.
+
+        Open requests are answered with their old weights, and requests of sessions on a server
+        that is loading wait for it. Servers that cannot load them are left out until the next
+        weights. Raises EngineUnavailable if no server could load the previous ones.
+        """
+        self._run(self.pool.start_replacing(weights))
 
     def close(self) -> None:
         """Cancel all requests, close the connections, and end servers of this engine's own; it
@@ -195,11 +210,10 @@ class VLLMEngine(RemoteEngine):
         if self._servers is not None:
             self._servers.close()
 
-    def adopt(self, weights: Weights) -> None:
-        """Use weights that another process of this run has already loaded into the servers."""
-        self.pool.weights = weights
-        for server in self.pool.router.servers:
-            server.weights = weights
+    def adopt(self, weights: Weights, *, loaded: bool = True) -> None:
+        """Use weights that another process of this run has loaded into the servers, or is loading
+        right now (`loaded=False`)."""
+        self._run(self.pool.follow(weights, loaded=loaded))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""

@@ -1,7 +1,8 @@
 """Keeps several vLLM servers usable: the right model, the right mode, the current weights.
 
-The invariant: after `prepare`, a server has the weights that `weights` names. A server that has
-failed since then is inspected again, and gets the weights that it lacks, before it is used.
+The invariant: a server has the weights that `prepare` returns, which are those that `weights` named
+when it began. A server that has failed since then is inspected again, and gets the weights that it
+lacks, before it is used.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from agentsgym.generation.http.client import JsonClient, Refused, Unreachable
+from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.server_check import (
     MEND,
     EngineUnavailable,
@@ -21,6 +22,7 @@ from agentsgym.generation.vllm.server_check import (
 from agentsgym.generation.vllm.servers import Server, SessionRouter
 from agentsgym.generation.vllm.weights import (
     Weights,
+    WeightSyncError,
     load_weights,
     served_models,
     unload_adapter,
@@ -56,6 +58,9 @@ class ServerPool:
         self._probe_ids = probe_ids
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
+        self._swaps: dict[str, asyncio.Task[Exception | None]] = {}
+        self._kept_adapters = 1
+        self._others_load = False
 
     def server_for(self, session_id: str) -> Server:
         """The session's server; if all are dead, the one that failed longest ago."""
@@ -79,7 +84,7 @@ class ServerPool:
 
         Raises the first error other than a missing answer; EngineUnavailable if none answers.
         """
-        self._tried = dict.fromkeys(self._locks, -_PAUSE)
+        self._forget_failures()
         outcomes = await asyncio.gather(
             *(self.prepare(server) for server in self.router.servers), return_exceptions=True
         )
@@ -93,6 +98,65 @@ class ServerPool:
         if not self.router.alive:
             reasons = "; ".join(str(outcome) for outcome in outcomes)
             raise EngineUnavailable(f"no vLLM server answers: {reasons}")
+
+    async def replace(self, weights: Weights) -> None:
+        """Let all servers load other weights, and wait for those that answer; no request may be
+        open. Raises as `prepare_all`."""
+        self.weights, self._kept_adapters = weights, 1
+        await self.prepare_all()
+
+    async def start_replacing(self, weights: Weights) -> None:
+        """Let each server load other weights on its own, while requests are open.
+
+        A request goes to a server only when that has the newest weights. An adapter is loaded
+        beside those that open requests use; before all weights are replaced, the server's own open
+        requests are answered. Servers that cannot load them are left out until the next call.
+        Raises the reason if all servers failed to load the previous weights.
+        """
+        self._raise_if_all_failed()
+        # Other processes may still name the previous adapter.
+        self.weights, self._kept_adapters = weights, 2
+        self._forget_failures()
+        for server in self.router.servers:
+            found = self._swaps.get(server.url)
+            if found is None or found.done():
+                self._swaps[server.url] = asyncio.create_task(self._swap(server))
+
+    async def follow(self, weights: Weights, *, loaded: bool) -> None:
+        """Use weights that another process loads into the servers; `loaded`: they have them."""
+        self.weights, self._others_load = weights, True
+        if loaded:
+            for server in self.router.servers:
+                server.weights = weights
+
+    async def used_paths(self) -> set[str]:
+        """The directories that servers may still read."""
+        return {
+            weights.path
+            for server in self.router.servers
+            for weights in (*server.adapters, *server.open, server.loading, self.weights)
+            if weights is not None
+        }
+
+    async def _swap(self, server: Server) -> Exception | None:
+        """Bring a server to the newest weights; the error if that fails."""
+        while not self._is_ready(server):
+            try:
+                await self.prepare(server)
+            except (HttpError, WeightSyncError, EngineUnavailable) as error:
+                logger.warning("vLLM server left out: %s", error)
+                return error
+        return None
+
+    def _raise_if_all_failed(self) -> None:
+        done = [task.result() for task in self._swaps.values() if task.done()]
+        errors = [error for error in done if error is not None]
+        if len(errors) == len(self.router.servers):
+            reasons = "; ".join(str(error) for error in errors)
+            raise EngineUnavailable(f"no vLLM server took the last weights: {reasons}")
+
+    def _forget_failures(self) -> None:
+        self._tried = dict.fromkeys(self._locks, -_PAUSE)
 
     def _is_ready(self, server: Server) -> bool:
         return server.checked and server.weights == self.weights
@@ -111,13 +175,29 @@ class ServerPool:
     async def _make_ready(self, server: Server) -> None:
         if not server.checked:
             await self._check(server)
-        weights, old = self.weights, server.weights
+        weights = server.loading = self.weights
         assert weights is not None
-        await load_weights(self.client, server.url, weights)
+        if weights.kind == "checkpoint":
+            await server.drained(weights)
+        try:
+            await load_weights(self.client, server.url, weights)
+        finally:
+            server.loading = None
         server.weights, server.checked = weights, True
         server.alive, server.failures = True, 0
-        if old is not None and old.model != weights.model and old.kind == "adapter":
-            await unload_adapter(self.client, server.url, old)
+        await self._unload_unused(server, weights)
+
+    async def _unload_unused(self, server: Server, weights: Weights) -> None:
+        """Unload the adapters that no request uses, the newest aside. Other processes know less
+        about them than the one that loads them, so they leave them."""
+        if weights.kind != "adapter":
+            return
+        held = [old for old in server.adapters if old != weights] + [weights]
+        unused = [old for old in held[: -self._kept_adapters] if old not in server.open]
+        server.adapters = [old for old in held if old not in unused]
+        if not self._others_load:
+            for old in unused:
+                await unload_adapter(self.client, server.url, old)
 
     async def _check(self, server: Server) -> None:
         """Check the server's model and its log-probability mode."""
@@ -145,4 +225,5 @@ class ServerPool:
                 MEND,
             )
         server.weights = None
+        server.adapters = [known for known in server.adapters if known.model in models]
         self.weights = self.weights or Weights(0, "base", self.base)

@@ -1,9 +1,12 @@
 """Assigns sessions to servers: balanced, sticky, and without dead servers."""
 
+import asyncio
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from agentsgym.generation.vllm.weights import Weights
 
@@ -19,8 +22,10 @@ class Server:
     """A server at `url` (without a trailing slash).
 
     `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
-    those that it holds, None where unknown. `failures` weighs what went wrong since its last good
-    answer, the last of it at `failed_at` (monotonic seconds).
+    those that new requests ask for, None where unknown, `loading` those that it reads right now.
+    `adapters` are loaded, the newest last. `open` counts its open requests by the weights that
+    sample them. `failures` weighs what went wrong since its last good answer, the last of it at
+    `failed_at` (monotonic seconds).
     """
 
     url: str
@@ -29,6 +34,28 @@ class Server:
     weights: Weights | None = None
     failures: int = 0
     failed_at: float = -math.inf
+    loading: Weights | None = None
+    adapters: list[Weights] = field(default_factory=list)
+    open: Counter[Weights] = field(default_factory=Counter)
+    _left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def using(self, weights: Weights) -> Iterator[None]:
+        """A request is open that `weights` sample."""
+        self.open[weights] += 1
+        try:
+            yield
+        finally:
+            self.open[weights] -= 1
+            if not self.open[weights]:
+                del self.open[weights]
+                self._left.set()
+
+    async def drained(self, weights: Weights) -> None:
+        """Wait until no open request is sampled from other weights than these."""
+        while set(self.open) - {weights}:
+            self._left.clear()
+            await self._left.wait()
 
     def failed(self, sent_at: float, *, answered: bool) -> None:
         """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the

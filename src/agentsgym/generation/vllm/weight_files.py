@@ -1,7 +1,7 @@
 """Weights on disk, for servers that read the same directory.
 
 A PEFT model is written as its adapter only, which takes milliseconds; any other model as a whole
-checkpoint. The newest two are kept.
+checkpoint. The newest two are kept, and those that servers may still read.
 
 vLLM 0.31 on a CPU multiplies with packed copies of the weights and packs a layer again only if the
 checkpoint has the layer's name. An output layer that is tied to the embedding has none, so it would
@@ -10,6 +10,7 @@ keep its old weights (its log says "ParallelLMHead: Failed to load weights"): it
 
 import secrets
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,12 @@ class WeightFiles:
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", base_model, str(path))
 
-    def prune(self) -> None:
-        """Remove all versions but the newest."""
-        for old in self._written[:-_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
-        del self._written[:-_KEPT]
+    def prune(self, used: Collection[str] = ()) -> None:
+        """Remove all versions but the newest and those in the directories `used`."""
+        old = [path for path in self._written[:-_KEPT] if str(path) not in used]
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        self._written = [path for path in self._written if path not in old]
 
 
 def save(model: Any, path: Path, *, copy_tied: bool = False) -> None:

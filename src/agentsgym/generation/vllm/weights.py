@@ -42,7 +42,9 @@ async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
     try:
         await client.post(f"{url}/v1/load_lora_adapter", body, LOAD_SECONDS)
     except Refused as error:
-        raise WeightSyncError(_no_adapters(url, error)) from None
+        # Another process of the run may have loaded it in the meantime.
+        if weights.model not in await served_models(client, url):
+            raise WeightSyncError(_no_adapters(url, error)) from None
 
 
 async def unload_adapter(client: JsonClient, url: str, weights: Weights) -> None:

@@ -1,0 +1,189 @@
+"""New weights for vLLM servers while requests are open; real vLLM: tests/vllm_servers."""
+
+import copy
+import time
+
+import pytest
+import torch
+from generation_helpers import ask, assert_exact, drain, requests
+
+from agentsgym.generation import EngineUnavailable
+from agentsgym.generation.vllm.weight_files import save
+from agentsgym.generation.vllm.weights import Weights
+from agentsgym.types import WeightUpdate
+from agentsgym.types.engine import can_update_while_sampling
+
+SECONDS = 0.4
+
+
+def adapter(version):
+    return Weights(version, "adapter", f"run-v{version}", f"/v{version}")
+
+
+def first_stalls(number):
+    return "stall" if number == 1 else None
+
+
+def wait_until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def checkpoints(model, tmp_path):
+    """Models of the versions 1 and 2, and the full weights of both on disk."""
+    found = {}
+    for version in (1, 2):
+        changed = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in changed.parameters():
+                parameter.add_(0.3 * version * torch.randn_like(parameter))
+        path = tmp_path / f"v{version}"
+        save(changed, path)
+        found[version] = changed, Weights(version, "checkpoint", "tiny", str(path))
+    return found
+
+
+def test_open_requests_finish_on_their_adapter_and_new_ones_use_the_new(serve, connect) -> None:
+    server = serve(fault=first_stalls, stall_seconds=SECONDS)
+    engine = connect(server)
+    engine.load(adapter(1))
+    slow, fast = requests(2)
+    engine.submit([slow])
+    wait_until(lambda: server.open)
+    engine.replace(adapter(2))
+    assert engine.policy_version == 2
+    engine.submit([fast])
+    first, last = engine.poll(), drain(engine)
+    assert [(result.session_id, result.policy_version) for result in first] == [("s1", 2)]
+    assert last["s0"].policy_version == 1
+    assert server.served == [
+        ("run-v2", tuple(fast.token_ids)),
+        ("run-v1", tuple(slow.token_ids)),
+    ]
+
+
+def test_an_adapter_is_unloaded_when_neither_requests_nor_other_processes_use_it(
+    serve, connect
+) -> None:
+    """Other processes may name the previous one until they know of the newest."""
+    server = serve(fault=first_stalls, stall_seconds=60)
+    engine = connect(server)
+    engine.load(adapter(1))
+    engine.submit(requests(1))
+    wait_until(lambda: server.open)
+    for version in (2, 3, 4):
+        engine.replace(adapter(version))
+        wait_until(lambda newest=f"run-v{version}": newest in server.adapters)
+    wait_until(lambda: server.adapters == {"run-v1", "run-v3", "run-v4"})
+    engine.release(["s0"])
+    wait_until(lambda: not server.open)
+    engine.replace(adapter(5))
+    wait_until(lambda: server.adapters == {"run-v4", "run-v5"})
+
+
+def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> None:
+    """vLLM drops adapters that were not used for a while, and reads them again."""
+    from peft import LoraConfig, get_peft_model
+
+    server = serve(fault=first_stalls, stall_seconds=60)
+    engine = connect(server)
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(target_modules=["q_proj"]))
+    engine.update_weights(WeightUpdate(adapted, 1, tmp_path))
+    engine.submit(requests(1))
+    wait_until(lambda: server.open)
+    for version in (2, 3, 4, 5):
+        engine.update_weights(WeightUpdate(adapted, version, tmp_path, sampling=True))
+        wait_until(lambda count=version: len(server.loaded) == count)
+    used = {path.name.rpartition("-v")[2] for path in tmp_path.iterdir()}
+    assert used == {"1", "3", "4", "5"}
+
+
+def test_full_weights_wait_for_the_servers_own_requests_only(serve, connect, checkpoints) -> None:
+    slow = serve(follow=True, fault=first_stalls, stall_seconds=SECONDS)
+    quick = serve(follow=True)
+    engine = connect(slow, quick)
+    ids = ("s0", "s1")
+    for name, server in zip(ids, engine.pool.router.servers, strict=True):
+        assert engine.pool.router.server_for(name) is server
+    open_before, on_quick = requests(2)
+    engine.submit([open_before])
+    wait_until(lambda: slow.open)
+    engine.replace(checkpoints[1][1])
+    engine.submit([on_quick])
+    [result] = engine.poll()
+    assert (result.session_id, result.policy_version) == ("s1", 1)
+    assert slow.loaded == []
+    assert_exact(checkpoints[1][0], on_quick.token_ids, result)
+    assert drain(engine)["s0"].policy_version == 0
+    assert_exact(checkpoints[1][0], open_before.token_ids, ask(engine, [open_before])["s0"])
+    assert slow.held == quick.held == []
+
+
+def test_every_answer_names_the_full_weights_that_sampled_it(
+    serve, connect, model, checkpoints
+) -> None:
+    servers = serve(follow=True, load_seconds=0.02), serve(follow=True)
+    engine = connect(*servers)
+    models = {0: model, 1: checkpoints[1][0], 2: checkpoints[2][0]}
+    asked = {request.session_id: request for request in requests(40, tokens=12)}
+    found = {}
+    waiting = list(asked.values())
+    for version in (1, 2):
+        engine.submit(waiting[:12])
+        del waiting[:12]
+        found |= {result.session_id: result for result in engine.poll()}
+        engine.replace(checkpoints[version][1])
+        engine.submit(waiting[:4])
+        del waiting[:4]
+        while version not in {result.policy_version for result in found.values()}:
+            found |= {result.session_id: result for result in engine.poll()}
+    found |= ask(engine, waiting)
+    assert set(found) == set(asked)
+    assert {result.policy_version for result in found.values()} == {0, 1, 2}
+    for name, result in found.items():
+        assert_exact(models[result.policy_version], asked[name].token_ids, result)
+    assert [server.held for server in servers] == [[], []]
+
+
+def test_a_server_that_cannot_load_is_left_out_and_the_others_go_on(serve, connect, caplog) -> None:
+    servers = serve(), serve(runtime_lora=False)
+    engine = connect(*servers)
+    asked = requests(6)
+    assert {result.policy_version for result in ask(engine, asked).values()} == {0}
+    engine.replace(adapter(1))
+    found = ask(engine, asked).values()
+    assert [result.error for result in found] == [None] * 6
+    assert {result.policy_version for result in found} == {1}
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in caplog.text
+    assert {name for name, _ in servers[1].served} == {"tiny"}
+
+
+def test_if_no_server_took_the_last_weights_the_next_ones_raise(serve, connect) -> None:
+    engine = connect(serve(runtime_lora=False), serve(runtime_lora=False))
+    engine.replace(adapter(1))
+    assert "LoRA" in ask(engine, requests(1))["s0"].error
+    with pytest.raises(EngineUnavailable, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
+        engine.replace(adapter(2))
+
+
+def test_a_server_that_was_dead_gets_the_weights_before_it_is_asked(serve, connect) -> None:
+    servers = serve(), serve()
+    engine = connect(*servers)
+    servers[0].die()
+    engine.replace(adapter(1))
+    wait_until(lambda: servers[1].adapters == {"run-v1"})
+    assert {r.policy_version for r in ask(engine, requests(4)).values()} == {1}
+    servers[0].start()
+    engine.replace(adapter(2))
+    wait_until(lambda: len(engine.pool.router.alive) == 2)
+    engine.release([f"s{i}" for i in range(4)])
+    assert {r.policy_version for r in ask(engine, requests(4)).values()} == {2}
+    assert {name for name, _ in servers[0].served} == {"run-v2"}
+
+
+def test_an_engine_says_whether_it_takes_weights_while_it_samples(serve, connect) -> None:
+    assert can_update_while_sampling(connect(serve()))
+    assert not can_update_while_sampling(object())
