@@ -2,6 +2,7 @@
 
 from agentsgym.rollout.drive import GenerationError, advance, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed
+from agentsgym.rollout.local_source import LocalSource
 from agentsgym.rollout.run import play, run, run_env
 from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
 from agentsgym.types import RolloutRequest
@@ -10,6 +11,7 @@ from agentsgym.types.renamed import renamed
 __all__ = [
     "EveryRolloutFailed",
     "GenerationError",
+    "LocalSource",
     "RolloutRequest",
     "SteppedTrial",
     "TrialFacts",

@@ -11,7 +11,7 @@ from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
 from agentsgym.rollout.complete_episode import complete_episodes
 from agentsgym.rollout.drive import drive, is_engine_agent, sampling_of, tokenizer_of
 from agentsgym.rollout.failures import last_line
-from agentsgym.rollout.scheduler import Scheduler
+from agentsgym.rollout.scheduler import Asked, Scheduler
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
 from agentsgym.rollout.workers.env import hosted
@@ -29,9 +29,6 @@ from agentsgym.types import (
 from agentsgym.types.plain import short_repr
 
 logger = logging.getLogger(__name__)
-
-Asked = tuple[MultistepEnv, RolloutRequest]
-"""A request and the environment that plays it."""
 
 OnRollout = Callable[[Rollout], None]
 """Is told each rollout as soon as it is over."""
@@ -179,11 +176,11 @@ def _play(
     hosts = {id(env): hosted(env) for env, _ in asked}
     asked = [(hosts[id(env)], request) for env, request in asked]
     if not is_engine_agent(agent):
-        return [_play_alone(env, request, agent, on_rollout) for env, request in asked]
+        return [play_alone(env, request, agent, on_rollout) for env, request in asked]
     together = [(env, request) for env, request in asked if not plays_episodes(env)]
     rollouts = iter(Scheduler(agent, on_rollout).play(together))
     return [
-        _play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
+        play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
         for env, request in asked
     ]
 
@@ -194,8 +191,8 @@ def plays_episodes(env: MultistepEnv) -> bool:
     return overrides or "_run_complete_episode" in vars(env)
 
 
-def _play_alone(
-    env: MultistepEnv, request: RolloutRequest, agent: Agent, on_rollout: OnRollout | None
+def play_alone(
+    env: MultistepEnv, request: RolloutRequest, agent: Agent, on_rollout: OnRollout | None = None
 ) -> Rollout:
     """One trial, episode by episode, for an agent that only has `get_action` or an environment that
     plays its episodes in its own way."""

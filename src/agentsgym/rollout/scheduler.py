@@ -3,13 +3,15 @@
 Up to `engine.capacity` trials are open, and of an environment up to `most_sessions`; when one ends,
 the next one starts at once. Every result of the engine goes directly to its generator, and the
 generator's next request directly back to the engine, so no session waits for another. A trial of a
-blocking environment advances in a thread.
+blocking environment advances in a thread. `play` plays a list to its end; a rollout source adds
+requests at any time and advances round by round.
 """
 
 import contextlib
+import queue
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import advance
@@ -26,6 +28,9 @@ from agentsgym.types import (
 
 BLOCKING_THREADS = 32
 
+Asked = tuple[MultistepEnv, RolloutRequest]
+"""A request and the environment that plays it."""
+
 _Outcome = GenerationRequest | Rollout
 
 
@@ -39,33 +44,73 @@ class Scheduler:
         self._on_rollout = on_rollout
         self._sampling = agent.sampling
         self._engine = agent.engine
+        self._waiting: deque[Asked] = deque()
         self._open: dict[str, Trial] = {}
         self._blocking: set[str] = set()
         self._limited: dict[str, MultistepEnv] = {}
-        self._rollouts: dict[str, Rollout] = {}
+        self._over: list[Rollout] = []
+        self._held: list[GenerationRequest] | None = None
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
+        self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
         self._threads: Threads | None = None
 
-    def play(self, asked: Sequence[tuple[MultistepEnv, RolloutRequest]]) -> list[Rollout]:
+    def play(self, asked: Sequence[Asked]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
-        waiting = deque(asked)
+        rollouts: dict[str, Rollout] = {}
+        self.add(asked)
         try:
-            while waiting or self._open:
-                self._start(waiting)
-                self._collect_threads()
-                if self._in_flight:
-                    self._receive(self._engine.poll())
+            while self._waiting or self._open:
+                rollouts |= {rollout.session_id: rollout for rollout in self.advance()}
         finally:
-            self._close()
-        return [self._rollouts[request.session_id] for _, request in asked]
+            self.close()
+        return [rollouts[request.session_id] for _, request in asked]
 
-    def _start(self, waiting: deque[tuple[MultistepEnv, RolloutRequest]]) -> None:
+    def add(self, asked: Sequence[Asked]) -> None:
+        """Play these too, after those that wait already."""
+        self._waiting.extend(asked)
+
+    def advance(self) -> list[Rollout]:
+        """One round: start what there is room for, and pass on the results that are ready, waiting
+        for at least one where any is expected. Returns the rollouts that ended."""
+        self._start()
+        self._collect_threads()
+        if self._in_flight:
+            self._receive(self._engine.poll())
+        over, self._over = self._over, []
+        return over
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests that are open in the engine."""
+        return self._in_flight
+
+    @property
+    def can_advance(self) -> bool:
+        """Whether a round would do anything."""
+        return bool(self._in_flight or self._stepping or (self._waiting and self._held is None))
+
+    def hold(self) -> None:
+        """Send the engine no further request until `resume`; open ones are answered. Another thread
+        may call it during a round."""
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        """Send the requests that were held back."""
+        held, self._held = self._held, None
+        self._submit(held or [])
+
+    def wake(self) -> None:
+        """End the wait of a round for environments; for other threads."""
+        self._stepped.put(None)
+
+    def _start(self) -> None:
         requests = []
-        while waiting and len(self._open) < self._engine.capacity:
-            if self._is_full(waiting[0][0]):
+        while self._waiting and self._held is None and len(self._open) < self._engine.capacity:
+            if self._is_full(self._waiting[0][0]):
                 break
-            env, request = waiting.popleft()
+            env, request = self._waiting.popleft()
             sid = request.session_id
             if env.most_sessions is not None:
                 self._limited[sid] = env
@@ -87,15 +132,18 @@ class Scheduler:
         """Pass a result to its session; return the session's next request if it already has one."""
         if sid in self._blocking:
             self._threads = self._threads or Threads(BLOCKING_THREADS)
-            self._stepping[self._threads.submit(advance, self._open[sid], result)] = sid
+            future = self._threads.submit(advance, self._open[sid], result)
+            self._stepping[future] = sid
+            future.add_done_callback(self._stepped.put)
             return None
         return self._settle(sid, advance(self._open[sid], result))
 
     def _settle(self, sid: str, outcome: _Outcome) -> GenerationRequest | None:
         if isinstance(outcome, GenerationRequest):
             return outcome
-        self._rollouts[sid] = outcome
+        self._over.append(outcome)
         del self._open[sid]
+        self._blocking.discard(sid)
         self._limited.pop(sid, None)
         self._engine.release([sid])
         if self._on_rollout is not None:
@@ -103,20 +151,27 @@ class Scheduler:
         return None
 
     def _collect_threads(self) -> None:
+        """Go on with the sessions whose environment answered; wait for one, or for `wake`, if the
+        engine has nothing to answer."""
         if not self._stepping:
             return
-        timeout = 0 if self._in_flight else None
-        done, _ = wait(self._stepping, timeout=timeout, return_when=FIRST_COMPLETED)
-        self._submit([self._settle(self._stepping.pop(f), f.result()) for f in done])
+        done = [] if self._in_flight else [self._stepped.get()]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                done.append(self._stepped.get_nowait())
+        futures = [future for future in done if future is not None]
+        self._submit([self._settle(self._stepping.pop(f), f.result()) for f in futures])
 
     def _submit(self, requests: Sequence[GenerationRequest | None]) -> None:
         asked = [request for request in requests if request is not None]
-        if asked:
+        if self._held is not None:
+            self._held += asked
+        elif asked:
             self._in_flight += len(asked)
             self._engine.submit(asked)
 
-    def _close(self) -> None:
-        """Release everything, also if an exception or Ctrl-C ends the run.
+    def close(self) -> None:
+        """Release everything, also if an exception or Ctrl-C ends the play.
 
         A thread in which an environment hangs is abandoned: it ends with the program.
         """

@@ -16,6 +16,7 @@ from agentsgym.types.engine import (
     EngineAgent,
     TrainableEngine,
     WeightUpdate,
+    can_update_while_sampling,
     trainable,
     wait_for,
 )
@@ -33,6 +34,7 @@ from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
 from agentsgym.types.renamed import renamed
 from agentsgym.types.rollout_request import RolloutRequest, session_seed
+from agentsgym.types.rollout_source import RolloutSource
 from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "Rollout",
     "RolloutBatch",
     "RolloutRequest",
+    "RolloutSource",
     "Row",
     "SamplingParams",
     "SessionView",
@@ -65,6 +68,7 @@ __all__ = [
     "TrialInfo",
     "WeightUpdate",
     "allowed_directories",
+    "can_update_while_sampling",
     "checked_path",
     "copy_message",
     "count_steps",

@@ -78,7 +78,8 @@ class WeightUpdate:
 class TrainableEngine(Engine, Protocol):
     """An engine that a trainer can update with the weights that it trains.
 
-    It samples token ids with their log-probabilities, so it must have a tokenizer.
+    It samples token ids with their log-probabilities, so it must have a tokenizer. It may also
+    have `can_update_while_sampling` (the function of this name reads it).
     """
 
     @property

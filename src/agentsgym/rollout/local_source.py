@@ -1,0 +1,196 @@
+"""A rollout source in this process: a thread around one scheduler.
+
+The thread is the only one that submits to the engine and polls it. It is a daemon, so nothing waits
+for it at the end of the program, whatever hangs.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from agentsgym.envs import EnvPool
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.run import play_alone, plays_episodes
+from agentsgym.rollout.scheduler import Asked, Scheduler
+from agentsgym.rollout.workers.env import hosted
+from agentsgym.types import (
+    EngineAgent,
+    Rollout,
+    RolloutRequest,
+    WeightUpdate,
+    can_update_while_sampling,
+    trainable,
+)
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 1.5
+"""Seconds that `close` waits for the thread."""
+
+
+class LocalSource:
+    """A `RolloutSource` that plays with `agent` in the environments of `envs`.
+
+    The engine of the agent belongs to the source until `close`, except within `paused`.
+    """
+
+    def __init__(self, agent: EngineAgent, envs: EnvPool) -> None:
+        self._agent = agent
+        self._envs = envs
+        self._hosts: dict[int, tuple[MultistepEnv, MultistepEnv]] = {}
+        self._scheduler = Scheduler(agent)
+        # All that follows is shared with the thread and guarded by `_changed`.
+        self._changed = threading.Condition()
+        self._asked: list[Asked] = []
+        self._alone: deque[Asked] = deque()
+        self._over: list[Rollout] = []
+        self._open = 0
+        self._pauses = 0
+        self._quiet = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="agentsgym-rollouts", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: Sequence[RolloutRequest]) -> None:
+        """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be
+        made, and RuntimeError after `close`."""
+        asked = [(self._host(request), request) for request in requests]
+        with self._changed:
+            self._check()
+            self._asked += asked
+            self._open += len(asked)
+            self._changed.notify_all()
+        self._scheduler.wake()
+
+    def poll(self, timeout: float | None = None) -> list[Rollout]:
+        """The rollouts that ended since the last call; at least one while any is open, unless
+        `timeout` seconds pass. Raises the error that ended the playing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or not self._open or self._ended, timeout)
+            if self._open and not self._over:
+                self._check()
+            over, self._over = self._over, []
+            return over
+
+    def use_weights(self, update: WeightUpdate) -> None:
+        """Sample all further actions from these weights. An engine that does not take weights while
+        it samples is given them when the open actions are finished; no other begins until then.
+        Raises the errors of the engine."""
+        engine = trainable(self._agent.engine)
+        if can_update_while_sampling(engine):
+            engine.update_weights(replace(update, sampling=True))
+            return
+        with self.paused():
+            engine.update_weights(update)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this context the sessions wait between two actions, and the caller may use the
+        engine for others. Waits for the open actions; raises the error that ended the playing."""
+        with self._changed:
+            self._pauses += 1
+            self._quiet = False
+            self._scheduler.hold()
+            self._changed.notify_all()
+            self._scheduler.wake()
+            try:
+                self._changed.wait_for(lambda: self._quiet or self._ended)
+                self._check()
+            except BaseException:
+                self._go_on()
+                raise
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._go_on()
+
+    def close(self) -> None:
+        """End the playing and drop what is open. A thread in which an environment or the engine
+        hangs is abandoned."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._scheduler.wake()
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("a session hangs; its thread ends with the program")
+
+    def _host(self, request: RolloutRequest) -> MultistepEnv:
+        env = self._envs.of(request.env_class_path, request.env_config)
+        if id(env) not in self._hosts:
+            self._hosts[id(env)] = env, hosted(env)  # with `env`, so that its id stays its own
+        return self._hosts[id(env)][1]
+
+    @property
+    def _ended(self) -> bool:
+        return self._closed or self._error is not None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            raise RuntimeError("the rollout source is closed")
+
+    def _go_on(self) -> None:
+        self._pauses -= 1
+        self._changed.notify_all()
+
+    # -- in the thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while self._has_work():
+                self._hand_over(self._next_rollouts())
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        finally:
+            self._scheduler.close()
+
+    def _has_work(self) -> bool:
+        """Take what was asked, and wait where there is nothing to do; False at the end."""
+        with self._changed:
+            while not self._ended:
+                self._take_asked()
+                if not self._pause_begun() and (self._scheduler.can_advance or self._alone):
+                    return True
+                self._changed.wait()
+            return False
+
+    def _take_asked(self) -> None:
+        asked, self._asked = self._asked, []
+        self._alone += [one for one in asked if plays_episodes(one[0])]
+        self._scheduler.add([one for one in asked if not plays_episodes(one[0])])
+
+    def _pause_begun(self) -> bool:
+        """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""
+        if not self._pauses:
+            self._scheduler.resume()
+            return False
+        self._scheduler.hold()
+        self._quiet = not self._scheduler.in_flight
+        self._changed.notify_all()
+        return self._quiet
+
+    def _next_rollouts(self) -> list[Rollout]:
+        """A round of the scheduler, or if it has none a whole rollout of an environment that plays
+        its episodes itself: it polls the engine alone."""
+        if self._scheduler.can_advance:
+            return self._scheduler.advance()
+        env, request = self._alone.popleft()
+        return [play_alone(env, request, self._agent)]
+
+    def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
+        if rollouts:
+            with self._changed:
+                self._over += rollouts
+                self._open -= len(rollouts)
+                self._changed.notify_all()

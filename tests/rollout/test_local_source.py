@@ -1,0 +1,244 @@
+"""Rollouts played in the background, with an engine that answers when the test says so."""
+
+import threading
+import time
+
+import pytest
+
+from agentsgym import DirectOutputAgent, EnvPool, MultistepEnv, SamplingParams, register
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout import LocalSource, RolloutRequest, play
+from agentsgym.types import EngineStats, GenerationResult, WeightUpdate
+from helpers import CountdownEnv, DigitEnv
+
+SAMPLING = SamplingParams(max_tokens=5)
+
+
+class Hang(MultistepEnv):
+    """Its step waits for `over`."""
+
+    over = threading.Event()
+
+    def _initialize_episode(self, session_id, task_data):
+        return 0
+
+    def _format_prompt(self, state, step):
+        return "the number"
+
+    def _step_episode(self, session_id, state, action):
+        self.over.wait(60)
+        return state, 0.0, True, {}
+
+
+class BlockingHang(Hang):
+    blocking = True
+
+
+@pytest.fixture(autouse=True)
+def names():
+    for env in (DigitEnv, CountdownEnv, Hang, BlockingHang):
+        register(env.__name__.removesuffix("Env"), env)
+    Hang.over.clear()
+    yield
+    Hang.over.set()
+
+
+class Waiting:
+    """An engine that answers the sessions that the test allows. `poll` waits, as engines do."""
+
+    capacity = 8
+    stats = EngineStats()
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.policy_version = 0
+        self.open = {}
+        self.changed = threading.Condition()
+        self.error = None
+        self.allowed = set()
+
+    def submit(self, requests):
+        with self.changed:
+            self.open |= {r.session_id: self.policy_version for r in requests}
+            self.changed.notify_all()
+
+    def poll(self):
+        with self.changed:
+            self.changed.wait_for(lambda: self.error or not self.allowed.isdisjoint(self.open), 60)
+            if self.error:
+                raise self.error
+            ready = [sid for sid in self.open if sid in self.allowed]
+            self.changed.notify_all()
+            return [
+                GenerationResult(sid, (5,), (-1.0,), "a", policy_version=self.open.pop(sid))
+                for sid in ready
+            ]
+
+    def release(self, session_ids):
+        with self.changed:
+            for sid in session_ids:
+                self.open.pop(sid, None)
+
+    cancel = release
+
+    def update_weights(self, update):
+        assert update.sampling == getattr(self, "can_update_while_sampling", False)
+        assert update.sampling or not self.open
+        self.policy_version = update.version
+
+    can_generate_ahead = True
+    finish = close = None
+
+    def allow(self, *requests, error=None):
+        with self.changed:
+            self.allowed |= {r.session_id for r in requests}
+            self.error = error
+            self.changed.notify_all()
+
+    def wait_open(self, number):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.open) == number, 10)
+
+
+@pytest.fixture
+def engine(chat_tokenizer):
+    return Waiting(chat_tokenizer)
+
+
+@pytest.fixture
+def source(engine):
+    source = LocalSource(DirectOutputAgent(engine, SAMPLING), EnvPool(engine.tokenizer))
+    yield source
+    engine.allow(error=RuntimeError("the test is over"))
+    source.close()
+
+
+def asked(name, number, task=None, first=0):
+    row = {"env_class_path": name, "env_config": {}, "task_data": task or {}}
+    return [RolloutRequest.of(row, group, 0, group) for group in range(first, first + number)]
+
+
+def update(version):
+    return WeightUpdate(None, version, None)
+
+
+def test_rollouts_are_those_of_a_play(tiny_llama, chat_tokenizer):
+    requests = [*asked("Digit", 6), *asked("Countdown", 6, {"rewards": [0.0] * 4}, first=6)]
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)
+    agent, envs = DirectOutputAgent(engine, SAMPLING), EnvPool(chat_tokenizer)
+    expected = play(requests, agent, envs)
+    source, found = LocalSource(agent, envs), []
+    source.submit(requests[:7])
+    source.submit(requests[7:])
+    while len(found) < len(requests):
+        found += source.poll()
+    assert source.poll() == []
+    source.close()
+    assert sorted(found, key=lambda r: r.group) == expected
+
+
+def test_requests_join_what_is_being_played(engine, source):
+    first, second = asked("Digit", 2), asked("Digit", 1, first=2)
+    source.submit(first)
+    engine.wait_open(2)
+    source.submit(second)
+    assert source.poll(0.05) == []
+    engine.allow(first[1])
+    assert [r.group for r in source.poll()] == [1]
+    engine.wait_open(2)
+    engine.allow(*second)
+    assert [r.group for r in source.poll()] == [2]
+    engine.allow(*first)
+    assert [r.group for r in source.poll()] == [0]
+    assert source.poll() == []
+
+
+def test_an_action_that_was_open_ends_before_the_weights_change(engine, source):
+    """And what comes after it is sampled from the new ones, also in the same session."""
+    one, other = asked("Countdown", 2, {"rewards": [0.0, 1.0]})
+    source.submit([one, other])
+    engine.wait_open(2)
+    changing = threading.Thread(target=source.use_weights, args=(update(7),), daemon=True)
+    changing.start()
+    while not source._pauses:
+        time.sleep(0.001)
+    engine.allow(one)
+    engine.wait_open(1)  # the next action of `one` is held back
+    assert changing.is_alive() and engine.policy_version == 0
+    engine.allow(other)
+    changing.join(10)
+    assert engine.policy_version == 7
+    assert [r.policy_version for r in (*source.poll(), *source.poll())] == [7, 7]
+
+
+def test_an_engine_that_takes_weights_while_it_samples_is_not_paused(engine, source):
+    engine.can_update_while_sampling = True
+    (one,) = asked("Countdown", 1, {"rewards": [0.0, 1.0]})
+    source.submit([one])
+    engine.wait_open(1)
+    source.use_weights(update(3))
+    assert engine.open == {one.session_id: 0}
+    engine.allow(one)
+    assert [r.policy_version for r in source.poll()] == [3]
+
+
+def test_in_a_pause_only_the_caller_uses_the_engine(engine, source):
+    requests = asked("Digit", 2)
+    engine.allow(*asked("Digit", 9))
+    with source.paused():
+        source.submit(requests)
+        agent = DirectOutputAgent(engine, SAMPLING)
+        mine = play(asked("Digit", 2, first=4), agent, EnvPool(engine.tokenizer))
+        assert [r.group for r in mine] == [4, 5]
+        assert source.poll(0.05) == [] and not engine.open
+    found = [*source.poll()]
+    while len(found) < 2:
+        found += source.poll()
+    assert {r.group for r in found} == {0, 1}
+
+
+@pytest.mark.parametrize("name", ["Hang", "BlockingHang"])
+def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name):
+    requests = asked(name, 1)
+    engine.allow(*requests)
+    source.submit(requests)
+    assert source.poll(0.1) == []
+    started = time.monotonic()
+    source.close()
+    source.close()
+    assert time.monotonic() - started < 6
+    with pytest.raises(RuntimeError, match="closed"):
+        source.submit(requests)
+
+
+def test_an_error_of_the_engine_is_raised_after_the_finished_rollouts(engine, source):
+    requests = asked("Digit", 2)
+    source.submit(requests)
+    engine.wait_open(2)
+    engine.allow(requests[0])
+    engine.wait_open(1)
+    time.sleep(0.05)
+    engine.allow(error=ConnectionError("the server is gone"))
+    assert [r.group for r in source.poll()] == [0]
+    for call in (
+        source.poll,
+        lambda: source.submit(requests),
+        lambda: source.use_weights(update(1)),
+    ):
+        with pytest.raises(ConnectionError, match="the server is gone"):
+            call()
+
+
+def test_an_environment_with_episodes_of_its_own_is_played_too(engine, source):
+    class Alone(DigitEnv):
+        def _run_complete_episode(self, session_id, agent):
+            return super()._run_complete_episode(session_id, agent)
+
+    register("Alone", Alone)
+    requests = [*asked("Alone", 1), *asked("Digit", 1, first=1)]
+    engine.allow(*requests)
+    source.submit(requests)
+    found = [*source.poll()]
+    while len(found) < 2:
+        found += source.poll()
+    assert {r.group for r in found} == {0, 1} and not any(r.failed for r in found)
