@@ -59,7 +59,7 @@ def test_yaml_numbers_without_a_point():
     [
         ({}, "env is missing"),
         ({"env": "E", "tran": {}}, "unknown key 'tran'; did you mean 'train'"),
-        ({"env": "E", "zzz": 1}, "unknown key 'zzz'; allowed are answerer, costs, description"),
+        ({"env": "E", "zzz": 1}, "unknown key 'zzz'; allowed are answerer, costs, data, desc"),
         ({"env": "E", "eval": {"episode": 1}}, r"'eval.episode'; did you mean 'eval.episodes'"),
         ({"env": "E", "eval": {"episodes": 0}}, "eval.episodes: .* greater than or equal to 1"),
         ({"env": "E", "eval": 3}, "eval must be a mapping, got 3"),

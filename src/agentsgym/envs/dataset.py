@@ -41,17 +41,17 @@ def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
     }
 
 
-def check_rows(rows: Any, envs: "EnvPool") -> list[str]:
+def check_rows(rows: Any, envs: "EnvPool", numbers: Iterable[int] | None = None) -> list[str]:
     """The problems in a map-style dataset's rows, one sentence each, starting with the number of
-    the first row that has the problem; empty if there are none.
+    the first row that has the problem; empty if there are none. Of all rows, or of those with the
+    given `numbers`.
 
     Each (class path, config) is made once, in `envs`, and checks its tasks with `check_task`. No
     episode is played.
     """
     found: dict[str, list[int]] = {}
-    listed = rows if hasattr(rows, "__iter__") else (rows[n] for n in range(len(rows)))
-    for number, row in enumerate(listed):
-        problem = _problem(row, envs)
+    for number, row in _numbered(rows, numbers):
+        problem = row_problem(row, envs)
         if problem is not None:
             found.setdefault(problem, []).append(number)
     return [
@@ -60,7 +60,15 @@ def check_rows(rows: Any, envs: "EnvPool") -> list[str]:
     ]
 
 
-def _problem(row: Any, envs: "EnvPool") -> str | None:
+def _numbered(rows: Any, numbers: Iterable[int] | None) -> Iterable[tuple[int, Any]]:
+    if numbers is None and hasattr(rows, "__iter__"):
+        return enumerate(rows)
+    return ((n, rows[n]) for n in (range(len(rows)) if numbers is None else numbers))
+
+
+def row_problem(row: Any, envs: "EnvPool") -> str | None:
+    """The problem with a row, in a sentence; None if there is none. Its environment is made in
+    `envs` and checks the task."""
     problem = _row_problem(row)
     if problem is not None:
         return problem

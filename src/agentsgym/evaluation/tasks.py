@@ -13,6 +13,8 @@ from agentsgym.types.plain import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]
 
+_MOST_SEEN = 100_000
+
 
 def default_cluster(task_data: Mapping[str, Any]) -> str:
     """Tasks with the same `solution` are one cluster; without a solution, equal tasks are.
@@ -34,13 +36,15 @@ def select(
     """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
 
     Every cluster is drawn once before any is drawn a second time. If there are no more than
-    `count` rows, all are returned in their order.
+    `count` rows, all are returned in their order. Of more than `_MOST_SEEN` rows, only that many
+    or `count`, drawn at random, are looked at.
     """
     size = len(rows)
     if size <= count:
         return list(range(size))
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index in np.random.default_rng(seed).permutation(size).tolist():
+    seen = np.random.default_rng(seed).permutation(size)[: max(_MOST_SEEN, count)]
+    for index in seen.tolist():
         row = check_row(rows[index], index)
         members[row["env_class_path"], cluster(row["task_data"])].append(index)
     rounds = [

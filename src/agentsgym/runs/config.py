@@ -34,6 +34,15 @@ class EvalConfig(BaseModel):
     )
 
 
+class DataConfig(BaseModel):
+    """Files of dataset rows that take the place of the environment's own tasks."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    train: str | None = None
+    eval: str | None = None
+
+
 class RunConfig(BaseModel):
     """A training run.
 
@@ -42,8 +51,8 @@ class RunConfig(BaseModel):
     string for its `path`; `engine` is an `EngineConfig`, or a string for its `name`. `warm_start`
     has the settings of a warm start: of the model `tiny`, or of a pretrained model if it names a
     `source`. `answerer` names a chat endpoint that answers the questions of Twenty Questions.
-    `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run stops after its
-    first generation if hardly any action is legal and hardly any group has signal.
+    `data` names files of tasks. `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run
+    stops after its first generation if hardly any action is legal and hardly any group has signal.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
     `threads` is torch's number of threads (None: torch's own default).
@@ -63,6 +72,7 @@ class RunConfig(BaseModel):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     warm_start: dict[str, Any] = Field(default_factory=dict)
     answerer: dict[str, Any] = Field(default_factory=dict)
+    data: DataConfig = Field(default_factory=DataConfig)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     signal_check: bool = True
@@ -111,6 +121,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     check_keys(data, RunConfig.model_fields, "")
     check_values(data)
     check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
+    check_keys(data.get("data") or {}, DataConfig.model_fields, "data.")
     _check_model_keys(data.get("model"))
     if not isinstance(data.get("engine"), str | EngineConfig):
         check_keys(data.get("engine") or {}, EngineConfig.model_fields, "engine.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
+from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, evaluate_requests, rollout_requests
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
@@ -17,7 +17,7 @@ from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import evaluated_rendering, rendering
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.from_config import make_env
+from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
 from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.saved_evaluation import saved_evaluation
@@ -139,12 +139,9 @@ def contestant(
 
 
 def held_out_requests(run: RunConfig, seed: int) -> list[RolloutRequest]:
-    """What an evaluation of `run` plays: held-out tasks of its environment. Raises ConfigError if
-    the environment defines none."""
-    try:
-        rows = list(make_env(run).get_eval_dataset())
-    except NotImplementedError as error:
-        raise ConfigError(str(error)) from None
+    """What an evaluation of `run` plays: its held-out tasks. Raises ConfigError if there are
+    none."""
+    rows = list(held_out(make_env(run), run.data))
     return rollout_requests(
         rows, run.eval.episodes, rollouts_per_task=run.eval.rollouts_per_task, seed=seed
     )

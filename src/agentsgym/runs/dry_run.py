@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.http.keys import MissingKey
 from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
@@ -20,7 +20,7 @@ from agentsgym.runs.endpoint import CHAT
 from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import is_embedded, on_any_machine
 from agentsgym.runs.files import Summary
-from agentsgym.runs.from_config import datasets_of, make_env, train_settings
+from agentsgym.runs.from_config import make_env, train_settings, train_tasks
 from agentsgym.runs.load_model import with_template
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
@@ -193,13 +193,13 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     if local or in_hub_cache(path, config.model.revision):
         with suppress(ConfigError):
             return load_tokenizer(config), True
-    return with_template(_small_tokenizer(make_env(config)), config.model), False
+    return with_template(_small_tokenizer(config), config.model), False
 
 
-def _small_tokenizer(env: MultistepEnv) -> Any:
+def _small_tokenizer(config: RunConfig) -> Any:
     from agentsgym.training.warm_start.tiny import build_tokenizer
 
-    tasks, _ = datasets_of(env)
+    tasks = train_tasks(make_env(config), config.data)
     texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]
     return build_tokenizer(texts, VOCABULARY)
 

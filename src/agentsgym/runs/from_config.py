@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import platform
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agentsgym import __version__
@@ -12,18 +13,21 @@ from agentsgym.generation.factory import ENGINES, TRAINING, EngineEntry, Purpose
 from agentsgym.generation.http.keys import read_key
 from agentsgym.runs.answerer import answerer_settings, attach_answerer
 from agentsgym.runs.chat_settings import chat_settings
-from agentsgym.runs.config import RunConfig, check_keys
+from agentsgym.runs.config import DataConfig, RunConfig, check_keys
 from agentsgym.runs.endpoint import CHAT as CHAT_ENGINE
 from agentsgym.runs.engine_config import with_engine, written
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.machine import check_machine, device_in_use
 from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.precision import mixed_precision
+from agentsgym.runs.task_files import held_out_tasks, open_tasks
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted_imports
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
+
+_NO_FILES = DataConfig()
 
 # If neither steps nor epochs are given, only time limits the run.
 _NO_LIMIT = 1_000_000
@@ -52,10 +56,27 @@ def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
     return env
 
 
-def datasets_of(env: MultistepEnv) -> tuple[Any, Any]:
-    """Training and evaluation tasks. Raises ConfigError if the environment defines none."""
+def datasets_of(env: MultistepEnv, data: DataConfig = _NO_FILES) -> tuple[Any, Any]:
+    """Training and evaluation tasks: those of the files in `data`, or else the environment's own.
+    Raises ConfigError if it defines none, or a file cannot be read."""
+    return train_tasks(env, data), held_out(env, data)
+
+
+def train_tasks(env: MultistepEnv, data: DataConfig) -> Any:
+    """The training tasks, as in `datasets_of`."""
+    if data.train is not None:
+        return open_tasks("data.train", data.train)
+    return _own(env.get_train_dataset)
+
+
+def held_out(env: MultistepEnv, data: DataConfig) -> Any:
+    """The evaluation tasks, as in `datasets_of`."""
+    return _own(env.get_eval_dataset) if data.eval is None else held_out_tasks(data.eval)
+
+
+def _own(tasks: Callable[[], Any]) -> Any:
     try:
-        return env.get_train_dataset(), env.get_eval_dataset()
+        return tasks()
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
 

@@ -22,7 +22,6 @@ class HeldOutTasks:
     """The evaluation tasks of an environment, and which of them the evaluations play."""
 
     def __init__(self, dataset: Any, chosen: EvalConfig) -> None:
-        self._dataset = dataset
         self._rows: list[dict[str, Any]] = list(dataset)
         self._chosen = chosen
 
@@ -36,7 +35,7 @@ class HeldOutTasks:
         chosen = self._chosen
         wanted = -(-chosen.episodes // chosen.rollouts_per_task)
         rows = select(self._rows, wanted, seed=chosen.seed, cluster=default_cluster)
-        return self._dataset.select(rows)
+        return [self._rows[number] for number in rows]
 
     def play(self, trainer: "GRPOEnvTrainer", step: int) -> Played:
         """Evaluate the trainer's weights after optimizer step `step`."""

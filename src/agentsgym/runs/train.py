@@ -90,7 +90,7 @@ class TrainingRun:
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
-        self._train_data, eval_data = datasets_of(self._env)
+        self._train_data, eval_data = datasets_of(self._env, config.data)
         self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
         self._warm_start = (

@@ -147,7 +147,24 @@ def distrusted(
     except ConfigError as error:
         raise ConfigError(f"{error}; here: --allow-paths DIRECTORY") from None
     _check_servers(config, reach_of(keys, stored), {} if own is None else own.env_config)
+    _check_tasks(config, allowed, overrides)
     return _with(config, allowed)
+
+
+def _check_tasks(config: RunConfig, allowed: Allowed, given: Collection[str]) -> None:
+    directories = allowed_directories(allowed.paths)
+    for key, path in task_files(config):
+        if key not in given and not is_allowed(real_path(path), directories):
+            raise ConfigError(
+                f"the run in {config.directory} names {key} {path}; if you trust what is there: "
+                f"--allow-paths {path}"
+            )
+
+
+def task_files(config: RunConfig) -> list[tuple[str, str]]:
+    """The files of tasks that a configuration names, by their keys."""
+    named = [("data.train", config.data.train), ("data.eval", config.data.eval)]
+    return [(key, path) for key, path in named if path is not None]
 
 
 def _check_servers(config: RunConfig, reach: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -268,4 +285,5 @@ def _base_paths(config: RunConfig) -> list[str]:
 
 def _named_paths(config: RunConfig) -> list[str]:
     keys = find(config.env, trusted_imports(config)).all_config_keys()
-    return [value for _, value in given_paths(keys, config.env_config)]
+    own = [value for _, value in given_paths(keys, config.env_config)]
+    return [*own, *(path for _, path in task_files(config))]

@@ -209,8 +209,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     max_bad_rows: int = field(
         default=100,
         metadata={
-            "help": "Rows of a streamed training set that are left out because they name no task; "
-            "one more ends training. Other sets are checked before training starts."
+            "help": "Rows of a streamed or large training set that are left out because they name "
+            "no task; one more ends training. Sets of up to 100,000 rows are checked before "
+            "training starts."
         },
     )
     tracked_rollouts: int = field(

@@ -1,18 +1,23 @@
 """Training and evaluation sets in all forms that TRL accepts, and their checks."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import torch.utils.data
 
 from agentsgym.envs import ConfigError, EnvPool, check_rows
+from agentsgym.envs.dataset import row_problem
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.rollouts.checked_tasks import CheckedTasks
 from agentsgym.training.rollouts.task_stream import TaskStream
 
 # Evaluation sets are kept in memory; an endless one must not fill it.
 _MOST_STREAMED = 10_000
 _SHOWN = 5
+MOST_CHECKED = 100_000
+"""Training sets up to this size are checked row by row before training; that takes seconds."""
+_SAMPLE = 20_000
 
 
 def is_streamed(dataset: Any) -> bool:
@@ -42,23 +47,35 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
         )
 
 
-def stream_tasks(
-    dataset: Any, args: GRPOEnvConfig, shuffle: bool, problem: Callable[[Any], str | None]
-) -> Any:
-    """A `TaskStream` over a streamed training set, whose rows are checked by `problem`; any other
-    set unchanged."""
-    if not is_streamed(dataset):
+def checked_tasks(dataset: Any, args: GRPOEnvConfig, shuffle: bool, envs: EnvPool) -> Any:
+    """The training set, checked as far as can be done before training: a set of at most
+    `MOST_CHECKED` rows completely; of a larger one a sample, and each row when it is drawn; of a
+    streamed one each row when it is drawn. Raises ConfigError with the first bad rows."""
+
+    def problem(row: Any) -> str | None:
+        return row_problem(row, envs)
+
+    if is_streamed(dataset):
+        return TaskStream(
+            dataset,
+            group_size=args.num_generations,
+            tasks=tasks_per_generation(args),
+            repeats=args.num_iterations * args.steps_per_generation,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            shuffle=shuffle,
+            problem=problem,
+            most_bad=args.max_bad_rows,
+        )
+    if len(dataset) <= MOST_CHECKED:
+        refuse_bad_rows("train_dataset", dataset, envs)
         return dataset
-    return TaskStream(
-        dataset,
-        group_size=args.num_generations,
-        tasks=tasks_per_generation(args),
-        repeats=args.num_iterations * args.steps_per_generation,
-        seed=args.seed if args.data_seed is None else args.data_seed,
-        shuffle=shuffle,
-        problem=problem,
-        most_bad=args.max_bad_rows,
-    )
+    _refuse("train_dataset", check_rows(dataset, envs, _spread(len(dataset))))
+    return CheckedTasks(dataset, problem, args.max_bad_rows)
+
+
+def _spread(size: int) -> range:
+    """Numbers of at most `_SAMPLE` rows, evenly over all rows."""
+    return range(0, size, -(-size // _SAMPLE))
 
 
 def evaluation_sets(dataset: Any) -> Any:
@@ -96,10 +113,13 @@ def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
         for part, rows in dataset.items():
             refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
     elif dataset is not None and not is_streamed(dataset):
-        problems = check_rows(dataset, envs)
-        if problems:
-            more = f"; and {len(problems) - _SHOWN} more faults" if len(problems) > _SHOWN else ""
-            raise ConfigError(f"{name}: {'; '.join(problems[:_SHOWN])}{more}")
+        _refuse(name, check_rows(dataset, envs))
+
+
+def _refuse(name: str, problems: list[str]) -> None:
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more faults" if len(problems) > _SHOWN else ""
+        raise ConfigError(f"{name}: {'; '.join(problems[:_SHOWN])}{more}")
 
 
 def _rows(dataset: Any, name: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import EnvPool, MultistepEnv, check_rows
+from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.best_model import check_metric, with_metric
 from agentsgym.training.chat_templates import tell_about, template_options
@@ -14,10 +14,10 @@ from agentsgym.training.checkpoints import CheckpointingTrainer
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (
     check_training_set,
+    checked_tasks,
     chosen_sets,
     evaluation_sets,
     refuse_bad_rows,
-    stream_tasks,
     tasks_per_generation,
 )
 from agentsgym.training.distributed import Ranks
@@ -84,10 +84,7 @@ class PlayingTrainer(CheckpointingTrainer):
             **trl,
         )
         pool = self._make_pool(envs)
-        self.train_dataset = stream_tasks(
-            train_dataset, args, self.shuffle_dataset, lambda row: _problem_of(row, pool)
-        )
-        refuse_bad_rows("train_dataset", self.train_dataset, pool)
+        self.train_dataset = checked_tasks(train_dataset, args, self.shuffle_dataset, pool)
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
@@ -243,12 +240,6 @@ class PlayingTrainer(CheckpointingTrainer):
         if self.rollout_sink is not None:
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
-
-
-def _problem_of(row: Any, envs: EnvPool) -> str | None:
-    """The problem with a row drawn from a stream, or None."""
-    found = check_rows([row], envs)
-    return found[0].partition(": ")[2] if found else None
 
 
 def _rewards_come_from_environments(**_: Any) -> list[float]:

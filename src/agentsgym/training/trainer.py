@@ -32,6 +32,7 @@ from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics_log import mean_of_sums, warn_of_capped_rows
 from agentsgym.training.playing import PlayingTrainer, RolloutSink
 from agentsgym.training.reference_model import reference_adapter
+from agentsgym.training.rollouts.checked_tasks import CheckedTasks
 from agentsgym.training.rollouts.collector import age
 from agentsgym.training.rollouts.task_stream import TaskStream
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
@@ -248,7 +249,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             "time/rollouts": seconds,
             "occupancy": self.collector.engine.stats.occupancy,
         }
-        if isinstance(self.train_dataset, TaskStream):
+        if isinstance(self.train_dataset, TaskStream | CheckedTasks):
             values["bad_rows"] = self.train_dataset.bad
         if self.collector.engine.can_generate_ahead:
             updates, step = self.args.updates_per_generation, self.state.global_step

@@ -1,6 +1,7 @@
 """The games of a warm start: drawn tasks, played and filtered by reward."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,12 @@ def _passes(rollout: Rollout, config: GamesConfig) -> bool:
 
 def _drawn(rows: Sequence[Mapping[str, Any]], seed: int) -> Iterator[list[Mapping[str, Any]]]:
     """Endless rounds of rows; each pass over the rows has a new order."""
-    rng = np.random.default_rng(seed)
-    order: list[int] = []
+    order = _numbers(len(rows), seed)
     while True:
-        while len(order) < _ROUND:
-            order += rng.permutation(len(rows)).tolist()
-        yield [rows[i] for i in order[:_ROUND]]
-        del order[:_ROUND]
+        yield [rows[number] for number in islice(order, _ROUND)]
+
+
+def _numbers(size: int, seed: int) -> Iterator[int]:
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from map(int, rng.permutation(size))

@@ -49,7 +49,9 @@ class WarmStart:
     ) -> None:
         self._settings: WarmStartSettings = settings_of(config.warm_start)
         self._env = env
-        self._rows: Sequence[Mapping[str, Any]] = list(rows)
+        self._rows: Sequence[Mapping[str, Any]] = (
+            rows if hasattr(rows, "__getitem__") else list(rows)
+        )
         self._held_out = held_out
         self._progress = progress
         self._directory = RunDirectory(config.directory)

@@ -19,6 +19,8 @@ from agentsgym.runs.warm_start.settings import ENGINE, EXPORT, ROLLOUTS, GamesCo
 from agentsgym.runs.warm_start.stored_games import check_run, stored_games
 from agentsgym.types import Agent, Rollout, SamplingParams
 
+_MOST_COMPARED = 100_000  # training rows
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -98,9 +100,11 @@ def _check_endpoint(games: GamesConfig) -> None:
 
 
 def _of_training_tasks(around: Surroundings) -> Callable[[Rollout], bool]:
-    """Selects games of this environment, but none on a task that only the evaluation has."""
-    training = {default_cluster(row["task_data"]) for row in around.rows}
-    held_out = {default_cluster(row["task_data"]) for row in around.held_out} - training
+    """Selects games of this environment, but none on a task that only the evaluation has. Of a
+    large training set not every row is read: then none on any task of the evaluation."""
+    held_out = {default_cluster(row["task_data"]) for row in around.held_out}
+    if len(around.rows) <= _MOST_COMPARED:
+        held_out -= {default_cluster(row["task_data"]) for row in around.rows}
     path = around.env.class_path
 
     def wanted(rollout: Rollout) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from accelerate.utils.memory import clear_device_cache
+from datasets import Dataset, IterableDataset
 from torch import nn
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
@@ -26,6 +27,13 @@ _ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
 _ROUNDING = 1e-6
 
 
+def _of_known_class(rows: Any) -> Any:
+    """The set, or one row for a sequence of another class, which TRL refuses in its constructor but
+    does not read there."""
+    known = isinstance(rows, Dataset | IterableDataset) or not hasattr(rows, "__getitem__")
+    return rows if known else Dataset.from_dict({"env_class_path": [""]})
+
+
 class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with the generation, loss and checkpoints of a subclass.
 
@@ -33,8 +41,9 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     `train_on`, one per call of `training_step`.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
+        super().__init__(*args, train_dataset=_of_known_class(train_dataset), **options)
+        self.train_dataset = train_dataset
         self.find_aux_loss_coef()
         for model in (self.model, self.ref_model):
             if model is not None:

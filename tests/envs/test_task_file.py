@@ -1,0 +1,52 @@
+"""Files of JSON lines as sets of tasks: any row by its number."""
+
+import json
+import pickle
+
+import pytest
+
+from agentsgym.envs import EnvPool, check_rows, task_file
+from agentsgym.envs.task_file import TaskFile
+
+
+def rows_of(count):
+    return [
+        {"env_class_path": "Bandit", "env_config": {}, "task_data": {"seed": k, "text": "é" * k}}
+        for k in range(count)
+    ]
+
+
+def written(path, lines, end="\n"):
+    path.write_bytes(("\n".join(lines) + end).encode())
+    return path
+
+
+@pytest.mark.parametrize("chunk", [7, 1000, 1 << 24])
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 33, 100])
+def test_rows_have_the_numbers_of_their_lines(tmp_path, monkeypatch, chunk, end, count):
+    monkeypatch.setattr(task_file, "_CHUNK", chunk)
+    rows = rows_of(count)
+    found = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows), end))
+    assert len(found) == count and list(found) == rows
+    assert [found[n] for n in reversed(range(count))] == rows[::-1]
+    assert found[-1] == rows[-1] and found[3:9:2] == rows[3:9:2]
+    for number in (count, -count - 1):
+        with pytest.raises(IndexError):
+            found[number]
+
+
+def test_an_empty_file_has_no_rows(tmp_path):
+    assert len(TaskFile(written(tmp_path / "a.jsonl", [], ""))) == 0
+
+
+def test_a_line_that_is_no_task_is_named(tmp_path):
+    lines = [*map(json.dumps, rows_of(20)), '{"env_class', "", "[1]"]
+    problems = check_rows(TaskFile(written(tmp_path / "a.jsonl", lines)), EnvPool())
+    assert [text.partition(":")[0] for text in problems] == ["row 20", "row 21", "row 22"]
+    assert "got '{\"env_class'" in problems[0]
+
+
+def test_another_process_reads_the_same_rows(tmp_path):
+    found = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows_of(40))))
+    assert pickle.loads(pickle.dumps(found))[37] == found[37]

@@ -1,0 +1,129 @@
+"""Training sets that are too large to be kept, listed or checked as a whole."""
+
+import json
+import tracemalloc
+
+import pytest
+import torch
+from datasets import Dataset
+
+from agentsgym import register
+from agentsgym.envs import ConfigError, EnvPool, task_dataset
+from agentsgym.envs.task_file import TaskFile
+from agentsgym.evaluation import select, tasks
+from agentsgym.training import datasets
+from agentsgym.training.rollouts import sampler as sampling
+from agentsgym.training.rollouts.sampler import TaskSampler
+from helpers import DigitEnv
+
+
+def sampler(size, **changes):
+    given = {"group_size": 3, "tasks": 4, "repeats": 2, "seed": 7, "epoch": lambda: 1}
+    return TaskSampler(size, **(given | changes))
+
+
+def listed(size, epoch, seed=7, shuffle=True):
+    """The tasks of an epoch's generations of four, from lists of all of them."""
+    order = list(range(size))
+    if shuffle:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        order = torch.randperm(size, generator=generator).tolist()
+    batches = [order[start : start + 4] for start in range(0, size - 3, 4)]
+    return [[task for task in batch for _ in range(3)] for batch in batches]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("size", [4, 7, 8, 101])
+def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, shuffle):
+    drawn = sampler(size, shuffle=shuffle)
+    batches = listed(size, 1, shuffle=shuffle)
+    assert list(drawn) == [task for batch in batches for task in batch * 2]
+    assert len(drawn) == len(list(drawn))
+    per_epoch = len(batches)
+    assert [drawn.generation(per_epoch + n) for n in range(per_epoch)] == batches
+    assert drawn.generation(0) == listed(size, 0, shuffle=shuffle)[0]
+
+
+def test_a_generation_of_a_large_set_costs_no_list_of_it():
+    drawn = sampler(1_000_000)
+    drawn.generation(0)
+    tracemalloc.start()
+    first = [next(iter(drawn)), drawn.generation(5)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert first[1][0] == first[1][2] and peak < 100_000
+    assert sampling._permutation(1_000_000, 7 * 1_000_003).element_size() == 4
+
+
+def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some(monkeypatch):
+    rows = [{"env_class_path": "x", "env_config": {}, "task_data": {"n": n}} for n in range(60)]
+    monkeypatch.setattr(tasks, "_MOST_SEEN", 20)
+    seen = []
+    found = select(rows, 10, seed=1, cluster=lambda task: seen.append(task) or str(task))
+    assert len(seen) == 20 and len(set(found)) == 10
+    assert len(select(rows, 30, seed=1, cluster=str)) == 30
+
+
+# -- rows that are checked when they are drawn ---------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch, chat_tokenizer):
+    """Sets of eight rows are large, and a third of them is checked before training."""
+    register("Digit", DigitEnv)
+    monkeypatch.setattr(datasets, "MOST_CHECKED", 7)
+    monkeypatch.setattr(datasets, "_SAMPLE", 3)
+    return DigitEnv(chat_tokenizer)
+
+
+def digits(*seeds, env="Digit"):
+    return [{"env_class_path": env, "env_config": {}, "task_data": {"seed": s}} for s in seeds]
+
+
+@pytest.fixture
+def checked(make_trainer, large):
+    """Returns a function that prepares a training set as the trainer does."""
+    from agentsgym.training import GRPOEnvConfig
+
+    def prepare(rows, **options):
+        args = GRPOEnvConfig(num_generations=4, use_cpu=True, report_to="none", **options)
+        return datasets.checked_tasks(rows, args, True, EnvPool())
+
+    return prepare
+
+
+def test_a_bad_row_of_a_large_set_gives_way_to_the_next_good_one(checked, caplog):
+    rows = digits(0) + digits(1, 2, env="Nowhere") + digits(3, 4, 5, 6) + digits(7, env="Nowhere")
+    found = checked(rows)
+    assert len(found) == 8 and found.bad == 0
+    drawn = [found[n]["task_data"]["seed"] for n in (0, 1, 1, 2, 3, 4, 5, 6, 7)]
+    assert drawn == [0, 3, 3, 3, 3, 4, 5, 6, 0] and found.bad == 3
+    assert caplog.text.count("row 1 is bad") == 1 and "Nowhere" in caplog.text
+    strict = checked(rows, max_bad_rows=1)
+    with pytest.raises(ConfigError, match=r"row 2 is bad.*more than max_bad_rows=1"):
+        strict[1]
+
+
+def test_a_bad_row_in_the_sample_of_a_large_set_refuses_it(checked):
+    with pytest.raises(ConfigError, match=r"train_dataset: row 6: .*Nowhere"):
+        checked(digits(*range(6)) + digits(6, env="Nowhere") + digits(7))
+
+
+def test_an_arrow_table_is_checked_like_a_list(checked, large, tmp_path):
+    task_dataset(large, [{"seed": n} for n in range(8)]).save_to_disk(tmp_path / "table")
+    found = checked(Dataset.load_from_disk(tmp_path / "table"))
+    assert [found[n]["task_data"] for n in range(8)] == [{"seed": n} for n in range(8)]
+
+
+def test_a_trainer_draws_from_a_file(make_trainer, large, tmp_path):
+    rows = digits(*range(4)) + digits(4, env="Nowhere") + digits(5, 6, 7, 8)
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seeds = []
+    trainer = make_trainer(
+        large, dataset=TaskFile(path), max_steps=1, shuffle_dataset=False, num_generations=2,
+        per_device_train_batch_size=12,
+        sink=lambda rollouts, info: seeds.extend(r.task_data["seed"] for r in rollouts[::2]),
+    )  # fmt: skip
+    trainer.train()
+    assert seeds == [0, 1, 2, 3, 5, 5] and trainer.state.log_history[0]["bad_rows"] == 1
