@@ -1,0 +1,97 @@
+"""From a hundred sessions to ten thousand, without a model.
+
+    python benchmarks/scale.py [sessions …] [--tokenizer smollm2]
+
+An engine answers each request after a latency drawn for it (log-normal, 20 to 400 ms), so that all
+time but its own is the library's. The parts, all of them by default:
+
+sessions   100, 1,000 and 10,000 sessions at once in one process: CPU time of our thread per
+           environment step without the engine's (`overhead_us`), memory per session
+           (`kib_per_session`; `traced_kib_per_session` by tracemalloc), and requests in flight over
+           the engine's capacity while sessions waited for a place (`occupancy`).
+
+The last line is one JSON object.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import common
+import scale_game as game
+import scale_sessions
+
+SLOWER = 16
+
+
+def sessions(args: argparse.Namespace) -> dict[str, Any]:
+    """Cost per step and session, and the engine's occupancy, by sessions at once."""
+    found = {}
+    for number in args.at_once:
+        found[number] = _many(number, args)
+        print(f"{number} sessions at once: {found[number]}", flush=True)
+    least, most = (found[number]["overhead_us"] for number in (args.at_once[0], args.at_once[-1]))
+    return {
+        "mean_latency_ms": round(1000 * game.mean_latency(), 1),
+        "sessions": found,
+        "overhead_growth": round(most / least, 2),
+    }
+
+
+def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
+    play = scale_sessions.played if args.quick else scale_sessions.measured
+
+    def case(sessions: int, **options: Any) -> dict[str, Any]:
+        return play(scale_sessions.Case(number, sessions, args.turns, args.tokenizer, **options))
+
+    waiting = number + max(number // 4, args.waiting)
+    runs = [case(waiting) for _ in range(args.repeats)]
+    best = min(runs, key=lambda figures: figures["overhead_us"])
+    slower = case(waiting, slower=SLOWER)["occupancy"] if number >= 5000 else None
+    return {
+        **{name: _rounded(best[name]) for name in ("overhead_us", "engine_us", "occupancy")},
+        "steps_per_second": round(best["steps_per_second"]),
+        "kib_per_session": _rounded(case(number, slower=0)["kib_per_session"]),
+        "traced_kib_per_session": _rounded(
+            case(number, slower=0, traced=True)["kib_per_session"] if number == 1000 else None
+        ),
+        f"occupancy_latencies_times_{SLOWER}": _rounded(slower),
+        "tokens_per_session": best["tokens_per_session"],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    if value is None:
+        return None
+    return round(value, 3 if abs(value) < 2 else 1)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"sessions": sessions}
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--tokenizer", default="smollm2", help="tiny, smollm2 or a directory")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--turns", type=int, default=20, help="of the longest game")
+    parser.add_argument("--repeats", type=int, default=3, help="the best counts")
+    parser.add_argument("--waiting", type=int, default=400, help="sessions that wait for a place")
+    parser.add_argument("--quick", action="store_true", help="a few seconds, figures mean nothing")
+    args = parser.parse_args(given)
+    unknown = set(args.parts) - PARTS.keys()
+    if unknown:
+        parser.error(f"unknown parts {sorted(unknown)}; there are {', '.join(PARTS)}")
+    if args.quick:
+        args.tokenizer, args.at_once, args.turns = "tiny", [8, 16], 4
+        args.repeats, args.waiting = 1, 8
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    result: dict[str, Any] = {"device": common.device_name("cpu")}
+    for name in args.parts or PARTS:
+        result |= PARTS[name](args)
+    common.finish(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The benchmark of many sessions: it runs, and its latencies and occupancy are what it says."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import scale
+import scale_game as game
+from scale_engine import Window
+
+
+def test_quick_run_prints_every_figure_of_sessions(capsys):
+    scale.main(["sessions", "--quick"])
+
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    assert result.keys() >= {"device", "mean_latency_ms", "overhead_growth"}
+    for figures in result["sessions"].values():
+        assert figures["overhead_us"] > 0
+        assert 0 < figures["occupancy"] <= 1
+
+
+def test_an_unknown_part_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        scale.main(["sesions"])
+    assert "sesions" in capsys.readouterr().err
+
+
+def test_latencies_are_drawn_from_the_request_with_a_long_tail():
+    drawn = [game.latency(game.drawn("request", 3, turn)) for turn in range(2000)]
+
+    assert drawn == [game.latency(game.drawn("request", 3, turn)) for turn in range(2000)]
+    assert min(drawn) >= 0.02
+    assert max(drawn) == 0.4
+    middle = sorted(drawn)[1000]
+    assert middle == pytest.approx(0.08, rel=0.1)
+    assert sum(drawn) / 2000 == pytest.approx(game.mean_latency(), rel=0.05)
+    assert game.mean_latency() > 1.2 * middle
+
+
+def test_occupancy_counts_only_the_time_with_a_session_waiting():
+    window = Window(capacity=2, sessions=3)
+    window.request(0.0, 4.0, first=True)
+    window.request(1.0, 3.0, first=True)  # both places have begun
+    window.request(5.0, 9.0, first=True)  # the last one begins
+
+    # From 1 to 5 two places could have been busy for 4 seconds: 3 and 2 were.
+    assert window.occupancy() == pytest.approx(5 / 8)
+
+
+def test_occupancy_is_unknown_if_no_session_waited():
+    window = Window(capacity=2, sessions=2)
+    window.request(0.0, 1.0, first=True)
+    window.request(0.5, 1.0, first=True)
+    assert window.occupancy() is None
