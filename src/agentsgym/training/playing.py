@@ -139,6 +139,8 @@ class PlayingTrainer(CheckpointingTrainer):
         self.prefetcher.wait()
         model = self.accelerator.unwrap_model(self.model)
         self.ranks.together(lambda: self.sync.push(model, version))
+        for name, value in self.sync.take_metrics().items():
+            self.record_metric(name, value)
 
     def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Training rollouts of these requests, prefetched or played now. Rollouts that are too old

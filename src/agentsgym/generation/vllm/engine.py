@@ -20,7 +20,13 @@ from agentsgym.generation.vllm.protocol import MalformedAnswer, refusal
 from agentsgym.generation.vllm.server_check import EngineUnavailable
 from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
-from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
+from agentsgym.types import (
+    EngineStats,
+    GenerationRequest,
+    GenerationResult,
+    WeightTransfer,
+    WeightUpdate,
+)
 from agentsgym.types.secrets import remember_secret
 
 
@@ -179,6 +185,14 @@ class VLLMEngine(RemoteEngine):
         except Exception as error:
             return None, error
         return weights, None
+
+    @property
+    def weight_transfer(self) -> WeightTransfer | None:
+        """What the last update took; None in a process that writes no weights."""
+        if self._files.bytes is None:
+            return None
+        slowest = max(server.load_seconds for server in self.pool.router.servers)
+        return WeightTransfer(self._files.bytes, slowest)
 
     def finish(self) -> None:
         """Nothing to do: each rank uses the servers on its own."""

@@ -173,6 +173,7 @@ class ServerPool:
             raise
 
     async def _make_ready(self, server: Server) -> None:
+        started = time.monotonic()
         if not server.checked:
             await self._check(server)
         weights = server.loading = self.weights
@@ -185,6 +186,7 @@ class ServerPool:
             server.loading = None
         server.weights, server.checked = weights, True
         server.alive, server.failures = True, 0
+        server.load_seconds = time.monotonic() - started
         await self._unload_unused(server, weights)
 
     async def _unload_unused(self, server: Server, weights: Weights) -> None:

@@ -24,8 +24,8 @@ class Server:
     `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
     those that new requests ask for, None where unknown, `loading` those that it reads right now.
     `adapters` are loaded, the newest last. `open` counts its open requests by the weights that
-    sample them. `failures` weighs what went wrong since its last good answer, the last of it at
-    `failed_at` (monotonic seconds).
+    sample them, `load_seconds` is how long the last weights took. `failures` weighs what went wrong
+    since its last good answer, the last of it at `failed_at` (monotonic seconds).
     """
 
     url: str
@@ -34,6 +34,7 @@ class Server:
     weights: Weights | None = None
     failures: int = 0
     failed_at: float = -math.inf
+    load_seconds: float = 0.0
     loading: Weights | None = None
     adapters: list[Weights] = field(default_factory=list)
     open: Counter[Weights] = field(default_factory=Counter)

@@ -27,6 +27,8 @@ class WeightFiles:
         self._process = secrets.token_hex(4)
         self._written: list[Path] = []
         self._count = 0
+        self.bytes: int | None = None
+        """The size of the last version's files; None before any was written here."""
 
     def write(
         self,
@@ -48,6 +50,7 @@ class WeightFiles:
         path = directory.resolve() / f"{self._process}-{self._count}-v{version}"
         self._written.append(path)
         save(model, path, copy_tied=copy_tied)
+        self.bytes = sum(file.stat().st_size for file in path.iterdir())
         if is_adapted(model):
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", base_model, str(path))

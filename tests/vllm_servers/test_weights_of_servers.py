@@ -1,0 +1,96 @@
+"""Real vLLM servers take new weights while requests are open."""
+
+import copy
+
+import pytest
+import torch
+
+from agentsgym.generation import VLLMEngine
+from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm.weight_files import save
+from agentsgym.generation.vllm.weights import Weights
+from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
+from vllm_servers.test_vllm_servers import full_logprobs, load_model
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def engine(servers, chat_tokenizer):
+    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
+    yield made
+    made.close()
+
+
+def moved(model, size):
+    """A copy whose trained weights are others."""
+    found = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            if parameter.requires_grad:
+                parameter.add_(size * torch.randn_like(parameter))
+    return found
+
+
+def play_over_updates(engine, models, update, tokenizer):
+    """Requests that are open during two updates; returns them with their results."""
+    prompt = tokenizer.encode("Is it an animal?")
+    asked = {
+        f"s{i}": GenerationRequest(f"s{i}", [*prompt, i], SamplingParams(40, 1.0), seed=i)
+        for i in range(72)
+    }
+    waiting, found = list(asked.values()), {}
+    engine.submit(waiting[:24])
+    for version in (2, 3):
+        del waiting[:24]
+        found |= {result.session_id: result for result in engine.poll()}
+        update(models[version], version)
+        engine.submit(waiting[:24])
+        while version not in {result.policy_version for result in found.values()}:
+            found |= {result.session_id: result for result in engine.poll()}
+    while results := engine.poll():
+        found |= {result.session_id: result for result in results}
+    assert [result.error for result in found.values()] == [None] * len(asked)
+    return [(asked[name], result) for name, result in found.items()]
+
+
+def assert_sampled_by(models, played):
+    for request, result in played:
+        ids = [*request.token_ids, *result.token_ids]
+        expected = full_logprobs(models[result.policy_version], ids)
+        expected = expected[len(request.token_ids) - 1 :]
+        torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=2e-4, rtol=0)
+
+
+def test_adapters_change_while_requests_are_open(engine, model_dir, chat_tokenizer, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    layers = ["q_proj", "v_proj", "up_proj", "down_proj"]
+    first = get_peft_model(load_model(model_dir), LoraConfig(r=8, target_modules=layers))
+    models = {1: moved(first, 0.1), 2: moved(first, 0.2), 3: moved(first, 0.3)}
+    engine.update_weights(WeightUpdate(models[1], 1, tmp_path))
+
+    def update(model, version):
+        engine.update_weights(WeightUpdate(model, version, tmp_path, sampling=True))
+
+    played = play_over_updates(engine, models, update, chat_tokenizer)
+    assert {result.policy_version for _, result in played} == {1, 2, 3}
+    assert_sampled_by(models, played)
+
+
+def test_all_weights_change_while_requests_are_open(engine, model_dir, chat_tokenizer, tmp_path):
+    base = load_model(model_dir)
+    models = {1: base, 2: moved(base, 0.05), 3: moved(base, 0.1)}
+    save(base, tmp_path / "base", copy_tied=True)
+    original = Weights(1, "checkpoint", engine.base_model, str(tmp_path / "base"))
+    engine.load(original)
+
+    def update(model, version):
+        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
+
+    try:
+        played = play_over_updates(engine, models, update, chat_tokenizer)
+    finally:
+        engine.load(original)
+    assert {result.policy_version for _, result in played} == {1, 2, 3}
+    assert_sampled_by(models, played)
