@@ -6,20 +6,23 @@ for it at the end of the program, whatever hangs.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.run import play_alone, plays_episodes
+from agentsgym.rollout.run import play, play_alone, plays_episodes
 from agentsgym.rollout.scheduler import Asked, Scheduler
 from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     EngineAgent,
     Rollout,
     RolloutRequest,
+    SamplingParams,
     WeightUpdate,
     can_update_while_sampling,
     trainable,
@@ -34,7 +37,7 @@ CLOSE_SECONDS = 1.5
 class LocalSource:
     """A `RolloutSource` that plays with `agent` in the environments of `envs`.
 
-    The engine of the agent belongs to the source until `close`, except within `paused`.
+    Nothing else may use the engine of the agent before `close`.
     """
 
     def __init__(self, agent: EngineAgent, envs: EnvPool) -> None:
@@ -50,6 +53,8 @@ class LocalSource:
         self._open = 0
         self._pauses = 0
         self._quiet = False
+        self._lent = False
+        self._idle = 0.0
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="agentsgym-rollouts", daemon=True)
@@ -84,14 +89,27 @@ class LocalSource:
         if can_update_while_sampling(engine):
             engine.update_weights(replace(update, sampling=True))
             return
-        with self.paused():
+        with self._paused():
             engine.update_weights(update)
 
+    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+        """Play these with other sampling settings, in this thread, when the open actions are
+        finished; the sessions go on afterwards. Raises the error that ended the playing."""
+        agent = DirectOutputAgent(self._agent.engine, sampling)
+        with self._paused(lent=True):
+            return play(requests, agent, self._envs)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds so far in which the engine had no request of this source and of no `play`."""
+        return self._idle
+
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Within this context the sessions wait between two actions, and the caller may use the
-        engine for others. Waits for the open actions; raises the error that ended the playing."""
+    def _paused(self, *, lent: bool = False) -> Iterator[None]:
+        """Within this context the sessions wait between two actions; `lent`: and the caller samples
+        for others."""
         with self._changed:
+            self._lent = lent
             self._pauses += 1
             self._quiet = False
             self._scheduler.hold()
@@ -140,6 +158,7 @@ class LocalSource:
 
     def _go_on(self) -> None:
         self._pauses -= 1
+        self._lent = False
         self._changed.notify_all()
 
     # -- in the thread --------------------------------------------------------------------------
@@ -162,8 +181,15 @@ class LocalSource:
                 self._take_asked()
                 if not self._pause_begun() and (self._scheduler.can_advance or self._alone):
                     return True
-                self._changed.wait()
+                self._wait()
             return False
+
+    def _wait(self) -> None:
+        """Wait for a change, and count the seconds in which the engine has nothing to do."""
+        started, lent = time.perf_counter(), self._lent
+        self._changed.wait()
+        if not lent:
+            self._idle += time.perf_counter() - started
 
     def _take_asked(self) -> None:
         asked, self._asked = self._asked, []

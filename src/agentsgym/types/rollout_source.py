@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from agentsgym.types.actions import SamplingParams
 from agentsgym.types.engine import WeightUpdate
 from agentsgym.types.records import Rollout
 from agentsgym.types.rollout_request import RolloutRequest
@@ -31,6 +32,17 @@ class RolloutSource(Protocol):
     def use_weights(self, update: WeightUpdate) -> None:
         """Let every action that is requested from now on be sampled from these weights; sessions go
         on with them. An action that is being sampled ends with the weights it began with."""
+        ...
+
+    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+        """Play these to their end, with other sampling settings, and return them in their order;
+        what was submitted waits meanwhile. For an evaluation: its weights do not change."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds so far in which nothing could be sampled because there was no request, or because
+        the weights were exchanged; the mean if there are several places."""
         ...
 
     def close(self) -> None:
