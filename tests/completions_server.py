@@ -68,10 +68,11 @@ class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
-    requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
-    temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device`
-    is where it says that it runs, `chunked` whether it says that it cuts prefills. With a `key` it
-    answers under /v1 only to those who send it. `names` are those of its model.
+    requests were open; `pauses` says whether it has the endpoints that avoid that. `raw` makes it
+    answer as vLLM does by default, with log-probabilities at temperature 1; `runtime_lora` and
+    `dev_mode` switch the endpoints on that take weights; `device` is where it says that it runs,
+    `chunked` whether it says that it cuts prefills. With a `key` it answers under /v1 only to those
+    who send it. `names` are those of its model.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class CompletionsServer:
         chunked: bool = False,
         stall_seconds: float = 60.0,
         load_seconds: float = 0.0,
+        pauses: bool = True,
         follow: bool = False,
         key: str | None = None,
         port: int = 0,
@@ -99,12 +101,16 @@ class CompletionsServer:
         self.chunked = chunked
         self.stall_seconds = stall_seconds
         self.load_seconds = load_seconds
+        self._pauses = pauses
         self.completions = self.open = 0
         self.served: list[tuple[str, tuple[int, ...]]] = []
         self.loaded: list[str] = []
         self.held: list[str] = []
         self.adapters: set[str] = set()
         self._engine = engine
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self.version = "default"
         self._batcher = Batcher(engine)
         self._follow = follow
         self._loop = LoopThread("completions-server")
@@ -152,6 +158,11 @@ class CompletionsServer:
             app.router.add_post("/collective_rpc", self._rpc)
             app.router.add_post("/reset_prefix_cache", self._rpc)
             app.router.add_get("/server_info", self._info)
+        if self.dev_mode and self._pauses:
+            app.router.add_post("/pause", self._pause)
+            app.router.add_post("/resume", self._resume)
+            app.router.add_post("/update_weight_version", self._set_version)
+            app.router.add_get("/weight_info", self._version)
         self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
@@ -202,12 +213,31 @@ class CompletionsServer:
                 load_weights(self._engine, self.loaded[-1])
         return web.json_response({})
 
+    async def _pause(self, request: web.Request) -> web.Response:
+        assert request.query["mode"] == "wait"
+        self._resumed.clear()
+        while self.open:
+            await asyncio.sleep(0.001)
+        return web.json_response({"status": "paused"})
+
+    async def _resume(self, _: web.Request) -> web.Response:
+        self._resumed.set()
+        return web.json_response({"status": "resumed"})
+
+    async def _set_version(self, request: web.Request) -> web.Response:
+        self.version = (await request.json())["new_version"]
+        return web.json_response({"success": True})
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"weight_version": self.version})
+
     async def _info(self, _: web.Request) -> web.Response:
         scheduler = {"enable_chunked_prefill": self.chunked}
         config = {"device_config": {"device": self.device}, "scheduler_config": scheduler}
         return web.json_response({"vllm_config": config})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        await self._resumed.wait()
         self.open += 1
         try:
             return await self._completed(request)

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import load_config, load_run, parse_config
 from agentsgym.runs.engine_config import replaced, with_engine
+from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.trust import resume_command
 from chat_server import ChatServer
@@ -151,6 +153,10 @@ def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkey
     result = invoke(*command, "engine.key_env=SOME_KEY")
     assert result.exit_code == 0, result.output
     assert vllm.completions > 16 and KEY not in result.output
+    [line] = read_metrics(RunDirectory(workplace / "runs" / "toy").metrics)
+    written = sum(file.stat().st_size for file in Path(vllm.loaded[0]).iterdir())
+    assert line["weights/bytes"] == written > 0
+    assert line["time/weights"] >= line["time/weights_server"] > 0
     stored = (workplace / "runs" / "toy" / "config.yaml").read_text()
     assert "key_env: SOME_KEY" in stored and KEY not in stored
 

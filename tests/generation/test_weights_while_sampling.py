@@ -2,12 +2,15 @@
 
 import copy
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable
+from agentsgym.generation.http.client import Retries
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import WeightUpdate
@@ -147,6 +150,54 @@ def test_every_answer_names_the_full_weights_that_sampled_it(
     for name, result in found.items():
         assert_exact(models[result.policy_version], asked[name].token_ids, result)
     assert [server.held for server in servers] == [[], []]
+
+
+def test_processes_that_share_servers_know_which_full_weights_sampled_their_answers(
+    serve, connect, model, checkpoints
+) -> None:
+    """One loads them at any time; the server tells the others which ones it has."""
+    servers = serve(follow=True, load_seconds=0.02), serve(follow=True)
+    learner, other = connect(*servers), connect(*servers)
+    learner._shared = True
+    first = replace(checkpoints[1][1], version=0, path=f"{checkpoints[1][1].path}0")
+    save(model, Path(first.path))
+    learner.load(first)
+    other.adopt(first, loaded=False)
+    models = {0: model, 1: checkpoints[1][0], 2: checkpoints[2][0]}
+    asked = {request.session_id: request for request in requests(60, tokens=12)}
+    waiting, found = list(asked.values()), {}
+    for version in (0, 1, 2):
+        other.submit(waiting[:20])
+        del waiting[:20]
+        while version not in {result.policy_version for result in found.values()}:
+            found |= {result.session_id: result for result in other.poll()}
+        if version < 2:
+            learner.replace(checkpoints[version + 1][1])
+            other.adopt(checkpoints[version + 1][1], loaded=False)
+    found |= drain(other)
+    assert set(found) == set(asked)
+    for name, result in found.items():
+        assert result.error is None
+        assert_exact(models[result.policy_version], asked[name].token_ids, result)
+    assert [server.held for server in servers] == [[], []]
+
+
+def test_a_server_with_weights_of_another_run_is_refused(serve, connect, checkpoints) -> None:
+    server = serve(follow=True)
+    other = connect(server, retries=Retries(1))
+    server.version = "agentsgym:7:/somewhere/else/v7"
+    other.adopt(checkpoints[1][1], loaded=False)
+    assert "weights of another run" in ask(other, requests(1))["s0"].error
+
+
+def test_servers_without_a_version_of_their_weights_cannot_be_shared(
+    serve, connect, checkpoints, caplog
+) -> None:
+    learner = connect(serve(follow=True, pauses=False))
+    learner._shared = True
+    learner.load(checkpoints[1][1])
+    learner.replace(checkpoints[2][1])
+    assert "vLLM 0.31" in ask(learner, requests(1))["s0"].error
 
 
 def test_a_server_that_cannot_load_is_left_out_and_the_others_go_on(serve, connect, caplog) -> None:

@@ -80,6 +80,7 @@ class CompletionsClient:
         sent_at = time.monotonic()
         with server.using(weights):
             answer = await self._send(server, body, sent_at)
+            await self._pool.confirm(server, weights)
         return self._result(request, weights, answer, time.monotonic() - sent_at)
 
     async def _send(self, server: Server, body: dict[str, Any], sent_at: float) -> Any:

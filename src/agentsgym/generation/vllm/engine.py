@@ -74,6 +74,7 @@ class VLLMEngine(RemoteEngine):
         self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles()
+        self._shared = False
         remember_secret(api_key or "")
         http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._loop.at_end(http.close)
@@ -156,6 +157,7 @@ class VLLMEngine(RemoteEngine):
         """
         if not update.changed:
             return
+        self._shared = len(update.gather([update.rank])) > 1
         weights, error = self._publish(update) if update.rank == 0 else (None, None)
         problem = "" if error is None else str(error) or type(error).__name__
         shared, problem = update.gather([(weights, problem)])[0]
@@ -206,7 +208,7 @@ class VLLMEngine(RemoteEngine):
         """
         if self._open:
             raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
-        self._run(self.pool.replace(weights))
+        self._run(self.pool.replace(weights, shared=self._shared))
 
     def replace(self, weights: Weights) -> None:
         """Serve other weights as soon as each server has them, while requests are open.
@@ -215,7 +217,7 @@ class VLLMEngine(RemoteEngine):
         that is loading wait for it. Servers that cannot load them are left out until the next
         weights. Raises EngineUnavailable if no server could load the previous ones.
         """
-        self._run(self.pool.start_replacing(weights))
+        self._run(self.pool.start_replacing(weights, shared=self._shared))
 
     def close(self) -> None:
         """Cancel all requests, close the connections, and end servers of this engine's own; it

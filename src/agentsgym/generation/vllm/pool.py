@@ -25,7 +25,9 @@ from agentsgym.generation.vllm.weights import (
     WeightSyncError,
     load_weights,
     served_models,
+    tagged,
     unload_adapter,
+    weight_tag,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,8 +61,7 @@ class ServerPool:
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
         self._swaps: dict[str, asyncio.Task[Exception | None]] = {}
-        self._kept_adapters = 1
-        self._others_load = False
+        self._sampling = self._shared = self._others_load = False
 
     def server_for(self, session_id: str) -> Server:
         """The session's server; if all are dead, the one that failed longest ago."""
@@ -99,13 +100,20 @@ class ServerPool:
             reasons = "; ".join(str(outcome) for outcome in outcomes)
             raise EngineUnavailable(f"no vLLM server answers: {reasons}")
 
-    async def replace(self, weights: Weights) -> None:
+    async def confirm(self, server: Server, weights: Weights) -> None:
+        """Make sure that `weights` sampled an answer that has just come. Only where other processes
+        replace full weights may they have changed meanwhile; then this raises Unreachable, so that
+        the request is repeated. Raises as `prepare` too."""
+        if self._watches and await self._held_by(server) != weights:
+            raise Unreachable(server.url, "its weights were replaced while it answered")
+
+    async def replace(self, weights: Weights, *, shared: bool) -> None:
         """Let all servers load other weights, and wait for those that answer; no request may be
-        open. Raises as `prepare_all`."""
-        self.weights, self._kept_adapters = weights, 1
+        open. `shared`: other processes ask these servers too. Raises as `prepare_all`."""
+        self.weights, self._sampling, self._shared = weights, False, shared
         await self.prepare_all()
 
-    async def start_replacing(self, weights: Weights) -> None:
+    async def start_replacing(self, weights: Weights, *, shared: bool) -> None:
         """Let each server load other weights on its own, while requests are open.
 
         A request goes to a server only when that has the newest weights. An adapter is loaded
@@ -114,8 +122,7 @@ class ServerPool:
         Raises the reason if all servers failed to load the previous weights.
         """
         self._raise_if_all_failed()
-        # Other processes may still name the previous adapter.
-        self.weights, self._kept_adapters = weights, 2
+        self.weights, self._sampling, self._shared = weights, True, shared
         self._forget_failures()
         for server in self.router.servers:
             found = self._swaps.get(server.url)
@@ -124,7 +131,7 @@ class ServerPool:
 
     async def follow(self, weights: Weights, *, loaded: bool) -> None:
         """Use weights that another process loads into the servers; `loaded`: they have them."""
-        self.weights, self._others_load = weights, True
+        self.weights, self._sampling, self._others_load = weights, not loaded, True
         if loaded:
             for server in self.router.servers:
                 server.weights = weights
@@ -158,8 +165,24 @@ class ServerPool:
     def _forget_failures(self) -> None:
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
 
+    @property
+    def _watches(self) -> bool:
+        """Whether another process may replace full weights at any time."""
+        full = self.weights is not None and self.weights.kind == "checkpoint"
+        return full and self._others_load and self._sampling
+
     def _is_ready(self, server: Server) -> bool:
+        if self._watches:
+            return server.checked and server.weights is not None
         return server.checked and server.weights == self.weights
+
+    async def _held_by(self, server: Server) -> Weights:
+        """The weights that another process has loaded into a server."""
+        assert self.weights is not None
+        server.weights = tagged(await weight_tag(self.client, server.url), self.weights)
+        if server.weights is None:
+            raise WeightSyncError(f"{server.url} has weights of another run")
+        return server.weights
 
     async def _ensure_ready(self, server: Server) -> None:
         left = _PAUSE - (time.monotonic() - self._tried[server.url])
@@ -178,10 +201,8 @@ class ServerPool:
             await self._check(server)
         weights = server.loading = self.weights
         assert weights is not None
-        if weights.kind == "checkpoint":
-            await server.drained(weights)
         try:
-            await load_weights(self.client, server.url, weights)
+            weights = await self._loaded(server, weights)
         finally:
             server.loading = None
         server.weights, server.checked = weights, True
@@ -189,13 +210,24 @@ class ServerPool:
         server.load_seconds = time.monotonic() - started
         await self._unload_unused(server, weights)
 
+    async def _loaded(self, server: Server, weights: Weights) -> Weights:
+        """The weights that a server has after it was brought to `weights`."""
+        if self._watches:
+            return await self._held_by(server)
+        if weights.kind == "checkpoint":
+            await server.drained(weights)
+        await load_weights(
+            self.client, server.url, weights, shared=self._shared, sampling=self._sampling
+        )
+        return weights
+
     async def _unload_unused(self, server: Server, weights: Weights) -> None:
-        """Unload the adapters that no request uses, the newest aside. Other processes know less
-        about them than the one that loads them, so they leave them."""
+        """Unload the adapters that no request uses, the newest aside. While requests are open the
+        previous one stays, which other processes may still name. They unload none."""
         if weights.kind != "adapter":
             return
         held = [old for old in server.adapters if old != weights] + [weights]
-        unused = [old for old in held[: -self._kept_adapters] if old not in server.open]
+        unused = [old for old in held[: -2 if self._sampling else -1] if old not in server.open]
         server.adapters = [old for old in held if old not in unused]
         if not self._others_load:
             for old in unused:

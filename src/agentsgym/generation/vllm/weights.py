@@ -1,11 +1,14 @@
 """The weights on vLLM servers, and how they are replaced: from disk, without NCCL."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused
 
 LOAD_SECONDS = 600.0
+_TAG_SECONDS = 60.0
+_TAG = "agentsgym:"
 
 
 class WeightSyncError(RuntimeError):
@@ -16,23 +19,73 @@ class WeightSyncError(RuntimeError):
 class Weights:
     """Weights of a `version`: the original ones of the server ("base"), a LoRA "adapter", or a
     full "checkpoint". The latter two are in the directory `path` as the server sees it. `model` is
-    the name under which they are served."""
+    the name under which they are served, `tag` the one by which a server tells that it has them."""
 
     version: int
     kind: Literal["base", "adapter", "checkpoint"]
     model: str
     path: str = ""
 
+    @property
+    def tag(self) -> str:
+        return f"{_TAG}{self.version}:{self.path}"
 
-async def load_weights(client: JsonClient, url: str, weights: Weights) -> None:
+
+def tagged(tag: str, like: Weights) -> Weights | None:
+    """The weights that a tag names, of the run that `like` is of; None for others."""
+    version, _, path = tag.removeprefix(_TAG).partition(":")
+    known = (
+        tag.startswith(_TAG) and version.isdigit() and Path(path).parent == Path(like.path).parent
+    )
+    return replace(like, version=int(version), path=path) if known else None
+
+
+async def load_weights(
+    client: JsonClient, url: str, weights: Weights, *, shared: bool, sampling: bool
+) -> None:
     """Make the server at `url` serve `weights`.
+
+    `shared` says that other processes ask the server too, `sampling` that they may do so now: then
+    the server answers what is open and holds back the rest while it loads full weights.
 
     Raises WeightSyncError if the server does not support it, Unreachable if it does not answer.
     """
     if weights.kind == "adapter":
         await _load_adapter(client, url, weights)
     elif weights.kind == "checkpoint":
-        await _load_checkpoint(client, url, weights)
+        if shared and sampling:
+            await _post(client, url, "pause?mode=wait")
+        try:
+            await _load_checkpoint(client, url, weights)
+            if shared:
+                await _tell_tag(client, url, weights, needed=sampling)
+        finally:
+            if shared and sampling:
+                await _post(client, url, "resume")
+
+
+async def weight_tag(client: JsonClient, url: str) -> str:
+    """The tag of the full weights that a server has. Raises WeightSyncError or Unreachable."""
+    try:
+        answer = await client.get(f"{url}/weight_info", _TAG_SECONDS)
+    except Refused as error:
+        raise WeightSyncError(_not_shared(url, error)) from None
+    return str(answer.get("weight_version")) if isinstance(answer, dict) else ""
+
+
+async def _tell_tag(client: JsonClient, url: str, weights: Weights, *, needed: bool) -> None:
+    try:
+        await _post(client, url, "update_weight_version", new_version=weights.tag)
+    except WeightSyncError:
+        if needed:
+            raise
+
+
+async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
+    try:
+        await client.post(f"{url}/{path}", body, LOAD_SECONDS)
+    except Refused as error:
+        raise WeightSyncError(_not_shared(url, error)) from None
 
 
 async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
@@ -92,6 +145,14 @@ def _no_adapters(url: str, error: HttpError) -> str:
     return (
         f"{url} did not load the LoRA adapter ({error.reason}); was vLLM started with {flags} and "
         "a high enough --max-lora-rank, and can it read the directory?"
+    )
+
+
+def _not_shared(url: str, error: HttpError) -> str:
+    return (
+        f"{url} does not replace full weights while several processes sample from it "
+        f"({error.reason}): that needs vLLM 0.31 with VLLM_SERVER_DEV_MODE=1; or train a LoRA "
+        "adapter (peft_config), or with max_staleness=0"
     )
 
 
