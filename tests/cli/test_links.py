@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.files import read_rollouts, rollouts
+from agentsgym.runs.files import read_rollouts, shard
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import RunLock
@@ -69,7 +69,7 @@ def test_mappings_that_merge_each_other_again_and_again_are_refused():
 
 
 def test_a_line_without_end_is_not_read_into_the_memory(run, monkeypatch):
-    monkeypatch.setattr(rollouts, "MOST_BYTES", 1000)
+    monkeypatch.setattr(shard, "MOST_BYTES", 1000)
     (run / "rollouts").mkdir()
     with gzip.open(run / "rollouts" / "train-000001.jsonl.gz", "wb") as file:
         file.write(b"[" * 5000)

@@ -137,7 +137,7 @@ def test_records_go_through_every_conversion_since_their_version(run, monkeypatc
     later = Format(ways)
     assert later.version == ROLLOUTS.version + 2
     expected = list(read_lines(run.root))
-    monkeypatch.setattr("agentsgym.runs.files.rollouts.ROLLOUTS", later)
+    monkeypatch.setattr("agentsgym.runs.files.shard.ROLLOUTS", later)
     assert list(read_lines(run.root)) == expected
     record = {"schema": later.version - 1, "episodes": [{"steps": [{"sort": "action"}]}]}
     assert later.current(record, "x") == {"episodes": [{"steps": [{"kind": "action"}]}]}
@@ -154,4 +154,6 @@ def test_a_step_without_a_field_is_damage_that_names_it(run):
 
 def test_every_format_has_a_version():
     found = {name: value for name, value in vars(formats).items() if isinstance(value, Format)}
-    assert set(found) == {"SUMMARY", "METRICS", "ROLLOUTS", "EVALUATION", "TOKEN_RECORDS"}
+    assert set(found) == {"SUMMARY", "METRICS", "ROLLOUTS", "EVALUATION", "TOKEN_RECORDS",
+        "SHARD_INDEX",
+    }  # fmt: skip

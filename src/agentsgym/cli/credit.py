@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -54,7 +54,7 @@ def credit(
 def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     """The rollouts of one group of one generation."""
     from agentsgym.runs.files import RunDirectory
-    from agentsgym.runs.files.rollouts import read_shard
+    from agentsgym.runs.files.shard import read_group
 
     if not run.is_dir():
         raise fail(f"there is no directory {run}", BAD_USAGE)
@@ -68,14 +68,17 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     if chosen not in shards:
         known = ", ".join(map(str, sorted(shards)[:8]))
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
-    rollouts = [line.rollout for path in shards[chosen] for line in read_shard(path)]
-    members = [rollout for rollout in rollouts if rollout.group == group]
-    if not rollouts:
-        raise fail(f"{shards[chosen][0]} contains no rollouts")
-    if not members:
-        last = max(rollout.group for rollout in rollouts)
-        raise fail(f"the generation at step {chosen} has groups 0 to {last}", BAD_USAGE)
-    return members
+    members = [line.rollout for path in shards[chosen] for line in read_group(path, group)]
+    return members or _no_group(shards[chosen], chosen)
+
+
+def _no_group(shards: "list[Path]", step: int) -> "NoReturn":
+    from agentsgym.runs.files.shard import read_shard
+
+    groups = [line.rollout.group for path in shards for line in read_shard(path)]
+    if not groups:
+        raise fail(f"{shards[0]} contains no rollouts")
+    raise fail(f"the generation at step {step} has groups 0 to {max(groups)}", BAD_USAGE)
 
 
 def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:

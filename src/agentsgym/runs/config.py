@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.engine_config import ENDPOINT_KEYS, EngineConfig, with_engine
+from agentsgym.runs.files.retention import KeepRollouts
 from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.training import setting_parsers
 from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
@@ -51,8 +52,9 @@ class RunConfig(BaseModel):
     string for its `path`; `engine` is an `EngineConfig`, or a string for its `name`. `warm_start`
     has the settings of a warm start: of the model `tiny`, or of a pretrained model if it names a
     `source`. `answerer` names a chat endpoint that answers the questions of Twenty Questions.
-    `data` names files of tasks. `train` has fields of `GRPOEnvConfig`. With `signal_check`, a run
-    stops after its first generation if hardly any action is legal and hardly any group has signal.
+    `data` names files of tasks. `keep_rollouts` says which training rollouts stay on disk. `train`
+    has fields of `GRPOEnvConfig`. With `signal_check`, a run stops after its first generation if
+    hardly any action is legal and hardly any group has signal.
     `max_seconds` ends RL at the next generation boundary after that time; `time_decay_to` then
     lets the learning rate decrease linearly with the used time, to that fraction of it.
     `threads` is torch's number of threads (None: torch's own default).
@@ -73,6 +75,7 @@ class RunConfig(BaseModel):
     warm_start: dict[str, Any] = Field(default_factory=dict)
     answerer: dict[str, Any] = Field(default_factory=dict)
     data: DataConfig = Field(default_factory=DataConfig)
+    keep_rollouts: KeepRollouts = Field(default_factory=KeepRollouts)
     train: dict[str, Any] = Field(default_factory=dict)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     signal_check: bool = True
@@ -122,6 +125,7 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     check_values(data)
     check_keys(data.get("eval") or {}, EvalConfig.model_fields, "eval.")
     check_keys(data.get("data") or {}, DataConfig.model_fields, "data.")
+    check_keys(data.get("keep_rollouts") or {}, KeepRollouts.model_fields, "keep_rollouts.")
     _check_model_keys(data.get("model"))
     if not isinstance(data.get("engine"), str | EngineConfig):
         check_keys(data.get("engine") or {}, EngineConfig.model_fields, "engine.")

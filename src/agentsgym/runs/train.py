@@ -100,7 +100,7 @@ class TrainingRun:
         )
         self._summary = new_summary(config)
         self._metrics = MetricsFile(self._directory.metrics)
-        self._writer = RolloutWriter(self._directory.root)
+        self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
 
     def carry_out(self, resume: bool) -> Summary:
         """All phases."""

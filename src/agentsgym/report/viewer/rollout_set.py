@@ -1,19 +1,17 @@
 """The rollouts of one generation or evaluation: the unit in which the viewer reads."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 from agentsgym.runs.files import RolloutLine, RunDirectory, read_token_records
 from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.rollouts import read_shard
 from agentsgym.types.token_record import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
-_NAME = re.compile(r"[a-z]+-\d+(?:-r\d+)?(?:\.(?P<dataset>[^/]+))?\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,7 @@ def rollout_sets(directory: RunDirectory, allowed: Callable[[Path], bool]) -> li
     """The sets of a directory, in the order of the run, from the files that are allowed."""
     found: dict[tuple[str, int, str | None], list[Path]] = {}
     for phase, step, path in directory.shards():
-        match = _NAME.fullmatch(path.name)
-        dataset = match["dataset"] if match else None
-        key = phase, step, None if dataset is None else unquote(dataset)
+        key = phase, step, dataset_of(path)
         if allowed(path):
             found.setdefault(key, []).append(path)
     records: dict[int, list[Path]] = {}

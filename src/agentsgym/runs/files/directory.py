@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PHASES = ("before", "probe", "warmstart", "warmstarted", "train", "eval", "after")
-_SHARD = re.compile(r"([a-z]+)-(\d+)(?:-r(\d+))?(?:\.[^/]+)?\.jsonl\.gz")
+_SHARD = re.compile(
+    r"(?P<phase>[a-z]+)-(?P<step>\d+)(?:-r(?P<rank>\d+))?(?:-p(?P<part>\d+))?"
+    r"(?:\.(?P<dataset>[^/]+))?\.jsonl\.gz"
+)
 
 _TOKEN_RECORD = re.compile(r"(\d+)(?:-r\d+)?\.jsonl\.gz")
 
@@ -73,24 +76,39 @@ class RunDirectory:
         """Whether a run was started here."""
         return self.config.is_file()
 
-    def shard(self, phase: str, step: int, dataset: str | None = None, *, rank: int = 0) -> Path:
+    def shard(
+        self, phase: str, step: int, dataset: str | None = None, *, rank: int = 0, part: int = 0
+    ) -> Path:
         """The shard of the rollouts that the process `rank` played in `phase` at optimizer step
-        `step`, on the evaluation set `dataset` if there are several."""
+        `step`, on the evaluation set `dataset` if there are several; `part` counts the shards of
+        more rollouts than one shard takes."""
         process = f"-r{rank}" if rank else ""
+        number = f"-p{part}" if part else ""
         name = "" if dataset is None else f".{quote(dataset, safe='')}"
-        return self.rollouts / f"{phase}-{step:06d}{process}{name}.jsonl.gz"
+        return self.rollouts / f"{phase}-{step:06d}{process}{number}{name}.jsonl.gz"
 
     def shards(self) -> Iterator[tuple[str, int, Path]]:
         """Phase, step and path of each shard, by step; "before" comes first, "after" last, and the
-        shards of several processes by rank. Phases of a warm start have steps of their own."""
+        shards of several processes by rank, with their parts in order. Phases of a warm start have
+        steps of their own."""
         order = {name: number for number, name in enumerate(_PHASES)}
         found = [
-            (int(match[2]), order.get(match[1], len(order)), int(match[3] or 0), match[1], path)
-            for path in self.rollouts.glob("*.jsonl.gz")
-            if (match := _SHARD.fullmatch(path.name))
+            (int(match["step"]), order.get(match["phase"], len(order)), *_numbers(match), path)
+            for path, match in self._matches("*")
         ]
-        for step, _, _, phase, path in sorted(found):
-            yield phase, step, path
+        for step, _, _, _, path in sorted(found):
+            yield path.name.partition("-")[0], step, path
+
+    def training_shards(self, rank: int) -> Iterator[tuple[int, Path]]:
+        """Step and path of each shard of the training rollouts of the process `rank`."""
+        for path, match in self._matches("train-*"):
+            if match["phase"] == "train" and _numbers(match)[0] == rank:
+                yield int(match["step"]), path
+
+    def _matches(self, names: str) -> Iterator[tuple[Path, re.Match[str]]]:
+        for path in self.rollouts.glob(f"{names}.jsonl.gz"):
+            if match := _SHARD.fullmatch(path.name):
+                yield path, match
 
     def token_record(self, step: int, *, rank: int = 0) -> Path:
         """The file of the process `rank` for the generation at optimizer step `step`."""
@@ -116,6 +134,17 @@ class RunDirectory:
         """Step and path of the newest complete checkpoint, or None."""
         whole = (found for found in self.all_checkpoints() if _is_complete(found[1]))
         return next(whole, None)
+
+
+def dataset_of(shard: Path) -> str | None:
+    """The evaluation set that a shard's name names; None for the only one."""
+    match = _SHARD.fullmatch(shard.name)
+    return None if match is None or match["dataset"] is None else unquote(match["dataset"])
+
+
+def _numbers(match: re.Match[str]) -> tuple[int, int]:
+    """The process and the part in a shard's name."""
+    return int(match["rank"] or 0), int(match["part"] or 0)
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
@@ -35,6 +37,14 @@ class RolloutLine:
 def to_line(line: RolloutLine) -> bytes:
     """A rollout as a line of a shard, without the line end."""
     data = ROLLOUTS.stamped(to_json(line))
+    try:
+        text = orjson.dumps(data).decode()
+    except TypeError:  # it knows no integers of more than 64 bits, and no lone surrogates
+        return _to_line_slowly(data)
+    return mask_known(text).encode()
+
+
+def _to_line_slowly(data: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):

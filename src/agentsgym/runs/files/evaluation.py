@@ -14,7 +14,8 @@ from agentsgym.runs.files.atomic import DamagedFile, write_text
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine
 from agentsgym.runs.files.formats import EVALUATION
-from agentsgym.runs.files.rollouts import read_shard, write_shard
+from agentsgym.runs.files.rollouts import write_set
+from agentsgym.runs.files.shard import read_shard, remove_shard
 from agentsgym.runs.files.summary import Figures, read_record
 from agentsgym.types import Rollout
 from agentsgym.types.plain import plain
@@ -96,15 +97,14 @@ class EvaluationDirectory:
         """Store rollouts while an evaluation runs, in a shard of their own."""
         numbers = [int(found[1]) for path in self._shards() if (found := _PART.search(path.name))]
         name = f"part-{max(numbers, default=0) + 1:06d}"
-        write_shard(RunDirectory(self.root).shard(PHASE, 0, name), _lines(rollouts))
+        write_set(RunDirectory(self.root), PHASE, 0, _lines(rollouts), dataset=name)
 
     def write_all(self, rollouts: Sequence[Rollout]) -> None:
-        """Store the rollouts of a finished evaluation in one shard, instead of its parts."""
-        whole = RunDirectory(self.root).shard(PHASE, 0)
-        write_shard(whole, _lines(rollouts))
+        """Store the rollouts of a finished evaluation together, instead of its parts."""
+        whole = write_set(RunDirectory(self.root), PHASE, 0, _lines(rollouts))
         for path in self._shards():
-            if path != whole:
-                path.unlink()
+            if path not in whole:
+                remove_shard(path)
 
     def _shards(self) -> list[Path]:
         return [path for phase, _, path in RunDirectory(self.root).shards() if phase == PHASE]

@@ -14,7 +14,7 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
 from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
-from agentsgym.runs.files.rollouts import read_shard
+from agentsgym.runs.files.shard import read_shard, remove_shard
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.signal_check import signal_text
 from agentsgym.runs.warm_start.probe import probe
@@ -111,18 +111,20 @@ class WarmStart:
         return games
 
     def _stored_parts(self) -> list[int]:
-        """Number of games in each stored part; a damaged part and those after it are removed."""
-        parts = [path for phase, _, path in self._directory.shards() if phase == GAMES]
-        done: list[int] = []
-        for number, path in enumerate(parts):
+        """Number of games in each stored round; a damaged round and those after it are removed."""
+        shards = [(step, path) for phase, step, path in self._directory.shards() if phase == GAMES]
+        done: dict[int, int] = {}
+        for step, path in shards:
             try:
-                done.append(sum(1 for _ in read_shard(path)))
+                done[step] = done.get(step, 0) + sum(1 for _ in read_shard(path))
             except DamagedFile as error:
                 self._progress.note(f"{error}; these games are played again")
-                for later in parts[number:]:
-                    later.unlink()
+                done.pop(step, None)
+                for later, remaining in shards:
+                    if later >= step:
+                        remove_shard(remaining)
                 break
-        return done
+        return list(done.values())
 
     def _new_games(
         self, trainer: "GRPOEnvTrainer", done: Sequence[int]

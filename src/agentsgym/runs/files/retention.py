@@ -1,0 +1,61 @@
+"""Which generations of a run keep their rollouts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StoredShard(NamedTuple):
+    """A shard of a generation: the optimizer steps before it, its path, and its bytes on disk."""
+
+    step: int
+    path: Path
+    size: int
+
+
+class KeepRollouts(BaseModel):
+    """The training rollouts that stay on disk: those of the `last` generations, and of every
+    generation whose step is a multiple of `every`; of these the newest that fit in `gigabytes`
+    (10⁹ bytes, compressed). Without a setting, everything is kept. Evaluations and the games of a
+    warm start are always kept, and so is the newest generation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    last: int | None = Field(default=None, ge=1)
+    every: int | None = Field(default=None, ge=1)
+    gigabytes: float | None = Field(default=None, gt=0)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is ever deleted."""
+        return self.last is None and self.every is None and self.gigabytes is None
+
+    def outdated(self, shards: Sequence[StoredShard]) -> list[Path]:
+        """The shards to delete, of all shards of a run's generations."""
+        kept = set(_within(self._named({one.step for one in shards}), shards, self))
+        return [one.path for one in shards if one.step not in kept]
+
+    def _named(self, steps: set[int]) -> list[int]:
+        """The steps that the settings name, the newest first."""
+        newest = sorted(steps, reverse=True)
+        if self.last is None and self.every is None:
+            return newest
+        last = newest[: max(1, self.last or 0)]
+        marked = [s for s in newest if self.every is not None and s % self.every == 0]
+        return sorted({*last, *marked}, reverse=True)
+
+
+def _within(
+    steps: Sequence[int], shards: Sequence[StoredShard], keep: KeepRollouts
+) -> Sequence[int]:
+    """The first of the steps whose shards fit, and at least one."""
+    if keep.gigabytes is None:
+        return steps
+    left = keep.gigabytes * 1e9
+    for number, step in enumerate(steps):
+        left -= sum(one.size for one in shards if one.step == step)
+        if left < 0:
+            return steps[: max(1, number)]
+    return steps
