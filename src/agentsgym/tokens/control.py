@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import nodes
 
+from agentsgym.tokens.encoding import Encoder
 from agentsgym.tokens.syntax import parse_template
 from agentsgym.types import Message, Tokenizer
 
@@ -50,7 +51,7 @@ class ControlTokens:
     def __init__(
         self, tokenizer: Tokenizer, template: str | None = None, written: "Written | None" = None
     ) -> None:
-        self._tokenizer = tokenizer
+        self._encoder = Encoder(tokenizer)
         known = dict(added_tokens(tokenizer))
         special = {text for text, (_, is_special) in known.items() if is_special}
         written = written or Written()
@@ -157,7 +158,7 @@ class ControlTokens:
         return ids[: len(self._newline)] == self._newline
 
     def _ids_of(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return self._encoder.ids(text)
 
 
 def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:

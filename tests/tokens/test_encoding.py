@@ -1,0 +1,79 @@
+"""The direct way to a tokenizer's backend gives the ids of `tokenizer.encode`, in every state."""
+
+import pickle
+
+import pytest
+
+from agentsgym.tokens.encoding import Encoder, shared
+from helpers import CHATML, build_tokenizer
+
+TEXTS = ["", "yes", " no \n", "<|im_end|>\n<|im_start|>user\nhi", "é \u2028 😀", "a" * 300]
+
+
+@pytest.fixture
+def tokenizer():
+    return build_tokenizer(CHATML)
+
+
+def encoded(tokenizer, text):
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_the_tokenizer(tokenizer, text):
+    assert Encoder(tokenizer).ids(text) == encoded(tokenizer, text)
+
+
+def test_the_backend_is_asked_directly(tokenizer, monkeypatch):
+    encoder = Encoder(tokenizer)
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", None)
+    assert encoder.ids("yes") == tuple(
+        tokenizer.backend_tokenizer.encode("yes", add_special_tokens=False).ids
+    )
+
+
+def test_truncation_and_padding_of_other_calls_do_not_matter(tokenizer):
+    encoder, text = Encoder(tokenizer), "one two three four five six"
+    whole = encoded(tokenizer, text)
+    assert len(whole) > 2
+
+    tokenizer.backend_tokenizer.enable_truncation(2)
+    assert encoder.ids(text) == whole
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    assert encoder.ids(text) == whole
+
+
+def test_special_tokens_are_read_as_the_tokenizer_reads_them(tokenizer):
+    encoder, text = Encoder(tokenizer), "<|im_end|>"
+    as_token = encoder.ids(text)
+    tokenizer.split_special_tokens = True
+    assert encoder.ids(text) == encoded(tokenizer, text) != as_token
+
+
+def test_an_encode_of_the_users_own_is_called(tokenizer):
+    class Shouting(type(tokenizer)):
+        def encode(self, text, **options):
+            return super().encode(text.upper(), **options)
+
+    quiet = Encoder(tokenizer).ids("yes")
+    tokenizer.__class__ = Shouting
+    assert Encoder(tokenizer).ids("yes") == encoded(tokenizer, "yes") != quiet
+
+    other = build_tokenizer(CHATML)
+    other.encode = lambda text, **options: [7]
+    assert Encoder(other).ids("yes") == (7,)
+
+
+def test_it_survives_pickling(tokenizer):
+    encoder = pickle.loads(pickle.dumps(Encoder(tokenizer)))
+    assert encoder.ids("yes") == encoded(tokenizer, "yes")
+
+
+def test_equal_ids_are_one_object_and_plain_integers():
+    numpy = pytest.importorskip("numpy")
+    first, again = shared([70_001, 5]), shared(numpy.array([70_001, 1]))
+    assert first[0] is again[0]
+    assert again == (70_001, 1)
+    assert {type(number) for number in again} == {int}
+    assert shared([True])[0] == 1
+    assert type(shared([True])[0]) is int
