@@ -72,7 +72,7 @@ class CompletionsServer:
     answer as vLLM does by default, with log-probabilities at temperature 1; `runtime_lora` and
     `dev_mode` switch the endpoints on that take weights; `device` is where it says that it runs,
     `chunked` whether it says that it cuts prefills. With a `key` it answers under /v1 only to those
-    who send it. `names` are those of its model.
+    who send it. `names` are those of its model, `length` is its context.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class CompletionsServer:
         key: str | None = None,
         port: int = 0,
         names: tuple[str, ...] = ("tiny",),
+        length: int = 512,
     ) -> None:
+        self._length = length
         self.fault = fault
         self.raw = raw
         self.runtime_lora = runtime_lora
@@ -191,7 +193,9 @@ class CompletionsServer:
 
     async def _models(self, _: web.Request) -> web.Response:
         names = [*self._names, *sorted(self.adapters)]
-        return web.json_response({"data": [{"id": n, "max_model_len": 512} for n in names]})
+        return web.json_response(
+            {"data": [{"id": n, "max_model_len": self._length} for n in names]}
+        )
 
     async def _load(self, request: web.Request) -> web.Response:
         body = await request.json()

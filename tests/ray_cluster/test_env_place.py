@@ -1,9 +1,8 @@
 """Environments in actors of a Ray cluster: the same rollouts as in this process, also when an actor
 or a node dies."""
 
-import time
-
 import pytest
+from nodes import free_cpus
 
 import agentsgym
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
@@ -127,19 +126,7 @@ def test_an_environment_is_stored_once_and_nothing_stays(engine_agent, chat_toke
     assert ray_actor._STORED.keys() == before.keys()
     stop_workers()
     assert not any(worker._running() for worker in actors())
-    assert _free_cpus() == ray.cluster_resources()["CPU"]
-
-
-def _free_cpus():
-    """After a moment in which the nodes notice that the actors have ended."""
-    import ray
-
-    end = time.monotonic() + 30
-    while (free := ray.available_resources().get("CPU", 0)) < ray.cluster_resources()["CPU"]:
-        if time.monotonic() > end:
-            break
-        time.sleep(0.2)
-    return free
+    assert free_cpus() == ray.cluster_resources()["CPU"]
 
 
 def test_a_training_survives_a_lost_node(lose_a_node, chat_tokenizer, tmp_path):

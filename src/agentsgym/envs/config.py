@@ -97,7 +97,8 @@ def _explained(doc: str, entries: Mapping[str, RewardPlacement | FinalReward]) -
     return f"{doc}: " + "; ".join(f"{entry.name!r} {entry.help}" for entry in entries.values())
 
 
-def _problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
+def problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
+    """What is wrong with the resources that an actor shall reserve; None if nothing is."""
     for name, amount in resources.items():
         if not isinstance(name, str) or not name:
             return f"must have names of resources as keys, got {short_repr(name)}"
@@ -162,7 +163,7 @@ COMMON_KEYS: dict[str, Key] = {
         None,
         "what each actor of a Ray cluster reserves: num_cpus (None: 1), num_gpus, memory in bytes, "
         "or a resource of its own name",
-        check=_problem_of_resources,
+        check=problem_of_resources,
     ),
     "worker_timeout": Key(
         float, 120.0, "seconds to wait for a worker's answer before replacing it", minimum=0.001

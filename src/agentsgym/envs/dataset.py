@@ -154,6 +154,11 @@ class EnvPool:
                 raise ValueError(f"envs holds two {env.name} with the same env_config")
 
     @property
+    def template_options(self) -> Mapping[str, Any]:
+        """Extra arguments of the tokenizer's chat template."""
+        return self._template_options or {}
+
+    @property
     def names(self) -> set[str]:
         """Class paths of the environments that rows have named so far."""
         return {env.class_path for env in self._envs.values()}

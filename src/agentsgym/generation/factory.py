@@ -43,6 +43,7 @@ class EngineEntry:
         fallback: the engine that replaces it for a model that it does not support, unless `engine`
             names it.
         launches: whether it can start its servers itself (`launch`), instead of `engine_urls`.
+        elsewhere: whether other processes can make engines of their own over its servers.
     """
 
     name: str
@@ -58,6 +59,7 @@ class EngineEntry:
     accelerator: bool = False
     fallback: str | None = None
     launches: bool = False
+    elsewhere: bool = False
 
     def is_chosen_by(self, settings: EngineSettings) -> bool:
         """Whether a setting other than its name selects it."""
@@ -91,6 +93,7 @@ ENGINES = {
             package="aiohttp",
             extra="http",
             launches=True,
+            elsewhere=True,
         ),
         EngineEntry(
             "trl_vllm",

@@ -17,6 +17,7 @@ from agentsgym.generation.vllm.launched import launched
 from agentsgym.generation.vllm.launcher import VLLMServers
 from agentsgym.generation.vllm.pool import ServerPool
 from agentsgym.generation.vllm.protocol import MalformedAnswer, refusal
+from agentsgym.generation.vllm.server_access import ServerAccess
 from agentsgym.generation.vllm.server_check import EngineUnavailable
 from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
@@ -74,12 +75,21 @@ class VLLMEngine(RemoteEngine):
         self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles()
-        self._shared = False
+        self._shared = self._lent = False
         remember_secret(api_key or "")
+        self.access = ServerAccess(
+            urls=[urls] if isinstance(urls, str) else list(urls),
+            model=model,
+            stop_token_ids=_end_ids(tokenizer) if stop_token_ids is None else stop_token_ids,
+            vocab_size=vocab_size or len(tokenizer),
+            request_timeout=request_timeout,
+            retries=retries or Retries(),
+            api_key=api_key,
+        )
         http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._loop.at_end(http.close)
         self.pool = ServerPool(
-            [urls] if isinstance(urls, str) else urls,
+            self.access.urls,
             http,
             model=model,
             probe_ids=tokenizer.encode("The number is", add_special_tokens=False)[:3],
@@ -88,16 +98,31 @@ class VLLMEngine(RemoteEngine):
             self.pool,
             http,
             tokenizer,
-            stop_token_ids=_end_ids(tokenizer) if stop_token_ids is None else stop_token_ids,
-            vocab_size=vocab_size or len(tokenizer),
+            stop_token_ids=self.access.stop_token_ids,
+            vocab_size=self.access.vocab_size,
             timeout=request_timeout,
-            retries=retries or Retries(),
+            retries=self.access.retries,
         )
         try:
             self._run(self.pool.prepare_all())
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def reaching(cls, access: ServerAccess, tokenizer: Any, capacity: int) -> "VLLMEngine":
+        """An engine over the servers of another process's engine, which has this `access`."""
+        return cls(
+            access.urls,
+            tokenizer,
+            model=access.model,
+            capacity=capacity,
+            request_timeout=access.request_timeout,
+            retries=access.retries,
+            stop_token_ids=access.stop_token_ids,
+            api_key=access.api_key,
+            vocab_size=access.vocab_size,
+        )
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
@@ -139,6 +164,15 @@ class VLLMEngine(RemoteEngine):
         """Version of the weights that new requests use; 0 before any were loaded."""
         return self.pool.weights.version if self.pool.weights else 0
 
+    def share_servers(self) -> None:
+        """Other processes, such as rollout workers, ask the same servers from now on."""
+        self._lent = True
+
+    @property
+    def weights(self) -> Weights | None:
+        """The weights that new requests use, for another process that `adopt`s them."""
+        return self.pool.weights
+
     @property
     def base_model(self) -> str:
         """The name under which the servers serve their own weights."""
@@ -157,7 +191,7 @@ class VLLMEngine(RemoteEngine):
         """
         if not update.changed:
             return
-        self._shared = len(update.gather([update.rank])) > 1
+        self._shared = self._lent or len(update.gather([update.rank])) > 1
         weights, error = self._publish(update) if update.rank == 0 else (None, None)
         problem = "" if error is None else str(error) or type(error).__name__
         shared, problem = update.gather([(weights, problem)])[0]

@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ from agentsgym.rollout.workers.channel import Deadline, TookTooLong
 from agentsgym.rollout.workers.main import Server, packed_reply
 from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked
 
-_NO_CLUSTER = "env_config['place'] is 'ray', but this process has no Ray cluster"
+_NO_CLUSTER = "but this process has no Ray cluster"
 _WHAT_TO_DO = (
     "Start one (`ray start --head`) and set RAY_ADDRESS to its HOST:PORT, or to auto for the one "
     "of this machine"
@@ -33,15 +34,16 @@ _STORED: dict[tuple[str, int], Any] = {}
 """References to the stored environments, by Ray's job and by the environment's number."""
 
 
-def connect() -> None:
+def connect(asked: str = "env_config['place'] is 'ray'") -> None:
     """Connect this process to the Ray cluster of RAY_ADDRESS, unless `ray.init` has connected it.
+    `asked` says which setting asks for it.
 
     No cluster is started or looked for: a dataset row may ask for Ray, and only you say which
     machines play it.
 
     Raises ConfigError if there is none, MissingExtra if Ray is not installed.
     """
-    ray = _ray()
+    ray = ray_package()
     if ray.is_initialized():
         return
     try:
@@ -49,10 +51,12 @@ def connect() -> None:
         _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except KeyError:
-        raise ConfigError(f"{_NO_CLUSTER}: RAY_ADDRESS is not set. {_WHAT_TO_DO}") from None
+        raise ConfigError(
+            f"{asked}, {_NO_CLUSTER}: RAY_ADDRESS is not set. {_WHAT_TO_DO}"
+        ) from None
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"{_NO_CLUSTER}: {type(error).__name__} at {address}: {error}. {_WHAT_TO_DO}"
+            f"{asked}, {_NO_CLUSTER}: {type(error).__name__} at {address}: {error}. {_WHAT_TO_DO}"
         ) from error
 
 
@@ -61,6 +65,13 @@ def _reach(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+
+
+def actor_options(resources: Mapping[str, float]) -> dict[str, Any]:
+    """Ray's options of an actor that reserves `resources` and may run on any node."""
+    options: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
+    options |= {n: resources[n] for n in _OWN_OPTIONS if n in resources}
+    return options | {"resources": {n: v for n, v in resources.items() if n not in _OWN_OPTIONS}}
 
 
 class _Actor:
@@ -93,10 +104,7 @@ class RayWorker(Worker):
 
     def _start(self) -> None:
         self._installed.clear()
-        options: dict[str, Any] = {"num_cpus": 1}
-        options |= {n: self._resources[n] for n in _OWN_OPTIONS if n in self._resources}
-        own = {n: v for n, v in self._resources.items() if n not in _OWN_OPTIONS}
-        made = _ray().remote(_Actor).options(scheduling_strategy="SPREAD", resources=own, **options)
+        made = ray_package().remote(_Actor).options(**actor_options(self._resources))
         self._actor, self._job = made.remote(), _job()
 
     def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
@@ -116,7 +124,7 @@ class RayWorker(Worker):
         return self._reply("answer", (pickle.dumps(message),), timeout)
 
     def _reply(self, method: str, arguments: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
-        ray = _ray()
+        ray = ray_package()
         try:
             reference = getattr(self._actor, method).remote(*arguments)
             deadline = Deadline(timeout)
@@ -140,7 +148,7 @@ class RayWorker(Worker):
         super().retire(env_id)
 
     def _interrupt(self) -> None:
-        actor, ray = self._actor, _ray()
+        actor, ray = self._actor, ray_package()
         if actor is not None and self._running_cluster():
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
@@ -151,19 +159,20 @@ class RayWorker(Worker):
         self._installed.clear()
 
     def _running_cluster(self) -> bool:
-        return bool(_ray().is_initialized()) and self._job == _job()
+        return bool(ray_package().is_initialized()) and self._job == _job()
 
 
-def _ray() -> ModuleType:
+def ray_package() -> ModuleType:
+    """The package. Raises MissingExtra."""
     return require("ray", "ray")
 
 
 def _job() -> str:
-    return str(_ray().get_runtime_context().get_job_id())
+    return str(ray_package().get_runtime_context().get_job_id())
 
 
 def _stored(env_id: int, payload: bytes) -> Any:
     key = (_job(), env_id)
     if key not in _STORED:
-        _STORED[key] = _ray().put(payload)
+        _STORED[key] = ray_package().put(payload)
     return _STORED[key]

@@ -1,0 +1,234 @@
+"""Whole rollouts in actors of a Ray cluster: the same as those of one process, also when an actor
+or a node dies."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nodes import free_cpus, ray, ray_folder
+
+import agentsgym
+from agentsgym import DirectOutputAgent, SamplingParams
+from agentsgym.envs import EnvPool
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.rollout import play
+from agentsgym.rollout.rollout_workers.crew import WorkersFailed
+from agentsgym.rollout.rollout_workers.source import RaySource
+from agentsgym.types import RolloutRequest, session_seed
+from completions_server import CompletionsServer
+from helpers import random_llama
+from moody import MoodyEnv
+from vllm_program import assert_gone
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+SMALL = {"num_cpus": 0.5}
+SHORT = SamplingParams(max_tokens=4)
+KEY = "sk-very-secret-key-123"
+
+
+class FragileEnv(MoodyEnv):
+    """Some tasks end the process that plays them."""
+
+    def _format_prompt(self, state, step):
+        if state.get("deadly"):
+            os._exit(3)
+        return super()._format_prompt(state, step)
+
+    def _begin_episode(self, session_id, task_data, trial):
+        state = super()._begin_episode(session_id, task_data, trial)
+        return state | {"deadly": task_data.get("deadly")}
+
+
+@pytest.fixture(scope="module")
+def server(chat_tokenizer):
+    """It samples one request at a time, so that answers do not depend on who asks beside it."""
+    model = random_llama(chat_tokenizer, max_position_embeddings=4096).eval()
+    engine = EmbeddedEngine(model, chat_tokenizer, capacity=1)
+    made = CompletionsServer(engine, key=KEY, follow=True, length=4096)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(server, chat_tokenizer):
+    made = VLLMEngine(server.url, chat_tokenizer, capacity=12, api_key=KEY)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def source_of(engine):
+    """Makes sources and ends them."""
+    made = []
+
+    def source(envs, workers=2, **options):
+        options = {"resources": SMALL} | options
+        found = RaySource(engine, envs, SHORT, workers=workers, **options)
+        made.append(found)
+        return found
+
+    yield source
+    for one in made:
+        one.close()
+
+
+def requests_of(env, tasks, rollouts=2):
+    row = {"env_class_path": env.class_path, "env_config": env.env_config}
+    return [
+        RolloutRequest.of(row | {"task_data": task}, g, i, session_seed(0, g, i))
+        for g, task in enumerate(tasks)
+        for i in range(rollouts)
+    ]
+
+
+def taken(source, requests):
+    """The rollouts of requests, in their order."""
+    source.submit(requests)
+    found = {}
+    while len(found) < len(requests):
+        found |= {rollout.session_id: rollout for rollout in source.poll(60)}
+    assert source.poll() == []
+    return [found[request.session_id] for request in requests]
+
+
+def told(rollouts):
+    """Rollouts without what the environment told about its process."""
+    for rollout in rollouts:
+        for episode in rollout.episodes:
+            for step in episode.steps:
+                step.info.clear()
+    return list(rollouts)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rollouts_do_not_depend_on_the_number_of_workers(
+    source_of, engine, chat_tokenizer, workers
+):
+    env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
+    requests = requests_of(env, [{"length": k} for k in (2, 5, 3)], 4)
+    pool = EnvPool(chat_tokenizer, envs=[env])
+    agent = DirectOutputAgent(engine, SHORT)
+    source = source_of(pool, workers)
+    found = taken(source, requests)
+    pids = {s.info["pid"] for r in found for e in r.episodes for s in e.steps}
+    assert 1 <= len(pids) <= workers  # one may start when the others have played all
+    assert told(found) == told(play(requests, agent, pool))
+    assert source.figures["alive"] == workers and source.figures["lost"] == 0
+
+
+def test_twenty_questions_is_played_as_here(source_of, engine, chat_tokenizer):
+    env = agentsgym.make(
+        "TwentyQuestions", chat_tokenizer, {"error_allowance": 9, "max_steps_per_episode": 4}
+    )
+    tasks = [env.get_train_dataset()[k]["task_data"] for k in range(3)]
+    requests = requests_of(env, tasks)
+    pool = EnvPool(chat_tokenizer)
+    here = play(requests, DirectOutputAgent(engine, SHORT), pool)
+    assert taken(source_of(pool), requests) == here
+    assert [rollout.error for rollout in here] == [None] * len(here)
+
+
+def test_alfworld_is_played_as_here(source_of, engine, chat_tokenizer, tmp_path):
+    pytest.importorskip("alfworld", reason="needs the extra agentsgym[alfworld]")
+    from agentsgym.envs.alfworld import TASK_TYPES
+    from agentsgym.envs.alfworld.games import generated_tasks
+
+    tasks = generated_tasks(tmp_path, "train", list(TASK_TYPES)[:2], 2)
+    config = {"max_steps_per_episode": 3, "error_allowance": 9}
+    env = agentsgym.make("ALFWorld", chat_tokenizer, config, allow_paths=[tmp_path])
+    requests = requests_of(env, tasks)
+    pool = EnvPool(chat_tokenizer, allow_paths=[str(tmp_path)])
+    here = play(requests, DirectOutputAgent(engine, SHORT), pool)
+    assert taken(source_of(pool), requests) == here
+    assert [rollout.error for rollout in here] == [None] * len(here)
+
+
+def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
+    """It is played beside what was submitted before."""
+    env = MoodyEnv(chat_tokenizer, {})
+    pool = EnvPool(chat_tokenizer, envs=[env])
+    greedy = SamplingParams(max_tokens=6, temperature=0.0)
+    requests = requests_of(env, [{"length": k} for k in (2, 4)], 3)
+    asked = [replace(r, session_id=f"eval-{r.session_id}", seed=5) for r in requests]
+    here = play(requests, DirectOutputAgent(engine, SHORT), pool)
+    apart = play(asked, DirectOutputAgent(engine, greedy), pool)
+    source = source_of(pool)
+    source.submit(requests)
+    assert told(source.play(asked, greedy)) == told(apart)
+    found = {}
+    while len(found) < len(requests):
+        found |= {rollout.session_id: rollout for rollout in source.poll(60)}
+    assert told([found[r.session_id] for r in requests]) == told(here)
+    assert source.poll() == [] and source.idle_seconds > 0
+
+
+def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer):
+    """The others are played again."""
+    env = FragileEnv(chat_tokenizer, {})
+    requests = requests_of(env, [{"length": 3}] * 3 + [{"length": 3, "deadly": True}], 1)
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    found = taken(source, requests)
+    assert [rollout.failed for rollout in found] == [False] * 3 + [True]
+    assert "3 rollout workers were lost while they played it; the last: " in found[3].error
+    assert "died (ActorDiedError)" in found[3].error
+    assert source.figures["lost"] == 3 and source.figures["replayed"] >= 2
+
+
+def test_rollouts_of_a_lost_node_are_played_elsewhere(
+    source_of, engine, chat_tokenizer, lose_a_node
+):
+    env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
+    pool = EnvPool(chat_tokenizer, envs=[env])
+    requests = requests_of(env, [{"length": k} for k in (6, 7, 5)], 8)
+    here = told(play(requests, DirectOutputAgent(engine, SHORT), pool))
+    source = source_of(pool, workers=4)
+    source.submit(requests)
+    found = source.poll(60)
+    lose_a_node()
+    while len(found) < len(requests):
+        found += source.poll(60)
+    there = {rollout.session_id: rollout for rollout in told(found)}
+    assert [there[request.session_id] for request in requests] == here
+    assert source.figures["lost"] >= 1 and source.figures["replayed"] >= 1
+
+
+def test_resources_that_no_node_has_are_named(source_of, chat_tokenizer, monkeypatch):
+    monkeypatch.setattr("agentsgym.rollout.workers.worker.START_SECONDS", 3.0)
+    env = MoodyEnv(chat_tokenizer, {})
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]), resources={"simulator": 1})
+    source.submit(requests_of(env, [{"length": 1}]))
+    with pytest.raises(WorkersFailed, match=r"reserves \{.simulator.: 1\} could not be started"):
+        source.poll()
+
+
+def test_a_worker_that_cannot_begin_says_why_and_nothing_of_the_key(
+    source_of, server, chat_tokenizer
+):
+    env = MoodyEnv(chat_tokenizer, {})
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    server.die()
+    try:
+        source.submit(requests_of(env, [{"length": 1}]))
+        with pytest.raises(WorkersFailed, match="no vLLM server answers"):
+            source.poll()
+    finally:
+        server.start()
+    logs = Path(ray_folder()).rglob("*")
+    assert not [path for path in logs if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_nothing_stays_when_a_source_is_closed(source_of, chat_tokenizer):
+    env = MoodyEnv(chat_tokenizer, {})
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    requests = requests_of(env, [{"length": 2}])
+    first = taken(source, requests)
+    pids = {s.info["pid"] for r in first for e in r.episodes for s in e.steps}
+    source.submit(requests)
+    source.close()
+    assert source.poll() == [] and source.figures["alive"] == 0
+    assert_gone(pids)
+    assert free_cpus() == ray().cluster_resources()["CPU"]
+    assert told(taken(source, requests)) == told(first)
