@@ -10,19 +10,25 @@ sessions   100, 1,000 and 10,000 sessions at once in one process: CPU time of ou
            (`kib_per_session`; `traced_kib_per_session` by tracemalloc), and requests in flight over
            the engine's capacity while sessions waited for a place (`occupancy`).
 
+verifiers  the same games and latencies in the loop of verifiers 0.4, 1,000 sessions at once:
+           seconds on the wall and of CPU, theirs over ours. Its turns have no tokens, ours do.
+
 The last line is one JSON object.
 """
 
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import common
 import scale_game as game
 import scale_sessions
+import scale_verifiers
 
 SLOWER = 16
+_BESIDE = Path(__file__).resolve().parents[1]
 
 
 def sessions(args: argparse.Namespace) -> dict[str, Any]:
@@ -61,13 +67,24 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def verifiers(args: argparse.Namespace) -> dict[str, Any]:
+    """Against another loop."""
+    python = args.verifiers_python
+    found = scale_verifiers.compared(args.sessions, args.verifiers_turns, args.tokenizer, python)
+    print(f"against verifiers: {found}", flush=True)
+    return found
+
+
 def _rounded(value: float | None) -> float | None:
     if value is None:
         return None
     return round(value, 3 if abs(value) < 2 else 1)
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"sessions": sessions}
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "sessions": sessions,
+    "verifiers": verifiers,
+}
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -78,6 +95,11 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=20, help="of the longest game")
     parser.add_argument("--repeats", type=int, default=3, help="the best counts")
     parser.add_argument("--waiting", type=int, default=400, help="sessions that wait for a place")
+    parser.add_argument("--sessions", type=int, default=1000, help="at once, against verifiers")
+    parser.add_argument("--verifiers-turns", type=int, default=8)
+    parser.add_argument(
+        "--verifiers-python", default=str(_BESIDE / ".venv-verifiers" / "bin" / "python")
+    )
     parser.add_argument("--quick", action="store_true", help="a few seconds, figures mean nothing")
     args = parser.parse_args(given)
     unknown = set(args.parts) - PARTS.keys()
