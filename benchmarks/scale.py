@@ -10,6 +10,9 @@ sessions   100, 1,000 and 10,000 sessions at once in one process: CPU time of ou
            (`kib_per_session`; `traced_kib_per_session` by tracemalloc), and requests in flight over
            the engine's capacity while sessions waited for a place (`occupancy`).
 
+workers    1, 2 and 4 rollout workers on Ray with 64 places each, and an HTTP server that answers after
+           such latencies: environment steps per second against one worker (`workers_over_one`), if
+           all played the same rollouts.
 verifiers  the same games and latencies in the loop of verifiers 0.4, 1,000 sessions at once:
            seconds on the wall and of CPU, theirs over ours. Its turns have no tokens, ours do.
 
@@ -67,6 +70,17 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def workers(args: argparse.Namespace) -> dict[str, Any]:
+    """Throughput by number of rollout workers."""
+    import scale_workers
+
+    found = scale_workers.compared(
+        args.workers, args.worker_sessions, args.turns, args.worker_places, args.tokenizer
+    )
+    print(f"rollout workers: {found}", flush=True)
+    return found
+
+
 def verifiers(args: argparse.Namespace) -> dict[str, Any]:
     """Against another loop."""
     python = args.verifiers_python
@@ -83,6 +97,7 @@ def _rounded(value: float | None) -> float | None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "sessions": sessions,
+    "workers": workers,
     "verifiers": verifiers,
 }
 
@@ -95,6 +110,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=20, help="of the longest game")
     parser.add_argument("--repeats", type=int, default=3, help="the best counts")
     parser.add_argument("--waiting", type=int, default=400, help="sessions that wait for a place")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--worker-places", type=int, default=64)
+    parser.add_argument("--worker-sessions", type=int, default=768)
     parser.add_argument("--sessions", type=int, default=1000, help="at once, against verifiers")
     parser.add_argument("--verifiers-turns", type=int, default=8)
     parser.add_argument(

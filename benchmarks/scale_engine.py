@@ -61,19 +61,22 @@ class LatencyEngine:
         self.own_cpu = 0.0
         self._open: list[tuple[float, int, int, str]] = []
         self._asked = 0
-        self._answers = _answers(tokenizer)
+        self._answers = answers_of(tokenizer)
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Draw an answer and a latency for each request."""
         begin, now = time.thread_time(), time.perf_counter()
         for request in requests:
-            turn = len(request.messages) // 2
-            draw = game.drawn("request", request.group, turn)
+            draw = self.draw_of(request)
             due = now + self.slower * game.latency(draw)
             self._asked += 1
             heapq.heappush(self._open, (due, self._asked, draw, request.session_id))
-            self.window.request(now, due, first=turn == 0)
+            self.window.request(now, due, first=len(request.messages) < 2)
         self.own_cpu += time.thread_time() - begin
+
+    def draw_of(self, request: GenerationRequest) -> int:
+        """What decides the answer and the latency of a request."""
+        return game.drawn("request", request.group, len(request.messages) // 2)
 
     def poll(self) -> list[GenerationResult]:
         """Sleep until the next answer is due; return all that are."""
@@ -106,7 +109,7 @@ class LatencyEngine:
 
 
 @cache
-def _answers(tokenizer: Any) -> list[tuple[str, list[int]]]:
+def answers_of(tokenizer: Any) -> list[tuple[str, list[int]]]:
     """Each answer as text and ids."""
     texts = [game.text_of(number) for number in range(game.TEXTS)]
     end = tokenizer.eos_token_id
