@@ -7,7 +7,7 @@
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
 #   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
-#   make test-openenv  the tests of the door to OpenEnv with its package; makes .venv-openenv (0.2 GB)
+#   make test-openenv  all tests of the door to OpenEnv; `make test` has the quick ones
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
 #   make test-verifiers  the tests of the door to verifiers with its package; makes .venv-verifiers (0.2 GB)
@@ -76,9 +76,8 @@ test-doors: test-openenv test-text-gym test-verifiers test-inspect test-trl test
 test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
 
-test-openenv: $(VENVS)/.venv-openenv/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-openenv/bin/python -m pytest -m "$(MARKS)" \
-		$(or $(ARGS),tests/openenv_door)
+test-openenv: .venv/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "$(MARKS)" $(or $(ARGS),tests/openenv_door)
 
 test-verifiers: $(VENVS)/.venv-verifiers/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "$(MARKS)" \
@@ -179,16 +178,6 @@ $(TRACKERS)/.installed: .venv/.installed-test
 		wandb==0.31.0 trackio==0.43.0 mlflow==3.17.2
 	@touch $@
 
-# OpenEnv and verifiers can't share an environment (they want different versions of mcp), so each
-# gets one of its own, over .venv's packages.
-OPENENV := $(VENVS)/.venv-openenv
-$(OPENENV)/.installed: .venv/.installed-test
-	test -x $(OPENENV)/bin/python || $(PYTHON) -m venv $(OPENENV)
-	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
-		> $$(echo $(OPENENV)/lib/python3*)/site-packages/agentsgym.pth
-	$(OPENENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openenv
-	@touch $@
-
 TEXT_GYM := $(VENVS)/.venv-text-gym
 $(TEXT_GYM)/.installed: .venv/.installed-test
 	test -x $(TEXT_GYM)/bin/python || $(PYTHON) -m venv $(TEXT_GYM)
@@ -198,7 +187,8 @@ $(TEXT_GYM)/.installed: .venv/.installed-test
 		gem-llm==0.1.0 skyrl-gym==0.4.0
 	@touch $@
 
-# It installs beside .venv's packages too, but moves fsspec, and no other test needs it.
+# It installs beside .venv's packages too, but moves fsspec, which everything that loads data sets
+# uses, so its tests are in `make test-inspect` only.
 INSPECT := $(VENVS)/.venv-inspect
 $(INSPECT)/.installed: .venv/.installed-test
 	test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
@@ -208,6 +198,7 @@ $(INSPECT)/.installed: .venv/.installed-test
 		inspect-ai==0.3.285 openai
 	@touch $@
 
+# verifiers wants another version of mcp than OpenEnv, which is in .venv.
 VERIFIERS := $(VENVS)/.venv-verifiers
 $(VERIFIERS)/.installed: .venv/.installed-test
 	test -x $(VERIFIERS)/bin/python || $(PYTHON) -m venv $(VERIFIERS)

@@ -1,6 +1,6 @@
 """Steps per second of an environment behind `agentsgym serve`, beside native play.
 
-    .venv-openenv/bin/python benchmarks/openenv_steps.py
+    .venv/bin/python benchmarks/openenv_steps.py
 
 The same games are played natively (`run_trial` with a scripted agent), by one and by 50
 connections of a bare WebSocket client in this process, and by the environment `OpenEnv` (one game

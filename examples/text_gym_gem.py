@@ -13,13 +13,16 @@ from agentsgym.integrations.text_gym import TextGymEnv
 
 
 class GuessTheNumberEnv(TextGymEnv):
-    """GEM's GuessTheNumber: a number from 1 to 10 in four guesses, told "higher" or "lower"."""
+    """GEM's GuessTheNumber: a number from 1 to 10 in four guesses, told "higher" or "lower".
+
+    GEM pays for a near guess in the last of its turns, which are five here: so only a hit pays.
+    """
 
     config_keys = {"max_steps_per_episode": Key(int, 4, "guesses", minimum=1)}
     reward_range = (-0.1, 1.0)
 
     def make_gym(self, task_data):
-        return gem.make("game:GuessTheNumber-v0-easy")
+        return gem.make("game:GuessTheNumber-v0-easy", max_turns=5)
 
     def text_of(self, observation, info):
         return f"{observation}\n{info['suffix']}"  # GEM's suffix belongs to the prompt

@@ -37,7 +37,7 @@ def test_gem_plays_as_by_itself_and_passes_the_check(gem, example):
     env = env_class()
     batch = env.run_trial([{"seed": k} for k in range(20)], ScriptedAgent(guesses))
     for seed, rollout in enumerate(batch.rollouts):
-        raw = gem.make("game:GuessTheNumber-v0-easy")
+        raw = gem.make("game:GuessTheNumber-v0-easy", max_turns=5)
         text, _ = raw.reset(seed=seed)
         for step, guess in zip(rollout.episodes[0].steps, guesses):
             assert step.observation == f"{text}\nEnter your next guess."

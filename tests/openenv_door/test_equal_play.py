@@ -14,6 +14,7 @@ from openenv_door.served_env import served, until
 from openenv_door.test_serving import OFFLINE
 from rollout.test_stepping import Wanderer
 
+pytestmark = pytest.mark.doors
 TOKENIZERS = [build_tokenizer(None), build_tokenizer(CHATML), build_tokenizer(DROPS_THOUGHT)]
 TASKS = 3
 

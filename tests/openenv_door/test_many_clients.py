@@ -17,6 +17,7 @@ from openenv_door.players import action
 from openenv_door.served_env import Line, until
 from openenv_door.test_program import program
 
+pytestmark = pytest.mark.doors
 ROOT = Path(__file__).parents[2]
 CLIENTS, KILLED, GAMES = 50, 5, 10
 PROCESSES = 3

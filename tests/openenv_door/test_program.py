@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("openenv")
 
-from openenv.core.generic_client import GenericEnvClient
-
 from helpers import child_environment
 
+pytestmark = pytest.mark.doors
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -34,6 +33,8 @@ def program(*arguments):
 
 
 def test_openenvs_own_client_plays_and_ctrl_c_ends_the_server():
+    from openenv.core.generic_client import GenericEnvClient
+
     with program("TwentyQuestions", "max_steps_per_episode=2", "--sessions", "1") as (server, url):
         client = GenericEnvClient(base_url=url).sync()
         with client:

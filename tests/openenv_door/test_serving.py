@@ -1,4 +1,7 @@
-"""`agentsgym serve`: sessions, places, and what a client is told."""
+"""`agentsgym serve`: sessions, places, and what a client is told.
+
+OpenEnv is imported by the tests only: it takes seconds, once in the process that runs this file.
+"""
 
 import json
 import random
@@ -17,11 +20,11 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import Limits, make_app, serve
 from agentsgym.integrations.openenv.hall import Hall
-from agentsgym.integrations.openenv.served import ServedEnvironment, TextAction
 from agentsgym.rollout import SteppedTrial
 from openenv_door.served_env import Line, fetched, served, until
 
 OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld", "textworld")]
+QUICK = ("Bandit", "TwentyQuestions")
 PLACE = "CAPACITY_REACHED"
 
 
@@ -85,7 +88,10 @@ def play_both(env, line, split, index, actions):
         messages = [*messages, {"role": "assistant", "content": action}]
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.doors) for name in OFFLINE],
+)
 def test_each_environment_plays_as_natively_and_tells_no_secret(name):
     env = make(name, None, {"max_steps_per_episode": 5})
     chance = random.Random(name)
@@ -165,6 +171,7 @@ def test_a_client_brings_no_task_of_its_own():
         assert answer["observation"]["win"] is False
 
 
+@pytest.mark.doors
 def test_slow_tasks_do_not_stop_the_server():
     class SlowEnv(SecretEnv):
         def get_eval_dataset(self):
@@ -225,6 +232,7 @@ def test_a_client_beyond_the_places_is_refused_until_one_is_free():
             assert fourth.ask("reset", index=0)["type"] == "observation"
 
 
+@pytest.mark.doors
 def test_a_silent_session_ends_and_its_place_is_free():
     env = make("Bandit")
     with served(env, Limits(sessions=1, idle_seconds=0.5)) as url, Line(url) as silent:
@@ -248,6 +256,8 @@ def test_a_session_that_ends_during_a_step_ends_after_it(caplog):
             self.began.set()
             assert self.released.wait(20)
             return super()._step_episode(session_id, state, action)
+
+    from agentsgym.integrations.openenv.served import ServedEnvironment, TextAction
 
     env = SlowEnv()
     session = ServedEnvironment(Hall(env))
@@ -280,6 +290,7 @@ def test_bad_messages_end_no_session():
         assert line.ask("step", text="nonsense")["data"]["observation"]["malformed"]
 
 
+@pytest.mark.doors
 def test_an_environment_in_workers_is_served():
     from agentsgym.rollout.workers.pool import stop_workers
 
@@ -316,6 +327,7 @@ def test_with_a_token_all_requests_need_it():
             assert line.ask("reset", index=0)["type"] == "observation"
 
 
+@pytest.mark.doors
 def test_the_page_for_people():
     with served(make("Bandit"), web=True) as url:
         assert "Bandit" in fetched(f"{url}/web/")

@@ -11,6 +11,7 @@ pytest.importorskip("openenv")
 
 from helpers import child_environment
 
+pytestmark = pytest.mark.doors
 ROOT = Path(__file__).parents[2]
 
 

@@ -15,6 +15,7 @@ from agentsgym.cli.app import app
 from agentsgym.integrations.openenv import Limits
 from openenv_door.served_env import served
 
+pytestmark = pytest.mark.doors
 BANDIT = {"arms": 2, "max_steps_per_episode": 4, "prior_alpha": 0.2, "prior_beta": 0.2}
 STEPS = 6
 WARM = {
