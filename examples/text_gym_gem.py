@@ -1,4 +1,4 @@
-"""A game of GEM as an environment, in ten lines.
+"""A game of GEM as an environment, in a few lines.
 
 pip install gem-llm
 cd examples
@@ -13,19 +13,19 @@ from agentsgym.integrations.text_gym import TextGymEnv
 
 
 class GuessTheNumberEnv(TextGymEnv):
-    """GEM's GuessTheNumber: a number from 1 to 10 in four guesses, told "higher" or "lower".
+    """GEM's GuessTheNumber: a number from 1 to 5 in three guesses, told "higher" or "lower".
 
-    GEM pays for a near guess in the last of its turns, which are five here: so only a hit pays.
+    GEM pays for a near guess in the last of its turns, the fourth: so only a hit pays here.
     """
 
-    config_keys = {"max_steps_per_episode": Key(int, 4, "guesses", minimum=1)}
+    config_keys = {"max_steps_per_episode": Key(int, 3, "guesses", minimum=1)}
     reward_range = (-0.1, 1.0)
 
     def make_gym(self, task_data):
-        return gem.make("game:GuessTheNumber-v0-easy", max_turns=5)
+        return gem.make("game:GuessTheNumber-v0-easy", max_number=5, max_turns=4)
 
     def text_of(self, observation, info):
         return f"{observation}\n{info['suffix']}"  # GEM's suffix belongs to the prompt
 
     def admissible_actions(self, state):
-        return [f"\\boxed{{{number}}}" for number in range(1, 11)]
+        return [f"\\boxed{{{number}}}" for number in range(1, 6)]

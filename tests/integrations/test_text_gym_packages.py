@@ -33,11 +33,11 @@ def skyrl_gym():
 
 def test_gem_plays_as_by_itself_and_passes_the_check(gem, example):
     env_class = example("text_gym_gem").GuessTheNumberEnv
-    guesses = [r"\boxed{5}", r"\boxed{8}", "none", r"\boxed{2}"]
+    guesses = [r"\boxed{3}", r"\boxed{5}", "none"]
     env = env_class()
     batch = env.run_trial([{"seed": k} for k in range(20)], ScriptedAgent(guesses))
     for seed, rollout in enumerate(batch.rollouts):
-        raw = gem.make("game:GuessTheNumber-v0-easy", max_turns=5)
+        raw = gem.make("game:GuessTheNumber-v0-easy", max_number=5, max_turns=4)
         text, _ = raw.reset(seed=seed)
         for step, guess in zip(rollout.episodes[0].steps, guesses):
             assert step.observation == f"{text}\nEnter your next guess."
@@ -76,7 +76,8 @@ def test_gem_is_learned(gem, tmp_path):
     command = [sys.executable, "-m", "agentsgym", "train", "text_gym_gem.yaml"]
     subprocess.run([*command, "--output", str(tmp_path / "run")], cwd=EXAMPLES, check=True)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["after"]["reward"] > summary["before"]["reward"] + 0.05
+    before, after = (summary[when]["ci95"] for when in ("before", "after"))
+    assert after[0] > before[1] + 0.2
 
 
 def test_skyrl_gym_passes_the_check_and_the_example_runs(skyrl_gym, example):
