@@ -170,7 +170,9 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
         other.submit(waiting[:20])
         del waiting[:20]
         while version not in {result.policy_version for result in found.values()}:
-            found |= {result.session_id: result for result in other.poll()}
+            results = other.poll()
+            assert results
+            found |= {result.session_id: result for result in results}
         if version < 2:
             learner.replace(checkpoints[version + 1][1])
             other.adopt(checkpoints[version + 1][1], loaded=False)

@@ -59,8 +59,11 @@ def tiny_model(tokenizer):
     return random_llama(tokenizer, **shape, **heads).double()
 
 
-def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, token_sink=None, **options):
-    """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes."""
+def make_trainer(
+    tokenizer, out, env_class=LettersEnv, stream=False, token_sink=None, given=None, **options
+):
+    """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes.
+    `given` are more arguments of the trainer."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
     register("Letters", LettersEnv)
@@ -94,6 +97,7 @@ def make_trainer(tokenizer, out, env_class=LettersEnv, stream=False, token_sink=
         tokenizer,
         rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
         token_sink=token_sink,
+        **(given or {}),
     )
     trainer.played = played
     return trainer
@@ -107,12 +111,17 @@ class Gradients(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **_):
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
-        self.seen.append(torch.cat([g.reshape(-1) for g in grads]).clone())
+        self.seen.append(torch.cat([whole(g).reshape(-1) for g in grads]).clone())
+
+
+def whole(tensor):
+    """A tensor that may be spread over the processes."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def weights(trainer):
     model = trainer.accelerator.unwrap_model(trainer.model)
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).clone()
+    return torch.cat([whole(p.detach()).reshape(-1) for p in model.parameters()]).clone()
 
 
 def played(trainer, phase):
@@ -290,6 +299,7 @@ def faults(tokenizer, out):
 
 def main():
     from helpers import CHATML, build_tokenizer
+    from training import with_servers
 
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
@@ -298,6 +308,7 @@ def main():
     result["resumed"] = resume(tokenizer, out / "r", 2)
     result["streamed"] = streamed(tokenizer, out / "s", 2)
     result["faults"] = faults(tokenizer, out / "f")
+    result["servers"] = with_servers.everything(tokenizer, out / "v")
     torch.save(result, out / f"rank{result['rank']}.pt")
 
 

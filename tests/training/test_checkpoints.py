@@ -178,7 +178,7 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
 
         base_model = "base"
         policy_version = 0
-        pool = SimpleNamespace(maybe_on_cpu=False, used_paths=lambda: ())
+        pool = SimpleNamespace(maybe_on_cpu=False, dtype=None, used_paths=lambda: ())
 
         def __init__(self):
             self._run = lambda found: found

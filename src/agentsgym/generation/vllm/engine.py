@@ -192,19 +192,21 @@ class VLLMEngine(RemoteEngine):
         if not update.changed:
             return
         self._shared = self._lent or len(update.gather([update.rank])) > 1
-        weights, error = self._publish(update) if update.rank == 0 else (None, None)
+        weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
-        shared, problem = update.gather([(weights, problem)])[0]
+        told = update.gather([(weights, problem)])
         if error is not None:
             raise error
-        if problem:
-            raise WeightSyncError(f"rank 0: {problem}")
+        for rank, (_, problem) in enumerate(told):
+            if problem:
+                raise WeightSyncError(f"rank {rank}: {problem}")
+        shared = told[0][0]
         if update.rank != 0:
             self.adopt(shared, loaded=not update.sampling)
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
-        """Write the weights and let the servers load them. Errors are returned, so that no rank
-        waits for another forever."""
+        """Write the weights and let the servers load them, on rank 0; the other ranks help to
+        gather sharded weights. Errors are returned, so that no rank waits for another forever."""
         try:
             weights = self._files.write(
                 update.model,
@@ -212,7 +214,11 @@ class VLLMEngine(RemoteEngine):
                 update.directory,
                 self.base_model,
                 copy_tied=self.pool.maybe_on_cpu,
+                dtype=self.pool.dtype,
+                writes=update.rank == 0,
             )
+            if weights is None:
+                return None, None
             if update.sampling:
                 self.replace(weights)
             else:

@@ -10,7 +10,8 @@ from typing import Any
 
 from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
-from agentsgym.generation.vllm.weight_files import check_whole
+from agentsgym.generation.vllm.weights import WeightSyncError
+from agentsgym.generation.vllm.whole_weights import is_sharded
 
 
 def served_model(
@@ -23,7 +24,11 @@ def served_model(
     tokens of a context that is needed. Raises WeightSyncError for a model that is sharded over
     processes.
     """
-    check_whole(model)
+    if is_sharded(model):
+        raise WeightSyncError(
+            "the model is already sharded over processes, so the servers cannot be launched with "
+            "it: start them yourself (engine.urls)"
+        )
     base = model.get_base_model() if is_adapted(model) else model
     folder = _origin(base.config)
     if folder is None or (is_adapted(model) and not _has_weights_of(base, folder)):

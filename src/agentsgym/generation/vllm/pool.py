@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.server_check import (
@@ -17,6 +18,7 @@ from agentsgym.generation.vllm.server_check import (
     check_logprobs,
     device_of,
     dies_of_chunks,
+    dtype_of,
     server_config,
 )
 from agentsgym.generation.vllm.servers import Server, SessionRouter
@@ -57,11 +59,22 @@ class ServerPool:
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
         self.maybe_on_cpu = False
+        self._dtypes: set[str | None] = set()
         self._probe_ids = probe_ids
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
         self._swaps: dict[str, asyncio.Task[Exception | None]] = {}
         self._sampling = self._shared = self._others_load = False
+
+    @property
+    def dtype(self) -> Any:
+        """The torch dtype in which all servers keep their weights; None if it is unknown."""
+        names = {name for name in self._dtypes if name in ("bfloat16", "float16")}
+        if len(names) != 1 or names != self._dtypes:
+            return None
+        import torch
+
+        return getattr(torch, names.pop())
 
     def server_for(self, session_id: str) -> Server:
         """The session's server; if all are dead, the one that failed longest ago."""
@@ -251,6 +264,7 @@ class ServerPool:
             server_config(self.client, server.url),
         )
         self.maybe_on_cpu = self.maybe_on_cpu or device_of(config) in ("cpu", None)
+        self._dtypes.add(dtype_of(config))
         if dies_of_chunks(config):
             logger.warning(
                 "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "

@@ -123,6 +123,16 @@ def device_of(config: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def dtype_of(config: Mapping[str, Any]) -> str | None:
+    """The name of the torch dtype in which a server keeps its weights; None if it is unknown or
+    they are quantized."""
+    model = _part(config, "model_config")
+    found = model.get("dtype")
+    if not isinstance(found, str) or model.get("quantization") is not None:
+        return None
+    return found.removeprefix("torch.")
+
+
 def dies_of_chunks(config: Mapping[str, Any]) -> bool:
     """Whether the server runs on a CPU and may split prefills."""
     chunked = _part(config, "scheduler_config").get("enable_chunked_prefill")

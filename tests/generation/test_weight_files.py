@@ -1,0 +1,79 @@
+"""The files of a version of the weights, against those that transformers writes."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from agentsgym.generation.families import FAMILIES
+from agentsgym.generation.vllm.shard_files import ShardFiles
+from agentsgym.generation.vllm.weight_files import WeightFiles, save
+from agentsgym.generation.vllm.whole_weights import whole_weights
+from family_models import family_model
+
+QUICK = {"llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}
+EACH = [
+    pytest.param(family.model_type, marks=[] if family.model_type in QUICK else pytest.mark.slow)
+    for family in FAMILIES
+]
+
+
+def stored(folder):
+    found = {}
+    for file in folder.glob("*.safetensors"):
+        found |= load_file(file)
+    return found
+
+
+def assert_equal(ours, theirs):
+    assert set(ours) == set(theirs)
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_weights_of_each_family_are_those_of_its_checkpoints(name, tmp_path):
+    model = family_model(name)
+    files = ShardFiles(model, tmp_path / "ours", shard_bytes=1)
+    for key, tensor in whole_weights(model):
+        files.add(key, tensor)
+    files.finish()
+    model.save_pretrained(tmp_path / "theirs")
+    assert_equal(stored(tmp_path / "ours"), stored(tmp_path / "theirs"))
+    index = json.loads((tmp_path / "ours" / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"]) == set(stored(tmp_path / "ours"))
+    assert len(set(index["weight_map"].values())) > 2
+
+
+def test_transformers_reads_what_we_write(model, tmp_path):
+    save(model, tmp_path)
+    assert [file.name for file in tmp_path.glob("*.safetensors")] == ["model.safetensors"]
+    read = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert_equal(read.state_dict(), model.state_dict())
+
+
+def test_servers_in_bfloat16_get_bfloat16_but_for_vectors_and_routers(tmp_path):
+    model = family_model("qwen3_moe")
+    save(model, tmp_path / "half", dtype=torch.bfloat16)
+    save(model, tmp_path / "whole")
+    half, whole = stored(tmp_path / "half"), stored(tmp_path / "whole")
+    assert set(half) == set(whole)
+    kept = {name for name, tensor in half.items() if tensor.dtype == torch.float32}
+    assert kept == {name for name in half if "norm" in name or ".mlp.gate." in name}
+    for name, tensor in half.items():
+        assert torch.equal(tensor, whole[name].to(tensor.dtype)), name
+
+
+def test_the_files_are_no_wider_than_the_model(model, tmp_path):
+    save(copy.deepcopy(model).bfloat16(), tmp_path, dtype=torch.float32)
+    assert {tensor.dtype for tensor in stored(tmp_path).values()} == {torch.bfloat16}
+
+
+def test_a_process_that_does_not_write_leaves_a_whole_model_alone(model, tmp_path):
+    files = WeightFiles()
+    assert files.write(model, 1, tmp_path, "base", writes=False) is None
+    assert list(tmp_path.iterdir()) == []
+    assert files.bytes is None

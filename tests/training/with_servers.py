@@ -1,0 +1,187 @@
+"""Two processes that learn with the weights on vLLM servers: whole models, and models of FSDP2.
+
+Accelerate shards no model on a CPU; `sharding` lets it do so.
+"""
+
+import copy
+import os
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from agentsgym.generation import EmbeddedEngine, VLLMEngine
+from agentsgym.generation.vllm.shard_files import ShardFiles
+from agentsgym.training.distributed import Ranks
+from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
+from completions_server import CompletionsServer
+from training import learner
+
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+}
+
+
+@contextmanager
+def sharding():
+    """Models that are prepared in here are sharded by FSDP2, also without a GPU."""
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedType
+
+    before = AcceleratorState.__init__
+
+    def patched(self, *args, fsdp_plugin=None, **options):
+        before(self, *args, fsdp_plugin=fsdp_plugin, **options)
+        self.fsdp_plugin = fsdp_plugin or getattr(self, "fsdp_plugin", None)
+        if self.fsdp_plugin is not None:
+            self.distributed_type = DistributedType.FSDP
+
+    AcceleratorState.__init__ = patched
+    os.environ.update(FSDP)
+    try:
+        yield
+    finally:
+        AcceleratorState.__init__ = before
+        for name in FSDP:
+            del os.environ[name]
+        AcceleratorState._reset_state(reset_partial_state=False)
+
+
+class Servers:
+    """Two servers in the first process, which all processes know."""
+
+    def __init__(self, tokenizer, ranks):
+        self.tokenizer = tokenizer
+        self.started = []
+        if ranks.index == 0:
+            for _ in range(2):
+                engine = EmbeddedEngine(learner.tiny_model(tokenizer), tokenizer)
+                self.started.append(CompletionsServer(engine, follow=True))
+        self.urls = ranks.gather([[server.url for server in self.started]])[0]
+
+    def engine(self):
+        return VLLMEngine(self.urls, self.tokenizer)
+
+    def close(self):
+        for server in self.started:
+            server.close()
+
+
+class Alone:
+    """What `Ranks` reads of an accelerator, before there is one."""
+
+    process_index = int(os.environ.get("RANK", "0"))
+    num_processes = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def trained(tokenizer, out, peft_config=None):
+    """Two optimizer steps with servers; what was learned, and what was written last."""
+    servers = Servers(tokenizer, Ranks(Alone))
+    engine = servers.engine()
+    given = {"engine": engine, "peft_config": peft_config}
+    trainer, gradients = learner.train(tokenizer, out, 2, given=given)
+    trainer.train()
+    trainer.push_weights(trainer.state.global_step)
+    newest = max((out / "sync").iterdir(), key=lambda path: int(path.name.rpartition("-v")[2]))
+    [file] = newest.glob("*.safetensors")
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    found = {
+        "kinds": {type(parameter).__name__ for parameter in model.parameters()},
+        "gradients": gradients.seen,
+        "weights": learner.weights(trainer),
+        "named": {n: learner.whole(p.detach()).clone() for n, p in model.named_parameters()},
+        "written": load_file(file),
+        "played": learner.played(trainer, "train"),
+        "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
+        "full disk": full_disk(trainer),
+    }
+    trainer.ranks.gather([0])  # servers end when nobody asks them any more
+    engine.close()
+    servers.close()
+    return found
+
+
+def full_disk(trainer):
+    """How each process ends if the first one cannot write."""
+
+    def add(self, name, tensor):
+        raise OSError("No space left on device")
+
+    before, ShardFiles.add = ShardFiles.add, add
+    trainer.sync.forget()
+    try:
+        trainer.push_weights(trainer.state.global_step)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    finally:
+        ShardFiles.add = before
+    return "nothing"
+
+
+def sampled_over_updates(tokenizer, out):
+    """Actions of this process that were sampled while the first one replaced the weights: their
+    versions, and how far their log-probabilities are from those of a full forward pass."""
+    ranks = Ranks(Alone)
+    servers = Servers(tokenizer, ranks)
+    engine = servers.engine()
+    models = {version: learner.tiny_model(tokenizer) for version in range(4)}
+    for version, model in models.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.0 + 0.2 * version)
+    update = {"directory": out, "rank": ranks.index, "gather": ranks.gather}
+    engine.update_weights(WeightUpdate(models[0], 0, **update))
+    asked, found = {}, {}
+    for version in range(1, 4):
+        new = {
+            f"r{ranks.index}-{version}-{i}": [10 + i, 20 + version, 30] for i in range(12)
+        }
+        engine.submit(
+            [
+                GenerationRequest(name, context, SamplingParams(8), seed=len(asked) + i)
+                for i, (name, context) in enumerate(new.items())
+            ]
+        )
+        asked |= new
+        found |= {result.session_id: result for result in engine.poll()}
+        engine.update_weights(WeightUpdate(models[version], version, sampling=True, **update))
+    while results := engine.poll():
+        found |= {result.session_id: result for result in results}
+    ranks.gather([0])
+    engine.close()
+    servers.close()
+    assert set(found) == set(asked)
+    return [
+        (result.policy_version, difference(models[result.policy_version], asked[name], result))
+        for name, result in found.items()
+    ]
+
+
+@torch.no_grad()
+def difference(model, context, result):
+    assert result.error is None, result.error
+    logits = model(torch.tensor([[*context, *result.token_ids]])).logits[0]
+    table = logits[len(context) - 1 : -1].log_softmax(-1)
+    there = table[range(len(result.token_ids)), list(result.token_ids)]
+    return float((there - torch.tensor(result.logprobs)).abs().max())
+
+
+def everything(tokenizer, out):
+    """All that is compared, as a dict that torch.save takes."""
+    from peft import LoraConfig
+
+    # As in a model with a head of its own: vectors that PEFT trains are sharded too.
+    adapter = LoraConfig(r=3, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    result = {"over updates": sampled_over_updates(tokenizer, out / "updates")}
+    for name, shards in (("whole", nullcontext), ("sharded", sharding)):
+        with shards():
+            result[name] = trained(tokenizer, out / name)
+            result[f"{name} adapter"] = trained(
+                tokenizer, out / f"{name}-adapter", copy.deepcopy(adapter)
+            )
+    return result
