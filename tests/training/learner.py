@@ -308,7 +308,7 @@ def main():
     result["resumed"] = resume(tokenizer, out / "r", 2)
     result["streamed"] = streamed(tokenizer, out / "s", 2)
     result["faults"] = faults(tokenizer, out / "f")
-    result["servers"] = with_servers.everything(tokenizer, out / "v")
+    result["over updates"] = with_servers.sampled_over_updates(tokenizer, out / "v")
     torch.save(result, out / f"rank{result['rank']}.pt")
 
 

@@ -4,49 +4,21 @@ Groups of 4 rollouts over shares of 6 straddle the processes; episodes last one 
 that rows and forward chunks differ between them, and one rollout fails.
 """
 
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from agentsgym.runs.files import RunDirectory, read_lines, read_rollouts, read_token_records
-from helpers import child_environment
 from training import learner, reference
 from training.cells import Cell
+from training.two import run_two
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """What the two processes wrote, rank by rank."""
-    out = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # --multi_gpu starts one process per rank; on a machine (or with `use_cpu`) without a GPU they
-    # talk over gloo. With --cpu, accelerate would start a single process.
-    command = [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
-        *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
-        *("--dynamo_backend", "no", "--main_process_ip", "127.0.0.1"),
-        *("--main_process_port", str(port), "-m", "training.learner", str(out)),
-    ]
-    tests = Path(__file__).parents[1]
-    # A process alone ends in a second or so; one that waits for the other would wait for ever.
-    done = subprocess.run(
-        command,
-        env=child_environment(tests) | {"OMP_NUM_THREADS": "1"},
-        cwd=tests.parent,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    where = max(done.stderr.find("Traceback"), 0)
-    assert done.returncode == 0, done.stderr[where : where + 4000]
-    return [torch.load(out / f"rank{k}.pt", weights_only=False) for k in range(2)]
+    return run_two("training.learner", tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +148,16 @@ def test_a_fault_on_one_rank_leaves_none_waiting(two, fault, expected):
             if isinstance(told, str)
             else (rank["faults"][fault][1] == told)
         )
+
+
+def test_while_weights_are_replaced_actions_name_those_that_sampled_them(
+    two,
+):
+    """Full weights on two servers that both processes ask."""
+    for rank in two:
+        versions, differences = zip(*rank["over updates"], strict=True)
+        assert {0, 3} <= set(versions)
+        assert max(differences) < 1e-4
 
 
 def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):

@@ -1,10 +1,12 @@
 """Two processes that learn with the weights on vLLM servers: whole models, and models of FSDP2.
 
-Accelerate shards no model on a CPU; `sharding` lets it do so.
+Accelerate shards no model on a CPU; `sharding` lets it do so. Run as a script under
+`accelerate launch` with the folder to write to.
 """
 
 import copy
 import os
+import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -138,9 +140,7 @@ def sampled_over_updates(tokenizer, out):
     engine.update_weights(WeightUpdate(models[0], 0, **update))
     asked, found = {}, {}
     for version in range(1, 4):
-        new = {
-            f"r{ranks.index}-{version}-{i}": [10 + i, 20 + version, 30] for i in range(12)
-        }
+        new = {f"r{ranks.index}-{version}-{i}": [10 + i, 20 + version, 30] for i in range(12)}
         engine.submit(
             [
                 GenerationRequest(name, context, SamplingParams(8), seed=len(asked) + i)
@@ -175,9 +175,8 @@ def everything(tokenizer, out):
     """All that is compared, as a dict that torch.save takes."""
     from peft import LoraConfig
 
-    # As in a model with a head of its own: vectors that PEFT trains are sharded too.
     adapter = LoraConfig(r=3, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
-    result = {"over updates": sampled_over_updates(tokenizer, out / "updates")}
+    result = {}
     for name, shards in (("whole", nullcontext), ("sharded", sharding)):
         with shards():
             result[name] = trained(tokenizer, out / name)
@@ -185,3 +184,19 @@ def everything(tokenizer, out):
                 tokenizer, out / f"{name}-adapter", copy.deepcopy(adapter)
             )
     return result
+
+
+def main():
+    from accelerate import PartialState
+
+    from helpers import CHATML, build_tokenizer
+
+    torch.set_num_threads(1)
+    PartialState(cpu=True)
+    out = Path(sys.argv[1])
+    result = everything(build_tokenizer(CHATML), out)
+    torch.save(result, out / f"rank{Alone.process_index}.pt")
+
+
+if __name__ == "__main__":
+    main()
