@@ -1,6 +1,8 @@
 """Environments in actors of a Ray cluster: the same rollouts as in this process, also when an actor
 or a node dies."""
 
+import time
+
 import pytest
 from nodes import free_cpus
 
@@ -89,8 +91,11 @@ def test_a_hung_actor_is_replaced():
 def test_an_actor_that_no_node_has_room_for_is_named(monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.workers.worker.START_SECONDS", 3.0)
     env = MoodyEnv(None, ON_RAY | {"workers": 1, "worker_resources": {"simulator": 1}})
-    batch = env.run_trial([{"length": 1}], ScriptedAgent(["go"]))
-    assert "reserves {'simulator': 1} could not be started" in batch.rollouts[0].error
+    began = time.monotonic()
+    batch = env.run_trial([{"length": 1}] * 4, ScriptedAgent(["go"]))
+    assert time.monotonic() - began < 2 * 3.0, "each session and each try waited on its own"
+    for rollout in batch.rollouts:
+        assert "reserves {'simulator': 1} could not be started" in rollout.error
 
 
 def test_sessions_of_a_lost_node_are_replayed_elsewhere(lose_a_node):

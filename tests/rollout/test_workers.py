@@ -18,6 +18,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.workers import main as worker_main
 from agentsgym.rollout.workers.env import RemoteState
 from agentsgym.rollout.workers.pool import stop_workers, workers
+from agentsgym.rollout.workers.process import ProcessWorker
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv, child_environment
 from moody import MoodyEnv, Unreadable
@@ -388,3 +389,34 @@ def test_a_worker_finds_modules_that_its_process_found_later(tmp_path, monkeypat
 
     [rollout] = LaterEnv(None, {"workers": 1}).run_trial([{}], agent).rollouts
     assert rollout.error is None
+
+
+def test_a_step_is_one_request(monkeypatch):
+    """The next prompt comes with the answer to the action."""
+    sent = []
+    exchange = ProcessWorker._exchange
+
+    def counted(self, message, timeout):
+        sent.append(message[0])
+        return exchange(self, message, timeout)
+
+    monkeypatch.setattr(ProcessWorker, "_exchange", counted)
+    env = MoodyEnv(None, {"workers": 1})
+    there = env.run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
+    here = MoodyEnv(None, {}).run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
+    assert there["final_completion_messages"] == here["final_completion_messages"]
+    own = [name for name in sent if name not in ("install", "discard")]
+    assert own == ["begin", "step", "step", "step", "step", "ask"]  # the last for the reward
+
+
+def test_a_prompt_that_fails_fails_as_here():
+    class Speechless(MoodyEnv):
+        def _format_prompt(self, state, step):
+            if step == 1:
+                raise RuntimeError("no words")
+            return super()._format_prompt(state, step)
+
+    there = Speechless(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["go", "go"]))
+    here = Speechless(None, {}).run_trial([{}], ScriptedAgent(["go", "go"]))
+    assert "no words" in there.rollouts[0].error
+    assert len(there.rollouts[0].episodes[0].steps) == len(here.rollouts[0].episodes[0].steps) == 1

@@ -68,11 +68,13 @@ def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class RemoteState:
     """A state in a worker. `played` are the actions of the session's episodes, the running one
-    last. Earlier episodes matter, because an episode may depend on their ends (`trial`)."""
+    last. Earlier episodes matter, because an episode may depend on their ends (`trial`). `prompt`
+    is the next prompt, which comes with the answer to an action; None if it did not."""
 
     lease: Lease
     trial: TrialInfo = field(default_factory=TrialInfo)
     played: tuple[tuple[str, ...], ...] = ((),)
+    prompt: Any = field(default=None, compare=False, repr=False)
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -84,9 +86,10 @@ class RemoteState:
         """Number of episodes started, and number of actions in the running one."""
         return len(self.played), len(self.actions)
 
-    def after(self, action: str) -> "RemoteState":
+    def after(self, action: str, prompt: Any) -> "RemoteState":
         """The state after an action."""
-        return replace(self, played=(*self.played[:-1], (*self.actions, action)))
+        played = (*self.played[:-1], (*self.actions, action))
+        return replace(self, played=played, prompt=prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,7 @@ class RemoteEnv(MultistepEnv):
         else:
             lease = Lease(worker_for(self.config), session_id, task_data)
             state = RemoteState(lease, info)
-        self._insist(state, None)
-        return state
+        return replace(state, prompt=self._insist(state, None))
 
     def _end_episode(self, session_id: str, state: RemoteState) -> None:
         """End the session in its worker at once, if the environment has something to close. With a
@@ -151,14 +153,16 @@ class RemoteEnv(MultistepEnv):
             _value(*self._request(state, ("end", state.lease.number)))
 
     def _format_prompt(self, state: RemoteState, step: int) -> Any:
+        if state.prompt is not None and step == len(state.actions):
+            return state.prompt
         return self._ask(state, "_format_prompt", step)
 
     def _step_episode(
         self, session_id: str, state: RemoteState, action: str
     ) -> tuple[RemoteState, float, bool, dict[str, Any]]:
         message = ("step", state.lease.number, state.position, action)
-        reward, done, info = self._insist(state, message)
-        return state.after(action), reward, done, info
+        reward, done, info, prompt = self._insist(state, message)
+        return state.after(action, prompt), reward, done, info
 
     def _calculate_reward(
         self,
@@ -207,10 +211,11 @@ class RemoteEnv(MultistepEnv):
             return _value(kind, value)
         raise WorkerError(f"{problem}, {_TRIES} times in a row")
 
-    def _begin(self, state: RemoteState) -> None:
+    def _begin(self, state: RemoteState) -> Any:
+        """Bring the session to this state in its worker; returns its next prompt, if it has one."""
         lease = state.lease
         session = (lease.number, self._packed.number, lease.session_id, lease.task_data)
-        _value(*self._request(state, ("begin", *session, state.trial, state.played)))
+        return _value(*self._request(state, ("begin", *session, state.trial, state.played)))
 
     def _request(self, state: RemoteState, message: tuple[Any, ...]) -> tuple[str, Any]:
         return state.lease.worker.request(

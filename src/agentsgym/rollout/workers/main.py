@@ -65,6 +65,15 @@ class Held:
         self.steps += 1
         return reward, done, info
 
+    def prompt(self) -> Any:
+        """The next prompt; None if the environment cannot write it, or it is no text. Whoever needs
+        it then asks for it."""
+        try:
+            found = self.env._format_prompt(self.state, self.steps)
+        except Exception:
+            return None
+        return found if type(found) is str else None
+
     def end(self) -> None:
         """Let the environment close the state."""
         if self.env.active_states.get(self.session_id) is self.state:
@@ -124,7 +133,8 @@ class Server:
         played: Played,
     ) -> Reply:
         """Bring a session to its state after `played`: continue if its next episode begins,
-        otherwise replay from the start. `trial` is the running episode's trial information."""
+        otherwise replay from the start. `trial` is the running episode's trial information. Returns
+        the next prompt."""
         *before, now = played
         held = self._held.get(lease)
         if held is None or now or not before or not held.stands_after(tuple(before)):
@@ -133,14 +143,16 @@ class Server:
             for actions in before:
                 _play(held, trial, actions)
         _play(held, trial, now)
-        return "ok", None
+        return "ok", held.prompt()
 
     def on_step(self, lease: int, position: tuple[int, int], action: str) -> Reply:
-        """Take an action in a session at (episode, step); returns (reward, done, info)."""
+        """Take an action in a session at (episode, step); returns (reward, done, info) and the next
+        prompt, so that a step is one request."""
         held = self._held.get(lease)
         if held is None or (held.episodes, held.steps) != position:
             return "lost", None
-        return "ok", held.step(action)
+        reward, done, info = held.step(action)
+        return "ok", (reward, done, info, None if done else held.prompt())
 
     def on_ask(
         self, lease: int, position: tuple[int, int], method: str, arguments: tuple[Any, ...]

@@ -77,11 +77,12 @@ def check_place(config: Mapping[str, Any]) -> None:
 
 
 def _actors(resources: Mapping[str, Any]) -> Pool:
-    from agentsgym.rollout.workers.ray_actor import RayWorker
+    from agentsgym.rollout.workers.ray_actor import NoRoom, RayWorker
 
     key = json.dumps(resources, sort_keys=True)
     if key not in _ACTORS:
-        _ACTORS[key] = Pool(lambda: RayWorker(json.loads(key)))
+        no_room = NoRoom()
+        _ACTORS[key] = Pool(lambda: RayWorker(json.loads(key), no_room))
     return _ACTORS[key]
 
 

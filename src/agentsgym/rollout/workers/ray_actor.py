@@ -6,10 +6,12 @@ environment is stored once in Ray's object store, so each node receives it once.
 """
 
 import logging
+import math
 import os
 import pickle
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -20,7 +22,7 @@ from agentsgym.envs.extras import require
 from agentsgym.rollout.workers import worker
 from agentsgym.rollout.workers.channel import Deadline, TookTooLong
 from agentsgym.rollout.workers.main import Server, packed_reply
-from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked
+from agentsgym.rollout.workers.worker import Worker, WorkerLost, WorkerSilent, unpacked
 
 _NO_CLUSTER = "but this process has no Ray cluster"
 _WHAT_TO_DO = (
@@ -90,12 +92,31 @@ class _Actor:
         return packed_reply(self._server.answer(pickle.loads(request)))  # noqa: S301
 
 
+class NoRoom:
+    """That no actor with certain resources could be started. The workers that need them share it,
+    so that all their sessions together wait for a place once."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._until = -math.inf
+
+    def note(self, text: str) -> None:
+        """An actor could not be started in time; for as long again none will be tried."""
+        self._text, self._until = text, time.monotonic() + worker.START_SECONDS
+
+    def check(self) -> None:
+        """Raise WorkerLost if an actor could not be started a short time ago."""
+        if time.monotonic() < self._until:
+            raise WorkerLost(self._text)
+
+
 class RayWorker(Worker):
     """One actor, with `resources` reserved for it."""
 
-    def __init__(self, resources: dict[str, float]) -> None:
+    def __init__(self, resources: dict[str, float], no_room: NoRoom) -> None:
         super().__init__()
         self._resources = resources
+        self._no_room = no_room
         self._actor: Any = None
         self._job = ""
 
@@ -104,6 +125,7 @@ class RayWorker(Worker):
 
     def _start(self) -> None:
         self._installed.clear()
+        self._no_room.check()
         made = ray_package().remote(_Actor).options(**actor_options(self._resources))
         self._actor, self._job = made.remote(), _job()
 
@@ -114,10 +136,13 @@ class RayWorker(Worker):
                 "install", (env_id, _stored(env_id, payload), path), worker.START_SECONDS
             )
         except WorkerLost as error:
-            raise WorkerLost(
+            text = (
                 f"an actor that reserves {self._resources or {'num_cpus': 1}} could not be "
                 f"started: {error}"
-            ) from None
+            )
+            if isinstance(error, WorkerSilent):
+                self._no_room.note(text)
+            raise WorkerLost(text) from None
         return reply
 
     def _exchange(self, message: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
@@ -133,7 +158,7 @@ class RayWorker(Worker):
             return unpacked(ray.get(reference))
         except TookTooLong:
             self._kill()
-            raise WorkerLost(f"the Ray actor gave no answer within {timeout:g} seconds") from None
+            raise WorkerSilent(f"the Ray actor gave no answer within {timeout:g} seconds") from None
         except ray.exceptions.RayError as error:
             self._kill()
             raise WorkerLost(f"the Ray actor died ({type(error).__name__})") from None

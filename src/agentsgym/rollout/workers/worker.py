@@ -23,6 +23,10 @@ class WorkerLost(RuntimeError):
     """A worker died or hung during a request."""
 
 
+class WorkerSilent(WorkerLost):
+    """A worker did not answer in time."""
+
+
 class Worker(ABC):
     """One worker. Requests of several threads wait for each other.
 
