@@ -58,6 +58,8 @@ WRITTEN = {
     "engine_launch": (["2"], 2),
     "engine_command": (["/other/bin/vllm"], "/other/bin/vllm"),
     "engine_launch_args": (["a", "b"], ["a", "b"]),
+    "rollout_workers": (["2"], 2),
+    "rollout_worker_resources": (['{"num_cpus": 0.5}'], {"num_cpus": 0.5}),
     "max_staleness": (["2"], 2),
     "generate_ahead": ([], True),
     "min_signal_share": (["0.5"], 0.5),
@@ -78,6 +80,8 @@ BESIDES = {
     "engine_key_env": ["--engine_urls", "http://a"],
     "engine_command": ["--engine_launch", "1"],
     "engine_launch_args": ["--engine_launch", "1"],
+    "rollout_workers": ["--engine_urls", "http://a"],
+    "rollout_worker_resources": ["--engine_urls", "http://a", "--rollout_workers", "1"],
 }
 
 

@@ -95,6 +95,8 @@ def _not_tried(config: RunConfig) -> list[str]:
         found.append(f"the run as it is configured, for here it ends with: {error}")
     if not is_embedded(config):
         found.append("the engine: no server is started and none is asked")
+    if config.train.get("rollout_workers"):
+        found.append("train.rollout_workers: no cluster is asked")
     if config.answerer:
         found.append("answerer: the endpoint is not asked")
     if _asks_endpoint(config):
@@ -118,6 +120,8 @@ def _in_small(
             exchanged["chat template"] = "the small tokenizer's own"
     if not is_embedded(config):
         exchanged["engine"] = "the embedded engine"
+    if config.train.get("rollout_workers"):
+        exchanged["rollout workers"] = "this process"
     if config.answerer:
         exchanged["answerer"] = "the knowledge table"
     path = folder / "model"

@@ -78,7 +78,7 @@ def on_any_machine(config: RunConfig) -> RunConfig:
     train = {
         key: value
         for key, value in config.train.items()
-        if key not in _HARDWARE and not key.startswith(("vllm_", "engine"))
+        if key not in _HARDWARE and not key.startswith(("vllm_", "engine", "rollout_worker"))
     }
     plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
     changes: dict[str, Any] = {

@@ -81,6 +81,7 @@ _SENDING = (
     "engine_launch",
     "engine_command",
     "engine_launch_args",
+    "rollout_workers",
     "vllm_server_base_url",
     "vllm_server_host",
 )

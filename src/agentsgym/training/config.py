@@ -179,6 +179,20 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     engine_launch_args: list[str] = field(
         default_factory=list, metadata={"help": "More arguments of `vllm serve` for them."}
     )
+    rollout_workers: int = field(
+        default=0,
+        metadata={
+            "help": "Actors of a Ray cluster that play this process's training rollouts, with the "
+            "servers of engine_urls; 0: this process plays them (docs/distributed.md)."
+        },
+    )
+    rollout_worker_resources: dict[str, Any] | str | None = field(
+        default_factory=dict,
+        metadata={
+            "help": "What each of them reserves, or JSON of it: num_cpus (1 if not given), "
+            "num_gpus, memory in bytes, or a resource of its own name."
+        },
+    )
     max_staleness: int | None = field(
         default=None,
         metadata={
@@ -261,6 +275,9 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self.allow_imports = given.imports(self.allow_imports)
         self.allow_paths = given.paths("allow_paths", self.allow_paths)
         self.advantage_options = given.mapping("advantage_options", self.advantage_options)
+        self.rollout_worker_resources = given.resources(
+            "rollout_worker_resources", self.rollout_worker_resources
+        )
         if self.chat_template_kwargs is not None:
             kwargs = given.mapping("chat_template_kwargs", self.chat_template_kwargs)
             self.chat_template_kwargs: dict[str, Any] | None = kwargs

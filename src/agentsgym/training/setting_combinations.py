@@ -114,7 +114,17 @@ def _check_probabilities(config: Any) -> None:
 def _check_engine(config: Any) -> None:
     if config.engine_urls and config.use_vllm:
         raise ValueError("engine_urls and use_vllm name two engines; set one of them")
-    choose(config.engine_settings, TRAINING)
+    entry = choose(config.engine_settings, TRAINING)
+    if config.rollout_workers and not entry.elsewhere:
+        raise ValueError(
+            f"rollout_workers need servers that their machines reach (engine_urls); engine "
+            f"{entry.name!r} is reached from this process only"
+        )
+    if config.rollout_workers and config.engine_launch:
+        raise ValueError(
+            "rollout_workers need servers that their machines reach, and those of engine_launch "
+            "listen on this machine only; start them yourself and name them in engine_urls"
+        )
 
 
 def _check_accelerator(config: Any) -> None:

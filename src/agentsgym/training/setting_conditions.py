@@ -61,6 +61,7 @@ def _of_epsilon() -> Condition:
 
 REFUSED = (
     *_of_losses(),
+    _condition("rollout_worker_resources", "with rollout_workers", lambda c: c.rollout_workers > 0),
     _condition(
         "vllm_mode vllm_structured_outputs_regex",
         "with use_vllm, TRL's own vLLM",

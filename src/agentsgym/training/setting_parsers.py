@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from agentsgym.envs.config import problem_of_resources
+
 GENERATION_KEYS = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -51,6 +53,15 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a mapping, got {value!r}")
     return dict(value or {})
+
+
+def resources(name: str, value: Any) -> dict[str, Any]:
+    """Names of resources and their amounts, read like `mapping`."""
+    found = mapping(name, value)
+    problem = problem_of_resources(found)
+    if problem is not None:
+        raise ValueError(f"{name} {problem}")
+    return found
 
 
 def imports(value: Any) -> bool | list[str]:
