@@ -16,6 +16,7 @@ from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
 from agentsgym.rollout.rollout_workers.crew import WorkersFailed
 from agentsgym.rollout.rollout_workers.source import RaySource
+from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import RolloutRequest, session_seed
 from completions_server import CompletionsServer
 from helpers import random_llama
@@ -232,3 +233,58 @@ def test_nothing_stays_when_a_source_is_closed(source_of, chat_tokenizer):
     assert_gone(pids)
     assert free_cpus() == ray().cluster_resources()["CPU"]
     assert told(taken(source, requests)) == told(first)
+
+
+def test_a_training_is_that_of_one_process_also_if_a_node_is_lost(
+    server, chat_tokenizer, tmp_path, monkeypatch, lose_a_node
+):
+    monkeypatch.setenv("SERVER_KEY", KEY)
+    lost = []
+
+    def lose_one(rollouts, info):
+        if info["phase"] == "train" and not lost:
+            lost.append(info["step"])
+            lose_a_node()
+
+    here = steps_of_a_training(server, chat_tokenizer, tmp_path / "here")
+    options = {"rollout_workers": 3, "rollout_worker_resources": SMALL}
+    there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", lose_one, **options)
+    assert [{key: step[key] for key in SAME} for step in there] == here
+    assert len(here) == 3 and lost
+    assert there[-1]["rollout_workers/lost"] >= 1 and there[-1]["rollout_workers/alive"] >= 1
+    assert free_cpus() == ray().cluster_resources()["CPU"]
+
+
+SAME = ("loss", "reward", "reward_std", "grad_norm")
+
+
+def steps_of_a_training(server, tokenizer, folder, sink=None, **options):
+    """What is logged of three steps in Bandit, which begin with the same model."""
+    env = agentsgym.make("Bandit", None, {"max_steps_per_episode": 4})
+    trainer = GRPOEnvTrainer(
+        random_llama(tokenizer),
+        GRPOEnvConfig(
+            output_dir=str(folder),
+            engine_urls=[server.url],
+            engine_key_env="SERVER_KEY",
+            max_steps=3,
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_action_tokens=4,
+            learning_rate=5e-3,
+            logging_steps=1,
+            report_to="none",
+            use_cpu=True,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            disable_tqdm=True,
+            **options,
+        ),
+        env.get_train_dataset(),
+        processing_class=tokenizer,
+        rollout_sink=sink,
+    )
+    trainer.train()
+    trainer.collector.engine.close()
+    logged = [entry for entry in trainer.state.log_history if "reward" in entry]
+    return logged if options else [{key: entry[key] for key in SAME} for entry in logged]

@@ -1,5 +1,7 @@
 """What giving the weights to an engine is told and what it measures."""
 
+from dataclasses import replace
+
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.types import WeightTransfer
 
@@ -37,7 +39,7 @@ def test_a_push_is_measured_once_and_only_if_something_changed(tmp_path):
     assert sync.take_metrics() == {}
     sync.push(None, 1)
     assert sync.take_metrics() == {}
-    sync.push(None, 2, sampling=True)
+    sync.push(None, 2, lambda update: engine.update_weights(replace(update, sampling=True)))
     assert set(sync.take_metrics()) == {"time/weights", "time/weights_server", "weights/bytes"}
     assert engine.told == [(1, True, False), (1, False, False), (2, True, True)]
 

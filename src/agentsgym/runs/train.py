@@ -315,4 +315,5 @@ def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
     try:
         yield
     finally:
+        trainer.collector.close_source()
         trainer.collector.engine.close()

@@ -28,6 +28,7 @@ from agentsgym.training.rollouts.failures import FailureReport
 from agentsgym.training.rollouts.prefetch import Prefetcher
 from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.rollouts.workers import check_workers
 from agentsgym.training.setting_conditions import notes
 from agentsgym.training.tracker_tables import TrackerTables
 from agentsgym.training.trl_settings import refuse_arguments
@@ -89,6 +90,7 @@ class PlayingTrainer(CheckpointingTrainer):
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
         engine = engine or own_engine(self, self.ranks, note)
+        check_workers(args, engine)
         if args.generate_ahead and not engine.can_generate_ahead:
             raise ValueError(
                 f"generate_ahead needs an engine with a copy of the weights, which "
@@ -138,7 +140,9 @@ class PlayingTrainer(CheckpointingTrainer):
         on one rank, every rank raises."""
         self.prefetcher.wait()
         model = self.accelerator.unwrap_model(self.model)
-        self.ranks.together(lambda: self.sync.push(model, version))
+        source = self.collector.source
+        through = None if source is None else source.use_weights
+        self.ranks.together(lambda: self.sync.push(model, version, through))
         for name, value in self.sync.take_metrics().items():
             self.record_metric(name, value)
 
@@ -166,6 +170,13 @@ class PlayingTrainer(CheckpointingTrainer):
         indices = self.task_sampler(self.train_dataset).generation(number)
         rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
         self.prefetcher.start(self.collector.train_requests(rows, step))
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as transformers does, and end the playing however training ends."""
+        try:
+            return super().train(*args, **options)
+        finally:
+            self.collector.close_source()
 
     # -- evaluation -----------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from agentsgym.training.reference_model import reference_adapter
 from agentsgym.training.rollouts.checked_tasks import CheckedTasks
 from agentsgym.training.rollouts.collector import age
 from agentsgym.training.rollouts.task_stream import TaskStream
+from agentsgym.training.rollouts.workers import worker_figures
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
 from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
@@ -249,6 +250,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             "time/rollouts": seconds,
             "occupancy": self.collector.engine.stats.occupancy,
         }
+        values |= worker_figures(self.collector.source)
         if isinstance(self.train_dataset, TaskStream | CheckedTasks):
             values["bad_rows"] = self.train_dataset.bad
         if self.collector.engine.can_generate_ahead:

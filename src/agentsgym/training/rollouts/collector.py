@@ -10,9 +10,11 @@ from agentsgym.envs.dataset import TaskRow, check_row
 from agentsgym.rollout import play
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
+from agentsgym.training.rollouts.workers import rollout_workers
 from agentsgym.types import (
     Rollout,
     RolloutRequest,
+    RolloutSource,
     Row,
     SamplingParams,
     TrainableEngine,
@@ -36,6 +38,7 @@ class RolloutCollector:
     ) -> None:
         self.engine = engine
         self.envs = envs
+        self.source: RolloutSource | None = None
         self._args = args
         self._ranks = ranks
 
@@ -77,27 +80,51 @@ class RolloutCollector:
         most = self._args.max_rollout_tokens
         return RolloutRequest.of(row, group, index, seed, max_rollout_tokens=most)
 
-    def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Play with the training's sampling settings."""
+    @property
+    def train_sampling(self) -> SamplingParams:
+        """The training's sampling settings."""
         args = self._args
-        sampling = SamplingParams(
+        return SamplingParams(
             args.max_action_tokens,
             args.temperature,
             args.top_p,
             args.top_k,
             tuple(args.stop_strings),
         )
-        return self._play(requests, sampling)
+
+    @property
+    def eval_sampling(self) -> SamplingParams:
+        """The evaluation's own sampling settings."""
+        args = self._args
+        return SamplingParams(
+            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
+        )
+
+    def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Play with the training's sampling settings."""
+        return self.play(requests, self.train_sampling)
 
     def evaluate(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Play with the evaluation's own sampling settings."""
-        args = self._args
-        sampling = SamplingParams(
-            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
-        )
-        return self._play(requests, sampling)
+        return self.play(requests, self.eval_sampling)
 
-    def _play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+    def open_source(self) -> RolloutSource:
+        """Play in the background from now on, on rollout workers."""
+        self.source = rollout_workers(self.engine, self.envs, self._args, self.train_sampling)
+        return self.source
+
+    def close_source(self) -> None:
+        """End the playing in the background, if there is any."""
+        if self.source is not None:
+            self.source.close()
+        self.source = None
+
+    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+        """Play these, and return when all are over. Rollout workers start with the first ones."""
+        if self.source is None and self._args.rollout_workers:
+            self.open_source()
+        if self.source is not None:
+            return self.source.play(requests, sampling)
         agent = DirectOutputAgent(self.engine, sampling)
         rollouts = play(requests, agent, self.envs)
         self.engine.finish()

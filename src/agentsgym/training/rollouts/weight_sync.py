@@ -1,11 +1,14 @@
 """Gives the trainer's current weights to its engine."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from agentsgym.training.distributed import Ranks
 from agentsgym.types import TrainableEngine, WeightTransfer, WeightUpdate
+
+Push = Callable[[WeightUpdate], None]
 
 
 class WeightSync:
@@ -18,12 +21,12 @@ class WeightSync:
         self._pushed: int | None = None
         self._metrics: dict[str, float] = {}
 
-    def push(self, model: Any, version: int, *, sampling: bool = False) -> None:
+    def push(self, model: Any, version: int, through: Push | None = None) -> None:
         """Let the engine sample from the current weights of `model`. Every rank must call it.
 
-        With `sampling` requests may be open (`WeightUpdate.sampling`). `version` is the optimizer's
-        step, which rollouts will record. Raises RuntimeError if the engine then reports another
-        version, and the engine's own errors.
+        `version` is the optimizer's step, which rollouts will record. `through` passes the update
+        on where requests may be open (a rollout source's `use_weights`). Raises RuntimeError if the
+        engine then reports another version, and the engine's own errors.
         """
         started = time.perf_counter()
         update = WeightUpdate(
@@ -33,9 +36,8 @@ class WeightSync:
             changed=version != self._pushed,
             rank=self._ranks.index,
             gather=self._ranks.gather,
-            sampling=sampling,
         )
-        self._engine.update_weights(update)
+        (through or self._engine.update_weights)(update)
         if self._engine.policy_version != version:
             raise RuntimeError(
                 f"{type(self._engine).__name__} was given the weights of version {version}, but "
