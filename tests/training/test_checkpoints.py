@@ -177,6 +177,7 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
         """Without servers: looks at what they would load."""
 
         base_model = "base"
+        _lent = False
         policy_version = 0
         pool = SimpleNamespace(maybe_on_cpu=False, dtype=None, used_paths=lambda: ())
 
