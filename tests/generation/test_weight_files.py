@@ -9,9 +9,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from agentsgym.generation.families import FAMILIES
+from agentsgym.generation.vllm import shard_files
 from agentsgym.generation.vllm.shard_files import ShardFiles
 from agentsgym.generation.vllm.weight_files import WeightFiles, save
-from agentsgym.generation.vllm.whole_weights import whole_weights
+from agentsgym.generation.vllm.weights import WeightSyncError
+from agentsgym.generation.vllm.whole_weights import is_sharded, whole_weights
 from family_models import family_model
 
 QUICK = {"llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}
@@ -77,3 +79,47 @@ def test_a_process_that_does_not_write_leaves_a_whole_model_alone(model, tmp_pat
     assert files.write(model, 1, tmp_path, "base", writes=False) is None
     assert list(tmp_path.iterdir()) == []
     assert files.bytes is None
+
+
+class Shard(torch.nn.Parameter):
+    """A parameter of which each process has a part, and the number of times it was gathered."""
+
+    gathered = 0
+
+    def full_tensor(self):
+        Shard.gathered += 1
+        return self.data
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_after_an_error_the_other_weights_are_still_gathered(
+    model, tmp_path, monkeypatch, writes
+) -> None:
+    """Other processes would wait for them for ever."""
+    sharded = copy.deepcopy(model)
+    layer = sharded.model.layers[0].mlp
+    names = ("gate_proj", "up_proj", "down_proj")
+    for name in names:
+        projection = getattr(layer, name)
+        projection.weight = Shard(projection.weight.data)
+    Shard.gathered = 0
+    monkeypatch.setattr(shard_files, "SHARD_BYTES", 1)
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    files = WeightFiles()
+    if writes:
+        with pytest.raises(OSError, match="a file"):
+            files.write(sharded, 1, blocked, "base")
+    else:
+        assert files.write(sharded, 1, blocked, "base", writes=False) is None
+    assert Shard.gathered == len(names)
+
+
+def test_fsdp1_is_refused(model):
+    class FullyShardedDataParallel(torch.nn.Module):
+        pass
+
+    wrapped = copy.deepcopy(model)
+    wrapped.model.layers[0].wrapper = FullyShardedDataParallel()
+    with pytest.raises(WeightSyncError, match="fsdp_version: 2"):
+        is_sharded(wrapped)

@@ -33,7 +33,7 @@ def moved(model, size):
 
 
 def play_over_updates(engine, models, update, tokenizer):
-    """Requests that are open during two updates; returns them with their results."""
+    """Requests of `engine` that are open during two updates; returns them with their results."""
     prompt = tokenizer.encode("Is it an animal?")
     asked = {
         f"s{i}": GenerationRequest(f"s{i}", [*prompt, i], SamplingParams(40, 1.0), seed=i)
@@ -94,3 +94,32 @@ def test_all_weights_change_while_requests_are_open(engine, model_dir, chat_toke
         engine.load(original)
     assert {result.policy_version for _, result in played} == {1, 2, 3}
     assert_sampled_by(models, played)
+
+
+def test_another_process_knows_which_weights_sampled_its_answers(
+    engine, servers, model_dir, chat_tokenizer, tmp_path
+):
+    """Of two engines over the same servers one replaces all weights, and the other asks."""
+    other = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
+    base = load_model(model_dir)
+    models = {1: base, 2: moved(base, 0.05), 3: moved(base, 0.1)}
+    engine.share_servers()
+
+    def update(model, version):
+        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
+        other.adopt(engine.weights, loaded=False)
+
+    engine.update_weights(WeightUpdate(base, 1, tmp_path / "sync"))
+    other.adopt(engine.weights, loaded=False)
+    try:
+        played = play_over_updates(other, models, update, chat_tokenizer)
+    finally:
+        other.close()
+        engine.update_weights(WeightUpdate(base, 4, tmp_path / "sync"))
+    assert {result.policy_version for _, result in played} == {1, 2, 3}
+    assert_sampled_by(models, played)
+
+
+def test_servers_say_in_which_type_they_keep_their_weights(engine):
+    assert engine.pool._dtypes == {"float32"}
+    assert engine.pool.dtype is None

@@ -86,7 +86,7 @@ class InProcessEngine(ABC):
         if parts.sharded:
             raise ValueError(
                 f"{cls.__name__} needs the whole model in each process, but FSDP or DeepSpeed "
-                "ZeRO-3 spread it; set use_vllm or pass an engine (docs/distributed.md)"
+                "ZeRO-3 spread it; name vLLM servers in engine_urls (docs/distributed.md)"
             )
         return cls(
             parts.model(),

@@ -19,12 +19,12 @@ class ShardFiles:
     """
 
     def __init__(
-        self, model: Any, folder: Path, *, dtype: Any = None, shard_bytes: int = SHARD_BYTES
+        self, model: Any, folder: Path, *, dtype: Any = None, shard_bytes: int | None = None
     ) -> None:
         self._model = model
         self._folder = folder
         self._dtype = dtype
-        self._shard_bytes = shard_bytes
+        self._shard_bytes = shard_bytes or SHARD_BYTES
         self._group: str | None = None
         self._layer: dict[str, Any] = {}
         self._shard: dict[str, Any] = {}
