@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -159,3 +160,21 @@ def test_a_curve_is_drawn_where_an_interval_ends_beyond_its_value_by_rounding(tm
         win_rate, ci95 = 0.0, (2.8e-17, 0.1)
 
     _draw_evaluation(Axes(), 0, Figures(), "win_rate", labeled=False)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "a_long_name_of_a_run_and_of_its_module"])
+def test_the_title_of_a_curve_and_its_legend_do_not_meet(name):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from agentsgym.runs.curve import _finish_score
+
+    figure = Figure(figsize=(8.0, 5.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], label="training tasks")
+    axes.plot([0, 1], [0, 1], label="held-out tasks, 95 % interval")
+    _finish_score(axes, SimpleNamespace(name=name, env="module.Env", seed=0, steps=10), "win_rate")
+    figure.draw_without_rendering()
+    title = next(text for text in (axes.title, axes._left_title) if text.get_text())
+    assert not title.get_window_extent().overlaps(axes.get_legend().get_window_extent())
