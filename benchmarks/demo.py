@@ -109,7 +109,7 @@ class Side:
     def _keep(self, rollouts: Any, info: Any) -> None:
         masks = [list(row.agent_token_mask) for rollout in rollouts for row in rollout.rows]
         self.played.append(common.Played(0.0, [(mask, mask) for mask in masks]))
-        self.wins.append(sum(rollout.final_reward > 0 for rollout in rollouts) / len(rollouts))
+        self.wins.append(sum(bool(rollout.episodes[0].win) for rollout in rollouts) / len(rollouts))
 
     def run(self) -> dict[str, float]:
         """Train; seconds in all and of the rollouts, what was played, wins of the last steps."""

@@ -30,6 +30,8 @@ from agentsgym.evaluation import evaluate
 from agentsgym.generation import EmbeddedEngine
 
 UNSEEN = 16
+UNSHARPENED = {"num_generations": 16, "advantage_estimator": "grpo", "entropy_coef": 0.0}
+"""In place of the preset's settings. `--information-reward` changes the estimator."""
 
 
 def main() -> None:
@@ -69,8 +71,8 @@ def main() -> None:
 
     before = scores()
     with tempfile.TemporaryDirectory() as folder:
-        settings = preset["train"] | {"max_steps": arguments.steps, "output_dir": folder}
-        settings["beta"] = arguments.beta
+        settings = preset["train"] | UNSHARPENED | {"max_steps": arguments.steps}
+        settings |= {"beta": arguments.beta, "output_dir": folder}
         if arguments.information_reward:
             settings["advantage_estimator"] = "step_return"
         args = GRPOEnvConfig(

@@ -21,6 +21,7 @@ from chat_server import ChatServer
 
 SMALL = {
     "env_config.max_steps_per_episode": 3,
+    "env_config.information_reward": 0.0,
     "train.max_steps": 2,
     "train.per_device_train_batch_size": 8,
     "train.gradient_accumulation_steps": 1,

@@ -76,7 +76,8 @@ def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
         )
     if env.config["information_reward"]:
         raise ConfigError(
-            "env_config.information_reward counts the table's answers; leave it or answerer out"
+            "env_config.information_reward counts the table's answers; "
+            "set it to 0 or leave answerer out"
         )
     env.answerer = EndpointAnswerer(settings)
     env.blocking = True  # type: ignore[misc]
