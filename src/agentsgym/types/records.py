@@ -72,9 +72,8 @@ class Episode:
     @property
     def win(self) -> bool | None:
         """`info["win"]` of the last action; None if the environment did not set it."""
-        if not self.actions:
-            return None
-        value = self.actions[-1].info.get("win")
+        last = next((step for step in reversed(self.steps) if step.kind == "action"), None)
+        value = None if last is None else last.info.get("win")
         return None if value is None else bool(value)
 
     @property

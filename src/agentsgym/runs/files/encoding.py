@@ -9,8 +9,9 @@ from being written.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,6 +20,13 @@ from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
 from agentsgym.types.secrets import mask_known, mask_secrets, masked
+
+_JSON_TYPES_ONLY = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+_LARGE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +44,25 @@ class RolloutLine:
 
 def to_line(line: RolloutLine) -> bytes:
     """A rollout as a line of a shard, without the line end."""
-    data = ROLLOUTS.stamped(to_json(line))
     try:
-        text = orjson.dumps(data).decode()
+        text = orjson.dumps(ROLLOUTS.stamped(to_json(line, _encoded))).decode()
     except TypeError:  # it knows no integers of more than 64 bits, and no lone surrogates
-        return _to_line_slowly(data)
+        return _to_line_slowly(line)
     return mask_known(text).encode()
 
 
-def _to_line_slowly(data: Mapping[str, Any]) -> bytes:
+def _encoded(value: Any) -> Any:
+    """A free-form value as JSON text, as it stands in a line; in `plain` form if it is not made of
+    JSON's own types, or too large."""
+    try:
+        text = orjson.dumps(value, option=_JSON_TYPES_ONLY)
+    except TypeError:
+        return plain(value)
+    return orjson.Fragment(text) if len(text) <= _LARGE else plain(value)
+
+
+def _to_line_slowly(line: RolloutLine) -> bytes:
+    data = ROLLOUTS.stamped(to_json(line))
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
@@ -56,8 +74,8 @@ def _to_line_slowly(data: Mapping[str, Any]) -> bytes:
         return json.dumps(json.loads(text), allow_nan=False).encode()
 
 
-def to_json(line: RolloutLine) -> dict[str, Any]:
-    """A rollout as a JSON object."""
+def to_json(line: RolloutLine, free: Callable[[Any], Any] = plain) -> dict[str, Any]:
+    """A rollout as a JSON object; `free` converts an environment's free-form values."""
     rollout = line.rollout
     return {
         "phase": line.phase,
@@ -69,11 +87,11 @@ def to_json(line: RolloutLine) -> dict[str, Any]:
         "seed": rollout.seed,
         "policy_version": rollout.policy_version,
         "env_class_path": rollout.env_class_path,
-        "env_config": masked(plain(rollout.env_config)),
-        "task_data": plain(rollout.task_data),
+        "env_config": _masked_config(rollout.env_config),
+        "task_data": free(rollout.task_data),
         "final_reward": finite(rollout.final_reward),
         "error": None if rollout.error is None else mask_secrets(rollout.error),
-        "episodes": [_episode_to_json(episode) for episode in rollout.episodes],
+        "episodes": [_episode_to_json(episode, free) for episode in rollout.episodes],
         "rows": [_row_to_json(row) for row in rollout.rows],
         "advantages": None if line.advantages is None else [list(a) for a in line.advantages],
     }
@@ -99,14 +117,27 @@ def from_json(data: Mapping[str, Any]) -> RolloutLine:
     return RolloutLine(rollout, data["phase"], data["step"], advantages, data["dataset"])
 
 
-def _episode_to_json(episode: Episode) -> dict[str, Any]:
+def _masked_config(config: Mapping[str, Any]) -> Any:
+    """A configuration without keys; most rollouts have the one of the rollout before."""
+    try:
+        return _masked_text(orjson.dumps(config, option=_JSON_TYPES_ONLY))
+    except TypeError:
+        return masked(plain(config))
+
+
+@lru_cache(maxsize=16)
+def _masked_text(text: bytes) -> Any:
+    return masked(plain(orjson.loads(text)))
+
+
+def _episode_to_json(episode: Episode, free: Callable[[Any], Any]) -> dict[str, Any]:
     return {
         "index": episode.index,
         "reward": episode.reward,
         "score_weight": episode.score_weight,
         "stop_reason": episode.stop_reason,
         "messages": [dict(message) for message in episode.messages],
-        "steps": [_step_to_json(step) for step in episode.steps],
+        "steps": [_step_to_json(step, free) for step in episode.steps],
     }
 
 
@@ -124,7 +155,7 @@ def _episode_from_json(data: Mapping[str, Any]) -> Episode:
     )
 
 
-def _step_to_json(step: Step) -> dict[str, Any]:
+def _step_to_json(step: Step, free: Callable[[Any], Any]) -> dict[str, Any]:
     return {
         "index": step.index,
         "observation": step.observation,
@@ -132,7 +163,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         "reward": step.reward,
         "penalty": step.penalty,
         "done": step.done,
-        "info": plain(step.info),
+        "info": free(step.info),
         "malformed": step.malformed,
         "truncated": step.truncated,
         "kind": step.kind,

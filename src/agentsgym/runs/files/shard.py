@@ -9,6 +9,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,7 +25,7 @@ from agentsgym.runs.files.stored import checked
 _COMPRESSION = 1
 MOST_BYTES = 1 << 28
 """Limit for one line: an untrusted file may decompress to any length."""
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 22
 SHARD_BYTES = 1 << 26
 """A block or a shard ends with the line that reaches this size, before compression."""
 
@@ -71,14 +72,43 @@ def _write_shard(path: Path, blocks: Iterator[_Text]) -> None:
 
 
 def _written(file: BinaryIO, blocks: Iterator[_Text]) -> Iterator[Block]:
+    first = next(blocks)
+    if len(first.text) < BLOCK_BYTES:  # it is the last
+        file.write(_zipped(first))
+        yield Block(0, first.entries)
+        return
+    for block, data in _compressed(_first(chain([first], blocks))):
+        offset = file.tell()
+        file.write(data)
+        yield Block(offset, block.entries)
+
+
+def _first(blocks: Iterator[_Text]) -> Iterator[_Text]:
+    """The blocks of one shard."""
     total = 0
     for block in blocks:
-        offset = file.tell()
-        file.write(gzip.compress(block.text, _COMPRESSION, mtime=0))
-        yield Block(offset, block.entries)
+        yield block
         total += len(block.text)
         if total >= SHARD_BYTES:
             return
+
+
+def _compressed(blocks: Iterator[_Text]) -> Iterator[tuple[_Text, bytes]]:
+    """Each block with its compressed text. A thread compresses it while the next one is encoded;
+    zlib holds no lock of Python's."""
+    waiting: tuple[_Text, Future[bytes]] | None = None
+    with ThreadPoolExecutor(1, "agentsgym-shard") as pool:
+        for block in blocks:
+            started = pool.submit(_zipped, block)
+            if waiting is not None:
+                yield waiting[0], waiting[1].result()
+            waiting = block, started
+        if waiting is not None:
+            yield waiting[0], waiting[1].result()
+
+
+def _zipped(block: _Text) -> bytes:
+    return gzip.compress(block.text, _COMPRESSION, mtime=0)
 
 
 def _blocks(lines: Iterable[RolloutLine]) -> Iterator[_Text]:

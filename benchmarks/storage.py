@@ -1,0 +1,308 @@
+"""What a run pays for its data: storing rollouts, computing metrics, and starting with many tasks.
+
+    python benchmarks/storage.py [--threads N] [--rows N] [--only store|step|start]
+
+1. `store`: a generation of 512 rollouts of 8,192 tokens in 16 turns (drawn numbers) is stored and
+   its figures computed. The share is of a simulated step: the seconds in which one H100 learns from
+   these tokens, 6 * parameters FLOP per token at 40 % of 989 TFLOP/s. Sampling, environments and
+   the transfer of weights take time as well, so the share of a real step is smaller.
+2. `step`: the same share measured in training steps of the quickstart on this machine.
+3. `start`: from opening a file of tasks to the first generation's rows, for `--rows` rows as JSON
+   lines and as Arrow, each twice in a process of its own; growth of the peak of resident memory
+   against a file of 1,000 rows.
+
+The last line is one JSON object.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+
+ROLLOUTS, TOKENS, TURNS, GROUP = 512, 8192, 16, 8
+FLOPS = 0.4 * 989e12
+BILLIONS = (0.5, 1.5, 7.6)
+_TEXT = "look at the shelf and say what is there " * 20
+
+
+# -- storing a large generation -----------------------------------------------------------------
+
+
+def generation(rollouts: int, tokens: int) -> tuple[list[Rollout], list[np.ndarray[Any, Any]]]:
+    """Rollouts with drawn ids and log-probabilities, half of whose tokens are the agent's, and the
+    advantages of their rows."""
+    rng = np.random.default_rng(0)
+    turn = tokens // TURNS
+    mask = ([0] * (turn // 2) + [1] * (turn - turn // 2)) * TURNS
+    made = [_rollout(number, rng, mask) for number in range(rollouts)]
+    return made, [np.array(mask) * rng.normal() for _ in made]
+
+
+def _rollout(number: int, rng: np.random.Generator, mask: list[int]) -> Rollout:
+    turn = len(mask) // TURNS
+    chosen = np.array(mask)
+    logprobs = rng.exponential(0.3, len(mask)).astype(np.float32) * -chosen
+    steps = tuple(
+        Step(
+            index=k, observation=_TEXT, action=_TEXT, reward=0.0, done=k == TURNS - 1,
+            info={}, malformed=False, truncated=False, kind="action",
+        )
+        for k in range(TURNS)
+    )  # fmt: skip
+    episode = Episode(
+        index=0, steps=steps, reward=float(number % 2), score_weight=1.0, stop_reason="done",
+        messages=tuple({"role": role, "content": _TEXT} for role in ("user", "assistant") * TURNS),
+    )  # fmt: skip
+    group, index = divmod(number, GROUP)
+    row = Row(
+        session_id=f"session-{number}", group=group, rollout=index,
+        token_ids=tuple(rng.integers(0, 150_000, len(mask)).tolist()),
+        agent_token_mask=tuple(mask), logprobs=tuple(logprobs.tolist()),
+        per_token_rewards=tuple((chosen / chosen.sum()).tolist()), begins="episode", sampled=True,
+        spans=tuple(StepSpan(0, k, k * turn + turn // 2, (k + 1) * turn) for k in range(TURNS)),
+    )  # fmt: skip
+    return Rollout(
+        session_id=row.session_id, group=group, index=index, env_class_path="Talk", env_config={},
+        task_data={"seed": group}, episodes=(episode,), rows=(row,), error=None, seed=number,
+        policy_version=0,
+    )  # fmt: skip
+
+
+def store(rollouts: int, tokens: int) -> dict[str, Any]:
+    """Seconds to store a generation and to compute its figures, and their share of a step."""
+    from agentsgym.evaluation.metrics import record, summarize
+    from agentsgym.runs.files import MetricsFile, RolloutWriter
+    from agentsgym.runs.files.shard import read_group
+
+    played, advantages = generation(rollouts, tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        watch = common.Stopwatch("cpu")
+        info = {"phase": "train", "step": 0, "advantages": advantages}
+        RolloutWriter(root)(played, info)
+        stored, stored_cpu = watch.read()
+        watch = common.Stopwatch("cpu")
+        figures = summarize([record(rollout) for rollout in played], per_environment=False)
+        MetricsFile(root / "metrics.jsonl").append("train", 1, figures)
+        told, told_cpu = watch.read()
+        files = list((root / "rollouts").glob("*.jsonl.gz"))
+        watch = common.Stopwatch("cpu")
+        last = rollouts // GROUP - 1
+        found = [line for path in files for line in read_group(path, last)]
+        _, group_cpu = watch.read()
+        size = sum(path.stat().st_size for path in files)
+    assert len(found) == GROUP
+    cpu = stored_cpu + told_cpu
+    count = rollouts * tokens
+    return {
+        "tokens": count,
+        "store_seconds": round(stored, 3),
+        "cpu_store_seconds": round(stored_cpu, 3),
+        "metrics_seconds": round(told, 4),
+        "megabytes": round(size / 1e6, 1),
+        "shards": len(files),
+        "cpu_read_group_seconds": round(group_cpu, 3),
+    } | {
+        f"share_of_{billions}B": round(cpu / (6 * billions * 1e9 * count / FLOPS), 5)
+        for billions in BILLIONS
+    }
+
+
+# -- real training steps ------------------------------------------------------------------------
+
+
+def cpu_of_calls(owner: Any, name: str) -> list[float]:
+    """A list that gets the process's CPU seconds in each later call of `owner`'s method `name`."""
+    method, seconds = getattr(owner, name), list[float]()
+
+    def timed(*args: Any) -> Any:
+        start = time.process_time()
+        result = method(*args)
+        seconds.append(time.process_time() - start)
+        return result
+
+    setattr(owner, name, timed)
+    return seconds
+
+
+def cpu_at_calls(owner: Any, name: str) -> list[float]:
+    """A list that gets the process's CPU seconds so far at each later call."""
+    method, found = getattr(owner, name), list[float]()
+
+    def noted(*args: Any) -> Any:
+        found.append(time.process_time())
+        return method(*args)
+
+    setattr(owner, name, noted)
+    return found
+
+
+def step(steps: int, threads: int) -> dict[str, Any]:
+    """The share of the quickstart's steps that storing and metrics take."""
+    from agentsgym.runs import load_config, train_run
+    from agentsgym.runs.files import MetricsFile, RolloutWriter
+    from agentsgym.training.playing import PlayingTrainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        changes = {
+            "output_dir": folder + "/run", "train.max_steps": steps, "eval.episodes": 16,
+            "threads": threads,
+        }  # fmt: skip
+        calls = {
+            "store": cpu_of_calls(RolloutWriter, "__call__"),
+            "figures": cpu_of_calls(PlayingTrainer, "figures"),
+            "line": cpu_of_calls(MetricsFile, "append"),
+        }
+        ends = cpu_at_calls(MetricsFile, "append")
+        train_run(load_config("quickstart", changes))
+        size = sum(path.stat().st_size for path in Path(folder, "run/rollouts").glob("train-*"))
+    seconds = (ends[-1] - ends[0]) / (len(ends) - 1)
+    parts = {name: common.median(found) for name, found in calls.items()}
+    return {
+        "cpu_seconds": round(seconds, 3),
+        "cpu_store_seconds": round(parts["store"], 4),
+        "cpu_metrics_seconds": round(parts["figures"] + parts["line"], 4),
+        "kilobytes_per_step": round(size / steps / 1e3),
+        "share": round(sum(parts.values()) / seconds, 5),
+    }
+
+
+# -- starting with many tasks -------------------------------------------------------------------
+
+
+def start(rows: int) -> dict[str, Any]:
+    """Seconds and memory until the first rows are drawn, for each kind of file."""
+    found: dict[str, Any] = {"rows": rows}
+    for kind in ("jsonl", "arrow"):
+        few, many = (_written(kind, count) for count in (1000, rows))
+        base = _started(few)
+        for turn in ("first", "second"):
+            one = _started(many)
+            growth = {key: one[key] - base[key] for key in ("peak_mb", "anonymous_mb")}
+            found[f"{kind}_{turn}"] = {
+                "seconds": one["seconds"],
+                **{key: round(value) for key, value in growth.items()},
+            }
+        found[f"{kind}_megabytes"] = round(_size(many) / 1e6)
+    return found
+
+
+def _written(kind: str, rows: int) -> Path:
+    """A file of tasks; one that was written before is kept."""
+    path = common.CACHE / f"tasks-{rows}.{kind}"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        (_write_lines if kind == "jsonl" else _write_arrow)(part, rows)
+        part.rename(path)
+    return path
+
+
+def _chunks(rows: int) -> Iterator[range]:
+    return (range(first, min(first + 100_000, rows)) for first in range(0, rows, 100_000))
+
+
+def _write_lines(path: Path, rows: int) -> None:
+    with path.open("w") as file:
+        for chunk in _chunks(rows):
+            file.writelines(
+                f'{{"env_class_path": "Bandit", "env_config": {{"arms": {3 + n % 4}}}, '
+                f'"task_data": {{"seed": {n}}}}}\n'
+                for n in chunk
+            )
+
+
+def _write_arrow(path: Path, rows: int) -> None:
+    from datasets import Features, Json, Value
+    from datasets.arrow_writer import ArrowWriter
+
+    text = Value("string")
+    features = Features({"env_class_path": text, "env_config": Json(), "task_data": Json()})
+    with ArrowWriter(path=str(path), features=features, writer_batch_size=100_000) as writer:
+        for chunk in _chunks(rows):
+            writer.write_batch(
+                {
+                    "env_class_path": ["Bandit"] * len(chunk),
+                    "env_config": [{"arms": 3 + n % 4} for n in chunk],
+                    "task_data": [{"seed": n} for n in chunk],
+                }
+            )
+        writer.finalize()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _started(path: Path) -> dict[str, Any]:
+    command = [sys.executable, "-W", "ignore", __file__, "--start", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def start_here(path: Path) -> dict[str, Any]:
+    """Open a file of tasks, make a trainer on it, and draw the rows of its first generation."""
+    from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
+    from agentsgym.evaluation import default_cluster, select
+    from agentsgym.runs.task_files import open_tasks
+
+    model, tokenizer = common.tiny()
+    started = time.perf_counter()
+    rows = open_tasks("data.train", str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        args = GRPOEnvConfig(
+            output_dir=folder, max_steps=2, per_device_train_batch_size=256, num_generations=8,
+            report_to="none", use_cpu=True,
+        )  # fmt: skip
+        trainer = GRPOEnvTrainer(model, args, rows, None, tokenizer)
+        drawn = next(iter(trainer.get_train_dataloader()))
+        chosen = select(rows, 8, cluster=default_cluster)  # as the check for a signal does
+    assert len(drawn) == 256 and drawn[0] == drawn[7] != drawn[8] and len(chosen) == 8
+    return {"seconds": round(time.perf_counter() - started, 2), **_memory()}
+
+
+def _memory() -> dict[str, float]:
+    """Peak of resident memory, and the part that is no page of a file, in MB."""
+    text = Path("/proc/self/status").read_text()
+    lines = dict(line.split(":", 1) for line in text.splitlines())
+    names = {"peak_mb": "VmHWM", "anonymous_mb": "RssAnon"}
+    return {key: int(lines[name].split()[0]) / 1024 for key, name in names.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    common.add_common_arguments(parser)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--only", choices=("store", "step", "start"))
+    parser.add_argument("--start", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    common.set_up(args)
+    if args.start is not None:
+        common.finish(start_here(args.start))
+        return
+    rollouts, tokens, rows = (16, 256, 2000) if args.quick else (ROLLOUTS, TOKENS, args.rows)
+    parts = {
+        "store": lambda: store(rollouts, tokens),
+        "step": lambda: step(2 if args.quick else 8, args.threads),
+        "start": lambda: start(rows),
+    }
+    found = {name: run() for name, run in parts.items() if args.only in (None, name)}
+    for name, values in found.items():
+        print(f"  {name}: {values}", flush=True)
+    common.finish({"threads": args.threads, "device": common.device_name("cpu"), **found})
+
+
+if __name__ == "__main__":
+    main()
