@@ -222,21 +222,29 @@ def _write_lines(path: Path, rows: int) -> None:
 
 
 def _write_arrow(path: Path, rows: int) -> None:
-    from datasets import Features, Json, Value
-    from datasets.arrow_writer import ArrowWriter
+    """The file that `Dataset.save_to_disk` would write, without a dict per row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    text = Value("string")
-    features = Features({"env_class_path": text, "env_config": Json(), "task_data": Json()})
-    with ArrowWriter(path=str(path), features=features, writer_batch_size=100_000) as writer:
+    from agentsgym import make, task_dataset
+
+    schema = task_dataset(make("Bandit"), [{"seed": 0}]).data.schema
+
+    def objects(key: str, values: np.ndarray[Any, Any]) -> Any:
+        text = pc.binary_join_element_wise(
+            f'{{"{key}":', pa.array(values).cast(pa.string()), "}", ""
+        )
+        return pa.ExtensionArray.from_storage(schema.field("task_data").type, text)
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         for chunk in _chunks(rows):
-            writer.write_batch(
-                {
-                    "env_class_path": ["Bandit"] * len(chunk),
-                    "env_config": [{"arms": 3 + n % 4} for n in chunk],
-                    "task_data": [{"seed": n} for n in chunk],
-                }
-            )
-        writer.finalize()
+            numbers = np.arange(chunk.start, chunk.stop)
+            columns = [
+                pa.array(["Bandit"] * len(chunk)),
+                objects("arms", 3 + numbers % 4),
+                objects("seed", numbers),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def _size(path: Path) -> int:

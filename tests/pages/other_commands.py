@@ -55,6 +55,9 @@ CONFIGURED = {
 # What another test runs, with its own servers and files.
 COVERED = {
     "agentsgym train one-gpu --dry-run": "cli/test_dry_run.py::test_every_preset_runs_in_small",
+    "agentsgym train examples/cluster/four_by_eight.yaml --dry-run --accelerate "
+    "examples/configs/deepspeed_zero2.yaml": "cli/test_launch_checks.py::"
+    "test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu",
     "agentsgym train examples/explore_hard_start.yaml": "benchmarks/test_explore_scripts.py::"
     "test_the_documented_recipe_is_a_run_that_imitates_paid_games_then_learns",
     "agentsgym train examples/textarena_blackjack.yaml": "test_examples.py::"

@@ -57,7 +57,8 @@ def test_a_generation_of_a_large_set_costs_no_list_of_it():
 
 def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some(monkeypatch):
     rows = [{"env_class_path": "x", "env_config": {}, "task_data": {"n": n}} for n in range(60)]
-    monkeypatch.setattr(tasks, "_MOST_SEEN", 20)
+    monkeypatch.setattr(tasks, "_MOST_SEEN", 50)
+    monkeypatch.setattr(tasks, "_SEEN_OF_LARGE", 20)
     seen = []
     found = select(rows, 10, seed=1, cluster=lambda task: seen.append(task) or str(task))
     assert len(seen) == 20 and len(set(found)) == 10

@@ -8,17 +8,18 @@ from agentsgym.cli.console import out, quiet_libraries, shown
 
 if TYPE_CHECKING:
     from agentsgym.runs.config import RunConfig
+    from agentsgym.runs.launch import Launch
 
 
-def print_dry_run(config: "RunConfig") -> None:
-    """Run in small and print the result."""
+def print_dry_run(config: "RunConfig", launch: "Launch") -> None:
+    """Run in small and print the result; `launch` says in which processes the run will be."""
     from agentsgym.cli.progress import Bars
 
     quiet_libraries()
     from agentsgym.runs.dry_run import dry_run
 
     with Bars() as bars:
-        done = dry_run(config, bars)
+        done = dry_run(config, bars, launch)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("in the run")
     table.add_column("here instead")
@@ -26,6 +27,8 @@ def print_dry_run(config: "RunConfig") -> None:
         "model": config.model.path,
         "engine": ", ".join(config.engine.urls) or "servers",
         "tokenizer": "that of the model",
+        "environments": str(config.env_config.get("place")),
+        "order": "generations ahead of the update",
         "warm_start": str(config.warm_start.get("source")),
         "answerer": str(config.answerer.get("served_model")),
         "sizes": "as configured",

@@ -22,6 +22,7 @@ from agentsgym.envs.user_code import import_from_here
 if TYPE_CHECKING:
     from agentsgym.runs import RunConfig
     from agentsgym.runs.files import Summary
+    from agentsgym.runs.launch import Launch
     from agentsgym.runs.trust import Allowed
 
 
@@ -58,8 +59,19 @@ def train(
         ),
     ] = False,
     processes: Annotated[
-        int, typer.Option("--processes", help="With --estimate: processes with a GPU each.", min=1)
+        int,
+        typer.Option(
+            "--processes", help="With --estimate or --dry-run: processes with a GPU each.", min=1
+        ),
     ] = 1,
+    accelerate: Annotated[
+        Path | None,
+        typer.Option(
+            "--accelerate",
+            metavar="FILE.yaml",
+            help="The same from the configuration with which accelerate will launch the run.",
+        ),
+    ] = None,
     allow_imports: AllowImportsOption = None,
     allow_paths: AllowPathsOption = None,
 ) -> None:
@@ -80,20 +92,29 @@ def train(
 
         agentsgym train one-gpu --estimate
 
+        agentsgym train eight-gpus --dry-run --accelerate examples/configs/eight_gpus.yaml
+
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
     allowed = allowed_by(allow_imports, allow_paths)
     config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, allowed)
-    if dry_run:
-        print_dry_run(config)
     if estimate or dry_run:
-        print_estimate(config, processes)
+        launch = _launch(processes, accelerate)
+        if dry_run:
+            print_dry_run(config, launch)
+        print_estimate(config, launch.processes)
         return
     summary = _run(config, resume)
     _show(summary, config)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
+
+
+def _launch(processes: int, accelerate: Path | None) -> "Launch":
+    from agentsgym.runs.launch import Launch, read_launch
+
+    return Launch(processes) if accelerate is None else read_launch(accelerate)
 
 
 def _config(

@@ -9,11 +9,13 @@ import numpy as np
 
 from agentsgym.envs.dataset import check_row
 from agentsgym.types import RolloutRequest, session_seed
+from agentsgym.types.arrays import Ints
 from agentsgym.types.plain import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]
 
 _MOST_SEEN = 100_000
+_SEEN_OF_LARGE = 10_000
 
 
 def default_cluster(task_data: Mapping[str, Any]) -> str:
@@ -36,15 +38,14 @@ def select(
     """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
 
     Every cluster is drawn once before any is drawn a second time. If there are no more than
-    `count` rows, all are returned in their order. Of more than `_MOST_SEEN` rows, only that many
-    or `count`, drawn at random, are looked at.
+    `count` rows, all are returned in their order. Of more than 100,000 rows, 10,000 or `count` that
+    are drawn at random are looked at.
     """
     size = len(rows)
     if size <= count:
         return list(range(size))
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
-    seen = np.random.default_rng(seed).permutation(size)[: max(_MOST_SEEN, count)]
-    for index in seen.tolist():
+    for index in _drawn(size, count, np.random.default_rng(seed)).tolist():
         row = check_row(rows[index], index)
         members[row["env_class_path"], cluster(row["task_data"])].append(index)
     rounds = [
@@ -53,6 +54,13 @@ def select(
         for turn, index in enumerate(indices)
     ]
     return sorted(index for _, _, index in sorted(rounds)[:count])
+
+
+def _drawn(size: int, count: int, rng: np.random.Generator) -> Ints:
+    """The rows that `select` looks at, in the order in which it does."""
+    if size <= _MOST_SEEN:
+        return rng.permutation(size)
+    return rng.choice(size, min(size, max(_SEEN_OF_LARGE, count)), replace=False)
 
 
 def rollout_requests(

@@ -21,6 +21,7 @@ from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import is_embedded, on_any_machine
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import make_env, train_settings, train_tasks
+from agentsgym.runs.launch import Launch, check_launch
 from agentsgym.runs.load_model import with_template
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
@@ -45,9 +46,12 @@ _SMALL_TRAIN: dict[str, Any] = {
     "push_to_hub": False,
 }
 _SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
+_AHEAD = ("generate_ahead", "max_staleness")
+_PLACE = ("place", "workers", "worker_resources", "worker_timeout")
 _ACTION_NAMES = ("max_completion_length", "generation_kwargs")
 _TEMPLATE_NAMES = ("chat_template", "chat_template_kwargs")
 _PLAIN_TEMPLATE = {"chat_template": "own"}
+_ONE_PROCESS = Launch()
 _SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
 
 
@@ -61,22 +65,23 @@ class DryRun:
     not_tried: list[str]
 
 
-def dry_run(config: RunConfig, progress: Progress) -> DryRun:
+def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS) -> DryRun:
     """Check all settings of a run and play and train one step of it in small, on the CPU.
 
-    Nothing is written outside a temporary directory. Raises ConfigError for a wrong setting.
+    Nothing is written outside a temporary directory. Raises ConfigError for a wrong setting, and
+    for settings that cannot work in the processes of `launch`.
     """
-    _check_all(config)
+    _check_all(config, launch)
     model = architecture_of(config)
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
         small, exchanged = _in_small(config, model, Path(folder))
         summary = train_run(small, progress=progress)
-    return DryRun(summary, exchanged, _not_tried(config))
+    return DryRun(summary, exchanged, _not_tried(config, launch))
 
 
-def _check_all(config: RunConfig) -> None:
+def _check_all(config: RunConfig, launch: Launch) -> None:
     """All sections, apart from what the machine must have."""
-    train_settings(on_any_machine(config))
+    check_launch(config, launch)
     make_env(config)
     if warm_starts(config):
         settings_of(config.warm_start)
@@ -86,9 +91,17 @@ def _check_all(config: RunConfig) -> None:
         raise ConfigError(f"engine: {error}") from None
 
 
-def _not_tried(config: RunConfig) -> list[str]:
+def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     """What this machine lacks for the real run, or what a dry run leaves out."""
     found = []
+    if launch.processes > 1:
+        on = f" on {launch.machines} machines" if launch.machines > 1 else ""
+        found.append(
+            f"{launch.processes} processes{on}: accelerate starts them, with a GPU for each, "
+            "and examples/several_processes.py in them"
+        )
+    if config.env_config.get("place") == "ray":
+        found.append("the Ray cluster: whether RAY_ADDRESS reaches it and its nodes have room")
     try:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
@@ -128,10 +141,13 @@ def _in_small(
     _random_model(model, tokenizer).save_pretrained(path)
     tokenizer.save_pretrained(path)
     plain = on_any_machine(config)
+    env_config = _small_env(config, exchanged)
     turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
+    if any(config.train.get(name) for name in _AHEAD):
+        exchanged["order"] = "each generation is played before its update"
     changes = {
         "model": _small_section(plain.model, path, keeps_template=is_real),
-        "env_config": {**config.env_config, "max_steps_per_episode": turns},
+        "env_config": {**env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train, keeps_template=is_real),
         "warm_start": _small_warm_start(config, exchanged),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
@@ -145,6 +161,14 @@ def _in_small(
         "2 episodes in each evaluation"
     )
     return plain.model_copy(update=changes), exchanged
+
+
+def _small_env(config: RunConfig, exchanged: dict[str, str]) -> dict[str, Any]:
+    """The environment's settings, with its sessions in this process."""
+    if config.env_config.get("place") != "ray":
+        return config.env_config
+    exchanged["environments"] = "in this process"
+    return {key: value for key, value in config.env_config.items() if key not in _PLACE}
 
 
 def _small_section(model: ModelConfig, path: Path, *, keeps_template: bool) -> ModelConfig:
@@ -161,7 +185,7 @@ def _small_section(model: ModelConfig, path: Path, *, keeps_template: bool) -> M
 
 
 def _small_train(train: dict[str, Any], *, keeps_template: bool) -> dict[str, Any]:
-    dropped = {*_SIZES, *_ACTION_NAMES, *(() if keeps_template else _TEMPLATE_NAMES)}
+    dropped = {*_SIZES, *_AHEAD, *_ACTION_NAMES, *(() if keeps_template else _TEMPLATE_NAMES)}
     left = {key: value for key, value in train.items() if key not in dropped}
     small = {**left, **_SMALL_TRAIN}
     if "8bit" in str(small.get("optim", "")):

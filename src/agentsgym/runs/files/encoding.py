@@ -93,7 +93,7 @@ def to_json(line: RolloutLine, free: Callable[[Any], Any] = plain) -> dict[str, 
         "error": None if rollout.error is None else mask_secrets(rollout.error),
         "episodes": [_episode_to_json(episode, free) for episode in rollout.episodes],
         "rows": [_row_to_json(row) for row in rollout.rows],
-        "advantages": None if line.advantages is None else [list(a) for a in line.advantages],
+        "advantages": line.advantages,
     }
 
 
@@ -196,10 +196,10 @@ def _row_to_json(row: Row) -> dict[str, Any]:
         "begins": row.begins,
         **rewrites,
         "sampled": row.sampled,
-        "token_ids": list(row.token_ids),
-        "agent_token_mask": list(row.agent_token_mask),
-        "logprobs": list(row.logprobs),
-        "per_token_rewards": list(row.per_token_rewards),
+        "token_ids": row.token_ids,
+        "agent_token_mask": row.agent_token_mask,
+        "logprobs": row.logprobs,
+        "per_token_rewards": row.per_token_rewards,
         "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],
     }
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine
 from agentsgym.runs.files.retention import KeepRollouts, StoredShard
@@ -64,7 +66,9 @@ def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[Rol
     for rollout in rollouts:
         advantages = None
         if by_row is not None:
-            advantages = tuple(tuple(map(float, next(by_row))) for _ in rollout.rows)
+            advantages = tuple(
+                tuple(np.asarray(next(by_row), float).tolist()) for _ in rollout.rows
+            )
         yield RolloutLine(rollout, info["phase"], info["step"], advantages, info.get("dataset"))
 
 
