@@ -153,6 +153,14 @@ def chat_templates() -> str:
     return _table(head, ((", ".join(names), *cells) for cells, names in found.items()))
 
 
+def step_times() -> str:
+    """What the model of a training step gives for clusters that were not at hand."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    import step_time
+
+    return _table(step_time.HEAD, step_time.rows())
+
+
 def _recorded(report: TokenReport) -> tuple[str, ...]:
     by_name = {one.name: one for one in report.every}
     names = ("plain answers", "answers that think", "a system prompt")
@@ -175,6 +183,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates},
+    "docs/scaling.md": {"step times": step_times},
     "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {
         "estimators": estimators,

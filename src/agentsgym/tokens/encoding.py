@@ -18,7 +18,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer: Any = tokenizer
-        self._direct = _is_theirs(tokenizer)
+        self._direct = _has_backend(tokenizer) and is_theirs(tokenizer, *_METHODS)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Token ids of the text; equal ids are one object in all texts."""
@@ -52,12 +52,15 @@ class _Shared(dict[int, int]):
 _SHARED = _Shared()
 
 
-def _is_theirs(tokenizer: Any) -> bool:
-    """Whether `encode` is transformers' own, for a tokenizer with a backend in Rust."""
-    if not hasattr(getattr(tokenizer, "backend_tokenizer", None), "encode_batch_fast"):
-        return False
-    methods = [getattr(type(tokenizer), name, None) for name in _METHODS]
-    return all(getattr(method, "__module__", None) in _THEIRS for method in methods)
+def is_theirs(tokenizer: Any, *methods: str) -> bool:
+    """Whether these methods are those that transformers gives its own tokenizers."""
+    found = [getattr(type(tokenizer), name, None) for name in methods]
+    theirs = all(getattr(method, "__module__", None) in _THEIRS for method in found)
+    return theirs and getattr(tokenizer, "__dict__", {}).keys().isdisjoint(methods)
+
+
+def _has_backend(tokenizer: Any) -> bool:
+    return hasattr(getattr(tokenizer, "backend_tokenizer", None), "encode_batch_fast")
 
 
 def _is_untouched(tokenizer: Any) -> bool:

@@ -8,7 +8,7 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 
 
-class _Generation(Extension):
+class GenerationBlock(Extension):
     """`{% generation %}` marks the assistant's text; it does not change the output."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
@@ -20,7 +20,7 @@ class _Generation(Extension):
 
 # The environment only parses templates. Prompts are not HTML.
 _ENVIRONMENT = Environment(  # noqa: S701
-    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationBlock]
 )
 
 

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentsgym.tokens.encoding import is_theirs
+from agentsgym.tokens.skeleton import Skeletons
 from agentsgym.tokens.syntax import names_read
 from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
@@ -71,10 +73,27 @@ class ChatTemplate:
             variables = {**getattr(tokenizer, "special_tokens_map", {}), **self._options}
             check_cost(self.text, variables)
         self._as_parts = False
+        self._skeletons = Skeletons(None, {})
         self._as_parts = self._wants_parts()
+        self._skeletons = Skeletons(*self._fixed())
 
     def render(self, messages: Sequence[Message]) -> str:
         """The conversation as text, with the generation prompt. Raises TemplateFailed."""
+        text = self._skeletons.fill(messages)
+        if text is None:
+            text = self._rendered(messages)
+            self._skeletons.learn(messages, text)
+        return text
+
+    def _fixed(self) -> tuple[str | None, dict[str, Any]]:
+        """The template and what it is always rendered with; no template if that is not all."""
+        named = {k: v for k, v in self._options.items() if k != "chat_template"}
+        variables = {**getattr(self._tokenizer, "special_tokens_map", {}), **named}
+        whole = not self._as_parts and _READ_ANYWAY.isdisjoint(named)
+        whole = whole and is_theirs(self._tokenizer, "apply_chat_template")
+        return (self.text if whole else None), variables
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
         conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
         try:
             rendered: Any = self._tokenizer.apply_chat_template(

@@ -1,0 +1,325 @@
+"""Renders a conversation by filling its contents into a text that was rendered before.
+
+Most chat templates write a conversation's contents unchanged, and decide everything else by the
+roles alone. This is found out, not assumed: the template is rendered once for a sequence of roles
+with contents that stand for any text. A `_Content` answers the few questions that templates ask of
+one ("does it hold `</think>`?", "is it empty?") as for an ordinary text, and notes the question;
+any other use of it, and any construct in which its use could go unnoticed, ends the attempt. The
+result holds for exactly the contents with the same answers. It is kept only if it also gives the
+text that transformers rendered.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from jinja2 import nodes
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from agentsgym.tokens.syntax import GenerationBlock, parse_template
+from agentsgym.types import Message
+
+_MOST_MESSAGES = 256
+_MOST_SKELETONS = 1024
+
+# Constructs that turn contents into texts that are not watched any more.
+_REFUSED = (
+    nodes.Macro,
+    nodes.CallBlock,
+    nodes.FilterBlock,
+    nodes.AssignBlock,
+    nodes.Block,
+    nodes.Extends,
+    nodes.Include,
+    nodes.Import,
+    nodes.FromImport,
+)
+
+
+class _Looked(Exception):
+    """The template uses a content in a way that is not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """`str.method(content, *args)` is `result` for content number `index`; None: the content."""
+
+    index: int
+    method: str
+    args: tuple[Any, ...]
+    result: bool | None
+
+    def holds(self, contents: Sequence[str]) -> bool:
+        """Whether these contents give the same answer."""
+        content = contents[self.index]
+        found = getattr(content, self.method)(*self.args)
+        return bool(found == content if self.result is None else bool(found) == self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Skeleton:
+    """Texts, and the numbers of the contents between them."""
+
+    parts: tuple[str | int, ...]
+    facts: tuple[_Fact, ...]
+
+    def filled(self, contents: Sequence[str]) -> str | None:
+        """The rendered text; None if one of the contents is not as the template expects."""
+        if not all(fact.holds(contents) for fact in self.facts):
+            return None
+        return "".join([contents[p] if isinstance(p, int) else p for p in self.parts])
+
+
+class Skeletons:
+    """The skeletons of one chat template, by the roles of a conversation.
+
+    Args:
+        text: the template.
+        variables: what it is rendered with besides the messages.
+    """
+
+    def __init__(self, text: str | None, variables: Mapping[str, Any]) -> None:
+        self._text, self._variables = text, dict(variables)
+        self._known: dict[tuple[str, ...], _Skeleton | None] = {}
+        self._template: Any = None
+        self._usable = text is not None and _is_watchable(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Skeletons, (self._text, self._variables)
+
+    def fill(self, messages: Sequence[Message]) -> str | None:
+        """The conversation as the template renders it; None if it has to be rendered."""
+        if not self._usable:
+            return None
+        skeleton = self._known.get(_roles(messages))
+        return None if skeleton is None else skeleton.filled([m["content"] for m in messages])
+
+    def learn(self, messages: Sequence[Message], rendered: str) -> None:
+        """Keep the skeleton of a conversation that transformers has rendered, if it has one."""
+        roles = _roles(messages)
+        if not self._usable or roles in self._known or len(roles) > _MOST_MESSAGES:
+            return
+        if len(self._known) >= _MOST_SKELETONS:
+            return
+        found = self._known[roles] = self._found(roles)
+        contents = [message["content"] for message in messages]
+        if found is not None and found.filled(contents) not in (rendered, None):
+            self._usable = False
+
+    def _found(self, roles: Sequence[str]) -> _Skeleton | None:
+        facts: dict[_Fact, None] = {}
+        messages = [
+            {"role": role, "content": _Content.of(index, facts)} for index, role in enumerate(roles)
+        ]
+        try:
+            self._template = self._template or _environment().from_string(str(self._text))
+            text = self._template.render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._variables,
+            )
+        except Exception:  # whatever a template raises: it is then rendered by transformers
+            return None
+        return _Skeleton(tuple(_parts(text)), tuple(facts))
+
+
+def _roles(messages: Sequence[Message]) -> tuple[str, ...]:
+    return tuple([message["role"] for message in messages])
+
+
+# Noncharacters of Unicode, as in control.py; other ones.
+_MARK = re.compile("\ufdd2([0-9]+)\ufdd3")
+
+
+def _parts(text: str) -> Iterator[str | int]:
+    for number, piece in enumerate(_MARK.split(text)):
+        if number % 2:
+            yield int(piece)
+        elif piece:
+            yield piece
+
+
+class _Content(str):
+    """Stands for any content that answers the `facts` noted; its own text is only a mark."""
+
+    __slots__ = ("facts", "number")
+    number: int | None
+    facts: dict[_Fact, None]
+
+    @classmethod
+    def of(cls, number: int, facts: dict[_Fact, None]) -> "_Content":
+        """The content of message number `number`."""
+        content = cls(f"\ufdd2{number}\ufdd3")
+        content.number, content.facts = number, facts
+        return content
+
+    def _joined(self, text: str) -> "_Content":
+        """A text that holds contents and answers no questions."""
+        joined = _Content(text)
+        joined.number, joined.facts = None, self.facts
+        return joined
+
+    def _note(self, method: str, args: tuple[Any, ...], result: bool | None) -> None:
+        if self.number is None or any(type(arg) is not str for arg in args):
+            raise _Looked(method)
+        self.facts[_Fact(self.number, method, args, result)] = None
+
+    def __add__(self, other: Any) -> "_Content":
+        return self._joined(_plain(self) + _plain(other))
+
+    def __radd__(self, other: Any) -> "_Content":
+        return self._joined(_plain(other) + _plain(self))
+
+    def __contains__(self, part: Any) -> bool:
+        self._note("__contains__", (part,), False)
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        self._note("__eq__", (other,), False)
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __len__(self) -> int:
+        self._note("__len__", (), True)
+        return 1
+
+    def startswith(self, *args: Any) -> bool:
+        self._note("startswith", args, False)
+        return False
+
+    def endswith(self, *args: Any) -> bool:
+        self._note("endswith", args, False)
+        return False
+
+    def strip(self, *args: Any) -> str:
+        self._note("strip", args, None)
+        return self
+
+    def lstrip(self, *args: Any) -> str:
+        self._note("lstrip", args, None)
+        return self
+
+    def rstrip(self, *args: Any) -> str:
+        self._note("rstrip", args, None)
+        return self
+
+
+def _refuse(self: object, *args: object, **options: object) -> NoReturn:
+    raise _Looked
+
+
+_ASKS = {"__format__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__repr__"}
+_KNOWN = {name for name in vars(_Content) if name != "__hash__"}
+for _name in set(dir(str)) - _KNOWN - (set(dir(object)) - _ASKS):
+    setattr(_Content, _name, _refuse)
+
+
+def _plain(value: Any) -> str:
+    """The text of a string without asking its class. Raises _Looked for anything else."""
+    if not isinstance(value, str):
+        raise _Looked
+    return str.__str__(value)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Renders as transformers does, and lets no content into a function, filter or operator."""
+
+    intercepted_binops = frozenset(("-", "*", "/", "//", "**", "%"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Operators other than `+`, which contents know themselves."""
+        _without_contents(left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
+        """Functions and methods; a content's own methods note what they are asked."""
+        _without_contents(*args, *options.values())
+        return super().call(context, function, *args, **options)
+
+
+_OF_LISTS = ("length", "count", "list", "first", "last", "reverse")
+_ASKED_OF_TYPES = ("defined", "undefined", "none", "string", "mapping", "number", "boolean")
+
+
+def _environment() -> _Environment:
+    env = _Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols]
+    )
+    env.filters = {
+        name: _guarded(function, whole=name in _OF_LISTS) for name, function in env.filters.items()
+    }
+    env.filters |= {"trim": _trim, "tojson": _refuse, "random": _refuse}
+    env.tests = {
+        name: test if name in _ASKED_OF_TYPES else _guarded(test)
+        for name, test in env.tests.items()
+    }
+    env.globals |= {"raise_exception": _refuse, "strftime_now": _refuse, "lipsum": _refuse}
+    return env
+
+
+def _trim(value: Any, *args: Any) -> Any:
+    return _plain_or_content(value).strip(*args)
+
+
+def _plain_or_content(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _guarded(function: Any, *, whole: bool = False) -> Any:
+    """The function, refusing contents; `whole`: but not lists of messages, whose contents it passes
+    on unread."""
+
+    def guarded(*args: Any, **options: Any) -> Any:
+        given = (*args, *options.values())
+        _without_contents(*(value for value in given if not (whole and isinstance(value, list))))
+        return function(*args, **options)
+
+    passed = getattr(function, "jinja_pass_arg", None)
+    if passed is not None:
+        guarded.jinja_pass_arg = passed  # type: ignore[attr-defined]
+    return guarded
+
+
+def _without_contents(*values: Any) -> None:
+    """Raise _Looked if a value is a content or a text, list or dict that holds one."""
+    for value in values:
+        if isinstance(value, _Content) or (isinstance(value, str) and _MARK.search(value)):
+            raise _Looked
+        if isinstance(value, Mapping):
+            _without_contents(*value.values())
+        elif isinstance(value, list | tuple):
+            _without_contents(*value)
+
+
+def _is_watchable(text: str) -> bool:
+    """Whether no construct of the template can use a content unnoticed."""
+    tree = parse_template(text)
+    if tree is None or next(tree.find_all(_REFUSED), None) is not None:
+        return False
+    written = {id(node) for output in tree.find_all(nodes.Output) for node in output.nodes}
+    joins = tree.find_all(nodes.Concat)
+    return all(id(node) in written for node in joins) and all(map(_is_safe, _memberships(tree)))
+
+
+def _memberships(tree: nodes.Template) -> Iterator[nodes.Expr]:
+    """What templates search in something else: `x in y` asks the class of `y` alone."""
+    for compare in tree.find_all(nodes.Compare):
+        left = compare.expr
+        for operand in compare.ops:
+            if operand.op in ("in", "notin"):
+                yield left
+            left = operand.expr
+
+
+def _is_safe(node: nodes.Expr) -> bool:
+    if isinstance(node, nodes.Const):
+        return True
+    if isinstance(node, nodes.Getattr):
+        return node.attr == "role"
+    return isinstance(node, nodes.Getitem) and getattr(node.arg, "value", None) == "role"

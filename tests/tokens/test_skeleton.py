@@ -1,0 +1,151 @@
+"""A filled skeleton is the text that transformers renders, or there is none."""
+
+import pickle
+import random
+
+import pytest
+
+import chat_tokenizers
+from agentsgym.tokens import codec_for
+from agentsgym.tokens.skeleton import Skeletons
+from agentsgym.tokens.template import ChatTemplate
+from helpers import CHATML, build_tokenizer
+
+PLAIN = ["yes", "is it red?", "go left, then right", "no"]
+ODD = [" no ", "", "\n", "<think>hm</think>ok", "</think>", "a\n\n"]
+FILLED = [
+    "qwen2_5",
+    "qwen3",
+    "llama3",
+    "gemma3",
+    "phi3",
+    "deepseekv3",
+]
+LOOP = "{{% for m in messages %}}{{{{ m['role'] }}}}:{0};{{% endfor %}}"
+LOOKS = [
+    "{{ m['content'] | length }}",
+    "{{ m['content'] | upper }}{{ m['content'] }}",
+    "{{ m['content'][:3] }}",
+    "{{ m['content'].split('e')[-1] }}",
+    "{{ m['content'] | tojson }}",
+    "{{ m['content'] | replace('e', 'x') }}",
+    "{{ '%s!' % m['content'] | upper }}",
+    "{{ ('%s' % m['content']) | length }}",
+    "{{ '{}'.format(m['content']) | length }}",
+    "{{ (m['content'] ~ 'x') | length }}",
+    "{{ (m['content'] + 'x') | trim }}",
+    "{{ ['x', m['content']] | join('-') }}",
+    "{{ [m['content']] }}",
+    "{{ {m['content']: 1} }}",
+    "{{ m['content'] in 'is it yes or no' }}",
+    "{{ m['content'] in ['yes'] }}",
+    "{{ m['content'] < 'm' }}",
+    "{{ m['content'] == messages[0]['content'] }}",
+    "{{ 'a' if m['content'] else 'b' }}{{ m['content'] }}",
+    "{{ 'a' if 'e' in m['content'] else 'b' }}{{ m['content'] }}",
+    "{{ 'a' if m['content'].startswith('y') else 'b' }}{{ m['content'] }}",
+    "{{ m['content'] | trim }}",
+    "{{ m['content'].strip('o') }}",
+    "{{ 'a' if m['content'] == 'yes' else m['content'] }}",
+    "{% set t %}{{ m['content'] }}{% endset %}{{ t | length }}",
+    "{% for c in m['content'] %}{{ c }}.{% endfor %}",
+    "{% set ns = namespace(n='') %}{% set ns.n = m['content'] %}{{ ns.n | length }}",
+    "{{ m | length }}{{ m.values() | list | join('+') }}",
+    "{{ m['content'] is sequence }}{{ m['content'] | first }}",
+    "{{ m['content'] * 2 }}",
+    "{{ m['content'] | int(7) }}",
+    "{{ m['content'] | default('none', true) }}",
+]
+
+
+def conversations(words, seed, longest=8):
+    """Growing conversations, with a system message and without."""
+    rng = random.Random(seed)
+    for start in ([], [{"role": "system", "content": "Play."}]):
+        messages = list(start)
+        for _ in range(longest):
+            messages.append({"role": "user", "content": rng.choice(words)})
+            yield list(messages)
+            messages.append({"role": "assistant", "content": rng.choice(words)})
+
+
+def fills(template, words, seeds=(1, 2)):
+    """How many conversations were filled, after another one of each shape was rendered; all of them
+    must be what is rendered."""
+    filled = 0
+    for seed in (0, *seeds):
+        for messages in conversations(words, seed):
+            try:
+                rendered = template._rendered(messages)
+            except ValueError:
+                continue
+            text = template._skeletons.fill(messages)
+            assert text in (None, rendered)
+            template._skeletons.learn(messages, rendered)
+            filled += text is not None
+    return filled
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_known_templates_are_filled_with_ordinary_texts_and_never_wrongly(name):
+    template = ChatTemplate(chat_tokenizers.tokenizer_for(chat_tokenizers.template(name)))
+
+    assert fills(template, PLAIN) >= 16
+    fills(template, PLAIN + ODD, seeds=(3, 4))
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_template_that_looks_into_a_content_is_never_filled_wrongly(look):
+    template = ChatTemplate(build_tokenizer(CHATML + LOOP.format(look)))
+    fills(template, PLAIN + ODD, seeds=(1, 2, 3))
+
+
+def test_a_template_is_rendered_once_for_each_length_of_a_conversation(monkeypatch):
+    tokenizer = chat_tokenizers.tokenizer_for(chat_tokenizers.template("qwen2_5"))
+    template = ChatTemplate(tokenizer)
+    rendered = []
+    inner = template._rendered
+    monkeypatch.setattr(template, "_rendered", lambda ms: rendered.append(len(ms)) or inner(ms))
+
+    for seed in range(5):
+        for messages in conversations(PLAIN, seed):
+            template.render(messages)
+
+    assert sorted(rendered) == list(range(1, 17))  # odd lengths without a system message
+
+
+def test_a_method_of_the_users_own_is_always_called():
+    tokenizer = build_tokenizer(CHATML)
+
+    class Trimming(type(tokenizer)):
+        def apply_chat_template(self, messages, **options):
+            messages = [m | {"content": m["content"].strip()} for m in messages]
+            return super().apply_chat_template(messages, **options)
+
+    tokenizer.__class__ = Trimming
+    template = ChatTemplate(tokenizer)
+    for text in ("yes", " yes "):
+        assert "yes<" in template.render([{"role": "user", "content": text}])
+        assert " yes" not in template.render([{"role": "user", "content": text}])
+
+
+def test_a_skeleton_that_differs_from_the_rendering_is_dropped_for_good():
+    skeletons = Skeletons(CHATML, {})
+    messages = [{"role": "user", "content": "yes"}]
+    skeletons.learn(messages, "another text")
+    assert skeletons.fill(messages) is None
+
+
+def test_a_template_that_reads_the_clock_is_rendered_each_time():
+    skeletons = Skeletons("{{ strftime_now('%S') }}" + CHATML, {})
+    messages = [{"role": "user", "content": "yes"}]
+    skeletons.learn(messages, "12<|im_start|>user\nyes<|im_end|>\n<|im_start|>assistant\n")
+    assert skeletons.fill(messages) is None
+
+
+def test_codecs_with_skeletons_can_be_pickled():
+    codec = codec_for(build_tokenizer(CHATML))
+    messages = [{"role": "user", "content": "yes"}]
+    opened = codec.open(messages)
+    again = pickle.loads(pickle.dumps(codec))
+    assert again.open(messages) == opened
