@@ -115,11 +115,18 @@ def test_after_an_error_the_other_weights_are_still_gathered(
     assert Shard.gathered == len(names)
 
 
+def test_zero3_is_refused(model):
+    sharded = copy.deepcopy(model)
+    sharded.model.embed_tokens.weight.ds_id = 0
+    with pytest.raises(WeightSyncError, match=r"ZeRO-3 shards the model; .* fsdp_version: 2"):
+        is_sharded(sharded)
+
+
 def test_fsdp1_is_refused(model):
     class FullyShardedDataParallel(torch.nn.Module):
         pass
 
     wrapped = copy.deepcopy(model)
     wrapped.model.layers[0].wrapper = FullyShardedDataParallel()
-    with pytest.raises(WeightSyncError, match="fsdp_version: 2"):
+    with pytest.raises(WeightSyncError, match=r"FSDP1 shards the model; .* fsdp_version: 2"):
         is_sharded(wrapped)

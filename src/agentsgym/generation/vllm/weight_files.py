@@ -48,7 +48,8 @@ class WeightFiles:
 
         `base_model` is the name under which they serve a whole checkpoint, `copy_tied` whether that
         names tied weights too, `dtype` the torch dtype in which they keep it (None: unknown).
-        Raises WeightSyncError for a model of FSDP1, OSError if the directory cannot be written.
+        Raises WeightSyncError for a model of ZeRO-3 or FSDP1, OSError if the directory cannot be
+        written.
         """
         sharded = is_sharded(model)
         if not (writes or sharded):

@@ -5,23 +5,27 @@ what the caller keeps.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from agentsgym.generation.vllm.weights import WeightSyncError
 
+_ASK = (
+    "whole models and from those of FSDP2: set fsdp_version: 2, train with ZeRO-2, or use TRL's "
+    "own vLLM (use_vllm)"
+)
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 def is_sharded(model: Any) -> bool:
     """Whether the parameters of a model are spread over processes.
 
-    Raises WeightSyncError for a model that is sharded by FSDP1.
+    Raises WeightSyncError for a model that FSDP1 or DeepSpeed ZeRO-3 shards.
     """
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise WeightSyncError("FSDP1 shards the model; weights go to vLLM servers from " + _ASK)
+    if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise WeightSyncError(
-            "the model is sharded by FSDP1, whose weights cannot be gathered one by one: set "
-            "fsdp_version: 2"
+            "DeepSpeed ZeRO-3 shards the model; weights go to vLLM servers from " + _ASK
         )
     return any(_is_shard(parameter) for parameter in model.parameters())
 
@@ -40,8 +44,8 @@ def whole_weights(
         if not wanted(plain) or (id(tensor) in seen and not tied):
             continue
         seen.add(id(tensor))
-        with _whole(tensor) as whole:
-            yield plain, whole.detach()
+        whole = tensor.full_tensor() if _is_shard(tensor) else tensor
+        yield plain, whole.detach()
 
 
 def _plain(name: str) -> str:
@@ -51,21 +55,4 @@ def _plain(name: str) -> str:
 
 
 def _is_shard(tensor: Any) -> bool:
-    return hasattr(tensor, "ds_id") or hasattr(tensor, "full_tensor")
-
-
-def _whole(tensor: Any) -> AbstractContextManager[Any]:
-    return _zero3(tensor) if hasattr(tensor, "ds_id") else _dtensor(tensor)
-
-
-@contextmanager
-def _dtensor(tensor: Any) -> Iterator[Any]:
-    yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-@contextmanager
-def _zero3(tensor: Any) -> Iterator[Any]:
-    import deepspeed
-
-    with deepspeed.zero.GatheredParameters([tensor]):
-        yield tensor.data
+    return hasattr(tensor, "full_tensor")
