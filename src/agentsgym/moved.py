@@ -100,7 +100,7 @@ MOVED = {
     "testing.report": "checks.report",
     "testing.tokenizers": "checks.tokenizers",
     "tokens.template_trial": "tokens.template_sandbox",
-    "training.ahead": "training.rollouts.prefetch",
+    "training.ahead": "training.rollouts.ahead",
     "training.assigner": "training.advantages",
     "training.best": "training.best_model",
     "training.boundaries": "training.checkpoints",

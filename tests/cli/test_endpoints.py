@@ -196,7 +196,7 @@ REFUSED = {
         ["eval", "m", *BANDIT, "--engine", "trl_vllm"], "only a trainer can make it; use embedded",
     ),
     "no engine": (
-        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, plain, vllm, trl_vllm",
+        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, process, plain, vllm",
     ),
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so --base-url",
@@ -224,10 +224,10 @@ REFUSED = {
         ["train", "run.yaml", "train.engine=trl_vllm"], "'trl_vllm' needs use_vllm",
     ),
     "training, no engine": (
-        ["train", "run.yaml", "train.engine=x"], "engine must be one of embedded, plain, vllm",
+        ["train", "run.yaml", "train.engine=x"], "must be one of embedded, process, plain, vllm",
     ),
     "training, ahead of the own weights": (
-        ["train", "run.yaml", "train.generate_ahead=true"], "generate_ahead needs",
+        ["train", "run.yaml", "train.max_staleness=1"], "max_staleness=1 needs",
     ),
 }  # fmt: skip
 

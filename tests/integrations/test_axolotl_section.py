@@ -81,7 +81,7 @@ def test_a_key_that_is_wrong_is_told(load, section, words):
         ({"datasets": [{"path": "a"}]}, "tasks come from agentsgym.env"),
         ({"val_set_size": 0.1}, "see agentsgym.eval_tasks"),
         ({"trl": {"reward_funcs": ["a.b"]}}, "trl.reward_funcs has no use"),
-        ({"trl": {"async_prefetch": True}}, "set agentsgym.generate_ahead"),
+        ({"trl": {"async_prefetch": True}}, "set agentsgym.max_staleness"),
         ({"context_parallel_size": 2}, "context_parallel_size"),
     ],
 )

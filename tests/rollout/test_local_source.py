@@ -248,10 +248,12 @@ def test_an_error_of_the_engine_is_raised_after_the_finished_rollouts(engine, so
     time.sleep(0.05)
     engine.allow(error=ConnectionError("the server is gone"))
     assert [r.group for r in source.poll()] == [0]
+    source.use_weights(update(1))
+    assert engine.policy_version == 1
     for call in (
         source.poll,
         lambda: source.submit(requests),
-        lambda: source.use_weights(update(1)),
+        lambda: source.play(requests, SAMPLING),
     ):
         with pytest.raises(ConnectionError, match="the server is gone"):
             call()

@@ -41,6 +41,8 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             "disable_tqdm": True,
             "max_grad_norm": 0.0,
         }
+        if isinstance(engine, str):
+            engine, options = None, options | {"engine": engine}
         env = env or DigitEnv(chat_tokenizer)
         return GRPOEnvTrainer(
             model if model is not None else tiny_llama,

@@ -43,7 +43,6 @@ TABLE = [
     ("ratio_scope", "step", {"loss_type": "vespo"}, {"loss_type": "vespo", "beta": 0.1}),
     ("sampler_cap", 3.0, {"sampler_correction": "none"}, {}),
     ("max_resample_rounds", 4, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "resample"}),
-    ("max_staleness", 2, {}, {"generate_ahead": True}),
     ("min_signal_patience", 3, {"min_signal_share": 0.0}, {}),
     ("use_bias_correction_kl", False, {}, {"beta": 0.1}),
     ("ref_model_mixup_alpha", 0.5, {"beta": 0.1}, {"beta": 0.1, "sync_ref_model": True}),
@@ -110,9 +109,10 @@ def test_defaults_have_an_effect_or_are_left_alone(config, name):
 
 def test_a_note_is_logged_when_training_starts(make_trainer, caplog):
     with caplog.at_level(logging.WARNING):
-        make_trainer(max_staleness=2)
-    assert "max_staleness=2 has an effect only with generate_ahead, so here it has none." in (
-        caplog.messages
+        make_trainer(min_signal_patience=3, min_signal_share=0.0)
+    assert (
+        "min_signal_patience=3 has an effect only with min_signal_share above 0, so here it has "
+        "none." in caplog.messages
     )
 
 

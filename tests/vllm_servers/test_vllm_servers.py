@@ -191,7 +191,7 @@ def test_training_with_adapters_loaded_at_run_time(engine, model_dir, chat_token
 def test_generation_ahead_is_one_version_behind(engine, model_dir, chat_tokenizer, tmp_path):
     watch = Watch()
     trainer = watch.trainer = make_trainer(
-        model_dir, chat_tokenizer, engine, watch, tmp_path, generate_ahead=True, max_staleness=1
+        model_dir, chat_tokenizer, engine, watch, tmp_path, max_staleness=1
     )
     trainer.train()
     assert watch.versions == [{0}, {0}, {1}]

@@ -79,6 +79,13 @@ ENGINES = {
             fallback="plain",
         ),
         EngineEntry(
+            "process",
+            "agentsgym.generation.embedded.process.ProcessEngine",
+            "`embedded` in a process of its own, with a copy of the weights: it samples while the "
+            "optimizer works.",
+            evaluation=False,
+        ),
+        EngineEntry(
             "plain",
             "agentsgym.generation.plain.engine.PlainEngine",
             "The same for models that `embedded` refuses; slower, because a turn reads all again.",

@@ -84,7 +84,9 @@ class LocalSource:
     def use_weights(self, update: WeightUpdate) -> None:
         """Sample all further actions from these weights. An engine that does not take weights while
         it samples is given them when the open actions are finished; no other begins until then.
-        Raises the errors of the engine."""
+
+        Raises the errors of the engine. It is always told, also if the playing has ended with an
+        error: the engines of several ranks may talk to each other here."""
         engine = trainable(self._agent.engine)
         if can_update_while_sampling(engine):
             engine.update_weights(replace(update, sampling=True))
@@ -97,6 +99,7 @@ class LocalSource:
         finished; the sessions go on afterwards. Raises the error that ended the playing."""
         agent = DirectOutputAgent(self._agent.engine, sampling)
         with self._paused(lent=True):
+            self._check()
             return play(requests, agent, self._envs)
 
     @property
@@ -117,7 +120,6 @@ class LocalSource:
             self._scheduler.wake()
             try:
                 self._changed.wait_for(lambda: self._quiet or self._ended)
-                self._check()
             except BaseException:
                 self._go_on()
                 raise

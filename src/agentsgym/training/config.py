@@ -193,19 +193,17 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "num_gpus, memory in bytes, or a resource of its own name."
         },
     )
-    max_staleness: int | None = field(
-        default=None,
+    max_staleness: int = field(
+        default=0,
         metadata={
-            "help": "Rollouts whose weights are more generations old than this are dropped; None: "
-            "none is, the sampler's ratio corrects them."
+            "help": "Up to how many generations sampling may be ahead of learning; no rollout is "
+            "older. 0: each generation is sampled and then learned from. More needs an engine that "
+            "samples beside the optimizer, 'process' or vLLM servers; sampler_correction corrects "
+            "the ratio of what is older."
         },
     )
     generate_ahead: bool = field(
-        default=False,
-        metadata={
-            "help": "Play the next generation on the vLLM servers while the optimizer works, one "
-            "generation behind; sampler_correction corrects for it."
-        },
+        default=False, metadata={"help": "Deprecated: it means max_staleness=1."}
     )
     min_signal_share: float = field(
         default=0.02,
@@ -256,6 +254,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if getattr(self, "bf16", None) is None and not self.fp16:
             self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         self._read_texts()
+        self._read_staleness()
         refuse_settings(self)
         check_fields(self)
         choose_metric(self)
@@ -266,6 +265,16 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._name_twice("eval_rollouts", "num_generations_eval", _EVAL_ROLLOUTS)
         check_fields(self)
         check_combinations(self)
+
+    def _read_staleness(self) -> None:
+        """What earlier runs have written: no `max_staleness`, or `generate_ahead`."""
+        if self.generate_ahead:
+            warnings.warn(
+                "generate_ahead is now max_staleness=1; the old name will go with agentsgym 0.3",
+                DeprecationWarning,
+                stacklevel=4,
+            )
+        self.max_staleness = self.max_staleness or (1 if self.generate_ahead is True else 0)
 
     def _read_texts(self) -> None:
         """Bring what a command line or YAML gives into the shape of the fields."""

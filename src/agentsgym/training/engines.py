@@ -37,6 +37,25 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
         )
 
 
+def check_ahead(args: GRPOEnvConfig, engine: TrainableEngine, ranks: Ranks) -> None:
+    """Raise ValueError if the engine cannot sample during the optimizer's work although generations
+    are played ahead, or if a group would be spread over processes, which take groups whole."""
+    if not args.max_staleness:
+        return
+    if not engine.can_generate_ahead:
+        raise ValueError(
+            f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
+            f"{type(engine).__name__} does not have: set engine='process', or name vLLM servers in "
+            "engine_urls"
+        )
+    share = int(args.generation_batch_size) // ranks.number
+    if share % int(args.num_generations):
+        raise ValueError(
+            f"with max_staleness each process takes whole groups: its {share} rollouts of a "
+            f"generation must be a multiple of num_generations ({args.num_generations})"
+        )
+
+
 def check_own_engine(args: GRPOEnvConfig) -> None:
     """Check that the engine that `args` select can start on this machine. Raises ConfigError."""
     check_accelerator(choose(args.engine_settings, TRAINING))

@@ -21,11 +21,12 @@ from agentsgym.training.datasets import (
     tasks_per_generation,
 )
 from agentsgym.training.distributed import Ranks
-from agentsgym.training.engines import Note, check_engine, check_own_engine, own_engine
+from agentsgym.training.engines import Note, check_ahead, check_engine, check_own_engine, own_engine
 from agentsgym.training.reference_model import check_reference
+from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
 from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
 from agentsgym.training.rollouts.failures import FailureReport
-from agentsgym.training.rollouts.prefetch import Prefetcher
+from agentsgym.training.rollouts.queue_file import read_queue, write_queue
 from agentsgym.training.rollouts.sampler import TaskSampler
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.rollouts.workers import check_workers
@@ -91,14 +92,11 @@ class PlayingTrainer(CheckpointingTrainer):
         self.ranks = Ranks(self.accelerator)
         engine = engine or own_engine(self, self.ranks, note)
         check_workers(args, engine)
-        if args.generate_ahead and not engine.can_generate_ahead:
-            raise ValueError(
-                f"generate_ahead needs an engine with a copy of the weights, which "
-                f"{type(engine).__name__} does not have: name vLLM servers in engine_urls"
-            )
+        check_ahead(args, engine, self.ranks)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self.prefetcher = Prefetcher(self.collector.train)
+        self._ahead: AheadPlayer | None = None
+        self._submitted: Submitted | None = None
         self.failures = FailureReport(self.ranks)
         self.tables = TrackerTables(
             args.report_to, args.tracked_rollouts, lambda: self.tensorboard_writer
@@ -135,10 +133,9 @@ class PlayingTrainer(CheckpointingTrainer):
     # -- training rollouts ----------------------------------------------------------------------
 
     def push_weights(self, version: int) -> None:
-        """Let the engine sample from the current weights, after all running play has ended;
-        rollouts will record `version`, an optimizer step. All ranks must call it, and if it raises
-        on one rank, every rank raises."""
-        self.prefetcher.wait()
+        """Let the engine sample from the current weights; rollouts will record `version`, an
+        optimizer step. Sessions that are being played ahead go on with them. All ranks must call
+        it, and if it raises on one rank, every rank raises."""
         model = self.accelerator.unwrap_model(self.model)
         source = self.collector.source
         through = None if source is None else source.use_weights
@@ -146,30 +143,68 @@ class PlayingTrainer(CheckpointingTrainer):
         for name, value in self.sync.take_metrics().items():
             self.record_metric(name, value)
 
-    def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Training rollouts of these requests, prefetched or played now. Rollouts that are too old
-        are returned as failed. All ranks must call it."""
-        step, args = self.state.global_step, self.args
-        # Taken first, because prefetched rollouts use the weights of the last push.
-        prefetched = self.ranks.together(lambda: self.prefetcher.take(requests))
-        # An engine may exchange objects between ranks in a push, so every rank must get there.
+    def next_batch(
+        self, inputs: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[RolloutRequest], list[Rollout]]:
+        """The requests and rollouts of this step's batch: of the rows in `inputs`, or, where
+        generations are played ahead, of the groups that finished first. All ranks must call it."""
+        step = self.state.global_step
+        if not self.args.max_staleness:
+            requests = self.collector.train_requests(inputs, step)
+            return requests, self.collect(requests)
+        player = self._ahead = self._ahead or self._play_ahead(step)
         self.push_weights(step)
-        rollouts = self.ranks.together(
-            lambda: self.collector.train(requests) if prefetched is None else prefetched
-        )
-        return drop_stale(rollouts, step, args.updates_per_generation, args.max_staleness)
+        requests, rollouts = self.ranks.together(lambda: player.batch(step))
+        return requests, self._fresh(rollouts)
 
-    def prefetch(self, size: int) -> None:
-        """Start playing this rank's `size` rollouts of the next generation, if there is one, with
-        the last pushed weights."""
+    def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Training rollouts of these requests, played now with the current weights. All ranks must
+        call it."""
+        self.push_weights(self.state.global_step)
+        return self.ranks.together(lambda: self.collector.train(requests))
+
+    def _fresh(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """The rollouts; those that are too old in spite of the queue are marked as failed."""
         args = self.args
-        number = self.state.global_step // args.updates_per_generation + 1
-        step = number * args.updates_per_generation
-        if not args.generate_ahead or step >= self.state.max_steps:
-            return
-        indices = self.task_sampler(self.train_dataset).generation(number)
-        rows = [self.train_dataset[i] for i in indices[self.ranks.slice(size)]]
-        self.prefetcher.start(self.collector.train_requests(rows, step))
+        return drop_stale(
+            rollouts, self.state.global_step, args.updates_per_generation, args.max_staleness
+        )
+
+    def waiting(self) -> dict[str, float]:
+        """How the learner and the sampler waited for each other, by metric; means over ranks. Empty
+        where nothing is played ahead, and at the first batch."""
+        mine = self._ahead.waiting() if self._ahead else None
+        shares = [] if mine is None else [(mine.learner, mine.sampler, mine.complete)]
+        known = self.ranks.gather(shares) if self._ahead else []
+        names = ("ahead/learner_waited", "ahead/sampler_waited", "ahead/groups_ready")
+        return {
+            name: sum(values) / len(values)
+            for name, values in zip(names, zip(*known, strict=True), strict=bool(known))
+        }
+
+    def _play_ahead(self, step: int) -> AheadPlayer:
+        """What plays ahead in a training that begins or continues at `step`."""
+        args, updates = self.args, self.args.updates_per_generation
+        every = tasks_per_generation(args)
+        share = every // self.ranks.number
+        return AheadPlayer(
+            self.collector.source or self.collector.open_source(),
+            self._requests_of_group,
+            lambda number: range(number * every, (number + 1) * every)[self.ranks.slice(share)],
+            groups=share,
+            ahead=args.max_staleness,
+            updates=updates,
+            last=-(-self.state.max_steps // updates),
+            submitted=self._submitted or Submitted(step // updates),
+        )
+
+    def _requests_of_group(self, number: int) -> list[RolloutRequest]:
+        """The requests of a group, counted over all generations."""
+        generation, group = divmod(number, tasks_per_generation(self.args))
+        tasks = self.task_sampler(self.train_dataset).generation(generation)
+        row = self.train_dataset[tasks[group * self.num_generations]]
+        step = generation * self.args.updates_per_generation
+        return self.collector.group_requests(row, step, group, number)
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Train as transformers does, and end the playing however training ends."""
@@ -177,6 +212,28 @@ class PlayingTrainer(CheckpointingTrainer):
             return super().train(*args, **options)
         finally:
             self.collector.close_source()
+            self._ahead = self._submitted = None
+
+    def checkpoint_saved(self, folder: Path) -> None:
+        """Also save which groups are being played ahead."""
+        super().checkpoint_saved(folder)
+        if self._ahead is not None:
+            mine = self._ahead.submitted
+            opened = tuple(sorted(self.ranks.gather(list(mine.open))))
+            if self.args.should_save:
+                submitted = Submitted(mine.generations, opened)
+                write_queue(folder, submitted, tasks_per_generation(self.args))
+
+    def checkpoint_loaded(self, folder: Path) -> None:
+        """Find out which groups the saved run was playing ahead; they are played first."""
+        super().checkpoint_loaded(folder)
+        if not self.args.max_staleness:
+            return
+        read = [read_queue(folder, tasks_per_generation(self.args))] * (self.ranks.index == 0)
+        saved: Submitted | None = self.ranks.gather(read)[0]
+        if saved is not None:
+            mine = saved.open[self.ranks.slice(len(saved.open) // self.ranks.number)]
+            self._submitted = Submitted(saved.generations, mine)
 
     # -- evaluation -----------------------------------------------------------------------------
 

@@ -65,12 +65,11 @@ def _check_generation(config: Any) -> None:
 
 
 def _check_staleness(config: Any) -> None:
-    if not config.generate_ahead:
-        return
-    if config.sampler_correction == "none":
-        raise ValueError("generate_ahead needs sampler_correction: rollouts are not on-policy")
-    if config.max_staleness == 0:
-        raise ValueError("generate_ahead plays one generation behind, max_staleness=0 drops it")
+    if config.max_staleness and config.sampler_correction == "none":
+        raise ValueError(
+            f"max_staleness={config.max_staleness} needs sampler_correction: rollouts are not "
+            "on-policy"
+        )
 
 
 def _check_estimator(config: Any) -> None:
@@ -99,7 +98,7 @@ def _check_probabilities(config: Any) -> None:
     if not find_estimator(name, config.allow_imports).reads_choices:
         return
     others = {
-        "generate_ahead": config.generate_ahead,
+        "max_staleness": config.max_staleness > 0,
         "top_p": config.top_p < 1.0,
         "top_k": config.top_k > 0,
     }

@@ -106,7 +106,6 @@ IDLE = (
         'with zero_signal_groups "resample"',
         lambda c: c.zero_signal_groups == "resample",
     ),
-    _condition("max_staleness", "with generate_ahead", lambda c: c.generate_ahead),
     _condition(
         "min_signal_patience", "with min_signal_share above 0", lambda c: c.min_signal_share > 0
     ),

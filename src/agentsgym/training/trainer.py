@@ -141,8 +141,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         """Play one rollout per input row and assign credit."""
         started = time.perf_counter()
         step = self.state.global_step
-        requests = self.collector.train_requests(inputs, step)
-        rollouts = self.collect(requests)
+        requests, rollouts = self.next_batch(inputs)
         advantages = self._credit(rollouts)
         for round_ in range(self._resample_rounds()):
             if advantages.share_with_signal == 1.0:
@@ -158,7 +157,6 @@ class GRPOEnvTrainer(PlayingTrainer):
         self.sample.choose(trained, step)
         self._log_generation(rollouts, advantages, played)
         self.report(rollouts, "train", advantages.of_rows())
-        self.prefetch(len(requests))
         return trained
 
     def _credit(self, rollouts: Sequence[Rollout]) -> GenerationAdvantages:
@@ -253,10 +251,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         values |= worker_figures(self.collector.source)
         if isinstance(self.train_dataset, TaskStream | CheckedTasks):
             values["bad_rows"] = self.train_dataset.bad
-        if self.collector.engine.can_generate_ahead:
-            updates, step = self.args.updates_per_generation, self.state.global_step
-            ages = self.ranks.gather([age(rollout, step, updates) for rollout in rollouts])
-            values["staleness"] = sum(ages) / len(ages)
+        values |= self.waiting() | self._ages(rollouts)
         for name, value in values.items():
             if not math.isnan(value):
                 self.record_metric(name, value)
@@ -265,6 +260,14 @@ class GRPOEnvTrainer(PlayingTrainer):
             self.first_figures = values
         if self.args.log_completions:
             self._log_completions(rollouts, advantages.of_rows())
+
+    def _ages(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """The ages of the rollouts, for engines whose weights may be older than the policy."""
+        if not self.collector.engine.can_generate_ahead:
+            return {}
+        updates, step = self.args.updates_per_generation, self.state.global_step
+        ages = self.ranks.gather([age(rollout, step, updates) for rollout in rollouts])
+        return {"staleness": sum(ages) / len(ages), "staleness/max": max(ages)}
 
     def _log_completions(self, rollouts: Sequence[Rollout], advantages: Sequence[Floats]) -> None:
         for line in self.ranks.gather(completion_lines(rollouts, advantages)):

@@ -37,8 +37,8 @@ _REFUSED = {
     "trl.reward_funcs": "rewards come from the environment",
     "trl.reward_processing_classes": "rewards come from the environment",
     "trl.rollout_func": "the environment plays the rollouts",
-    "trl.async_prefetch": "set agentsgym.generate_ahead",
-    "trl.use_data_producer": "set agentsgym.generate_ahead",
+    "trl.async_prefetch": "set agentsgym.max_staleness",
+    "trl.use_data_producer": "set agentsgym.max_staleness",
 }
 # Settings that Axolotl's section `trl` has, but does not hand to the trainer.
 _FORGOTTEN = ("chat_template_kwargs", "generation_kwargs")

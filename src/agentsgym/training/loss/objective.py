@@ -139,8 +139,11 @@ def _correction_metrics(
     difference = (old.detach() - chunk.sampler_logps).abs()
     rows = (chunk.mask > 0).any(dim=1)
     capped = ((correction >= cap) & (chunk.mask > 0)).any(dim=1)
+    ratio = masked_sum(correction, chunk.mask)
     return {
         "sampler/logp_difference": masked_sum(difference, chunk.sampled),
-        "sampler/ratio": masked_sum(correction, chunk.mask),
+        "sampler/ratio": ratio,
+        "sampler/ratio_mean": ratio,
+        "sampler/ratio_square": masked_sum(correction**2, chunk.mask),
         "sampler/capped_rows": (float(capped.sum()), float(rows.sum())),
     }

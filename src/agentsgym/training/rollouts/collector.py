@@ -7,9 +7,10 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.dataset import TaskRow, check_row
-from agentsgym.rollout import play
+from agentsgym.rollout import LocalSource, play
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
+from agentsgym.training.rollouts.group_queue import sampled_by
 from agentsgym.training.rollouts.workers import rollout_workers
 from agentsgym.types import (
     Rollout,
@@ -54,6 +55,18 @@ class RolloutCollector:
             seed = session_seed(self._args.seed, "train", step, group, index)
             requests.append(self._request(check_row(row, first + offset), group, index, seed))
         return requests
+
+    def group_requests(
+        self, row: Mapping[str, Any], step: int, group: int, number: int
+    ) -> list[RolloutRequest]:
+        """The requests of a whole group, number `group` of the generation at `step`, with the noise
+        that `train_requests` gives it there; `number` is its number in the run."""
+        checked = check_row(row, number)
+        seeds = [
+            session_seed(self._args.seed, "train", step, group, index)
+            for index in range(self._args.num_generations)
+        ]
+        return [self._request(checked, number, index, seed) for index, seed in enumerate(seeds)]
 
     def other_task(
         self, request: RolloutRequest, dataset: Any, step: int, round_: int
@@ -109,8 +122,14 @@ class RolloutCollector:
         return self.play(requests, self.eval_sampling)
 
     def open_source(self) -> RolloutSource:
-        """Play in the background from now on, on rollout workers."""
-        self.source = rollout_workers(self.engine, self.envs, self._args, self.train_sampling)
+        """Play training rollouts in the background from now on, in this process or on rollout
+        workers; what `train` and `evaluate` play comes before them."""
+        if self._args.rollout_workers:
+            workers = rollout_workers(self.engine, self.envs, self._args, self.train_sampling)
+            self.source = workers
+        else:
+            agent = DirectOutputAgent(self.engine, self.train_sampling)
+            self.source = LocalSource(agent, self.envs)
         return self.source
 
     def close_source(self) -> None:
@@ -132,17 +151,14 @@ class RolloutCollector:
 
 
 def age(rollout: Rollout, step: int, updates: int) -> float:
-    """How many generations old its weights are; a generation is `updates` optimizer steps."""
-    return max(0, step - rollout.policy_version) / updates
+    """How many generations old the weights are that sampled its last action; a generation is
+    `updates` optimizer steps. 0 for a rollout that has none or carries no loss."""
+    version = sampled_by(rollout)
+    return 0.0 if version is None else max(0, step - version) / updates
 
 
-def drop_stale(
-    rollouts: Sequence[Rollout], step: int, updates: int, most: int | None
-) -> list[Rollout]:
-    """Mark rollouts older than `most` generations as failed, so that they carry no loss; with
-    `most=None` all are kept, and the sampler's ratio corrects them."""
-    if most is None:
-        return list(rollouts)
+def drop_stale(rollouts: Sequence[Rollout], step: int, updates: int, most: int) -> list[Rollout]:
+    """Mark rollouts older than `most` generations as failed, so that they carry no loss."""
     return [
         _dropped(rollout, most) if age(rollout, step, updates) > most else rollout
         for rollout in rollouts
@@ -150,8 +166,6 @@ def drop_stale(
 
 
 def _dropped(rollout: Rollout, most: int) -> Rollout:
-    if rollout.failed:
-        return rollout
     reason = f"dropped: sampled by version {rollout.policy_version}, max_staleness={most}"
     return replace(rollout, error=reason, rows=tuple(map(_masked, rollout.rows)))
 

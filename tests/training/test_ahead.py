@@ -1,0 +1,211 @@
+"""Training in which sampling is up to `max_staleness` generations ahead."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from agentsgym.generation.embedded.process import EngineProcessLost
+from agentsgym.rollout import LocalSource
+from agentsgym.training.distributed import Ranks
+from agentsgym.training.rollouts.queue_file import NAME
+from helpers import DigitEnv, random_llama, task_dataset
+from training.copy_engine import CopyEngine
+
+OPTIONS = {"learning_rate": 1e-3, "max_steps": 5, "logging_steps": 1}
+
+
+class Watch:
+    """Keeps the training rollouts of each step."""
+
+    def __init__(self):
+        self.steps = {}
+
+    def __call__(self, rollouts, info):
+        if info["phase"] == "train":
+            self.steps[info["step"]] = rollouts
+
+    def tasks(self):
+        return [{(r.group, r.task_data["seed"]) for r in at} for at in self.steps.values()]
+
+
+def check_steps(watch, ahead):
+    """Whole groups, each once, none too old; the first batch is played by the first weights."""
+    groups = []
+    for step, rollouts in watch.steps.items():
+        numbers = [r.group for r in rollouts]
+        assert [r.index for r in rollouts] == [0, 1, 2, 3] * 2 and not any(
+            r.failed for r in rollouts
+        )
+        assert all(step - ahead <= r.policy_version <= step for r in rollouts)
+        groups += sorted(set(numbers))
+    assert sorted(groups) == list(range(2 * len(watch.steps)))
+
+
+@pytest.fixture
+def ahead(make_trainer, chat_tokenizer):
+    """Returns a function that makes a trainer and what it is watched with."""
+
+    def make(**options):
+        model, watch = random_llama(chat_tokenizer), Watch()
+        engine = CopyEngine(model, chat_tokenizer, capacity=3)
+        trainer = make_trainer(model=model, engine=engine, sink=watch, **(OPTIONS | options))
+        return trainer, watch
+
+    return make
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_batches_are_whole_groups_that_are_not_too_old(ahead, staleness):
+    trainer, watch = ahead(max_staleness=staleness)
+    trainer.train()
+    check_steps(watch, staleness)
+    log = [entry for entry in trainer.state.log_history if "staleness" in entry]
+    assert len(log) == 5 and log[0]["staleness"] == 0
+    assert max(entry["staleness/max"] for entry in log) <= staleness
+    for entry in log[1:]:
+        assert 0 <= entry["ahead/learner_waited"] <= 1 and 0 <= entry["ahead/sampler_waited"] <= 1
+        assert entry["ahead/groups_ready"] <= 2 * staleness
+        assert 0 < entry["sampler/ratio_ess"] <= 1
+    assert not any(thread.name == "agentsgym-rollouts" for thread in threading.enumerate())
+
+
+def test_the_tasks_and_the_noise_are_those_of_the_generations(ahead, make_trainer):
+    """A rollout's noise does not depend on when its group is trained on."""
+    trainer, watch = ahead(max_staleness=1)
+    trainer.train()
+    again = Watch()
+    make_trainer(sink=again, **OPTIONS).train()
+    for step, rollouts in again.steps.items():
+        expected = {(2 * step + r.group, r.index): (r.seed, r.task_data) for r in rollouts}
+        late = [r for at in watch.steps.values() for r in at if r.group // 2 == step]
+        assert {(r.group, r.index): (r.seed, r.task_data) for r in late} == expected
+
+
+def test_an_evaluation_samples_from_the_current_weights(ahead, chat_tokenizer):
+    """And its rollouts come into no batch."""
+    seen = []
+    tasks = task_dataset(DigitEnv(chat_tokenizer), [{"seed": 100 + k} for k in range(3)])
+    trainer, watch = ahead(max_staleness=2, eval_dataset=tasks, eval_strategy="steps", eval_steps=2)
+    keep = trainer.rollout_sink
+
+    def sink(rollouts, info):
+        seen.extend((info["step"], r.policy_version) for r in rollouts if info["phase"] == "eval")
+        keep(rollouts, info)
+
+    trainer.rollout_sink = sink
+    trainer.train()
+    check_steps(watch, 2)
+    assert seen == [(step, step) for step in (2, 4, 5) for _ in range(3)]
+    assert all(r.task_data["seed"] < 100 for at in watch.steps.values() for r in at)
+
+
+def test_groups_without_signal_are_replaced_by_others(ahead):
+    trainer, watch = ahead(
+        max_staleness=1, zero_signal_groups="resample", max_resample_rounds=1, max_steps=3
+    )
+    trainer.train()
+    for rollouts in watch.steps.values():
+        groups = [rollouts[:4], rollouts[4:]]
+        assert all(len({r.group for r in group}) == 1 for group in groups)
+        assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
+
+
+def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path):
+    options = {"max_staleness": 2, "save_strategy": "steps", "save_steps": 2}
+    first, before = ahead(**options)
+    first.add_callback(_StopAt(3))
+    first.train()
+    checkpoint = tmp_path / "out" / "checkpoint-2"
+    saved = json.loads((checkpoint / NAME).read_text())
+    in_batches = {r.group for step in (0, 1) for r in before.steps[step]}
+    assert saved["generations"] == 4 and set(saved["open"]) == set(range(8)) - in_batches
+    second, after = ahead(**options)
+    second.train(resume_from_checkpoint=str(checkpoint))
+    played = in_batches | {r.group for at in after.steps.values() for r in at}
+    assert sorted(after.steps) == [2, 3, 4] and played == set(range(10))
+
+
+class _StopAt(TrainerCallback):
+    def __init__(self, step):
+        self._step = step
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = state.global_step >= self._step
+
+
+def test_an_error_while_playing_ends_training_with_its_reason(ahead):
+    trainer, _ = ahead(max_staleness=2)
+    engine, polls = trainer.collector.engine, []
+
+    def poll():
+        polls.append(1)
+        if len(polls) > 20:
+            raise ConnectionError("the server is gone")
+        return CopyEngine.poll(engine)
+
+    engine.poll = poll
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        trainer.train()
+
+
+def test_groups_that_would_be_spread_over_processes_are_refused(ahead, monkeypatch):
+    monkeypatch.setattr(Ranks, "__init__", lambda self, _: self.__dict__.update(index=0, number=4))
+    with pytest.raises(
+        ValueError, match="its 2 rollouts of a generation must be a multiple of num"
+    ):
+        ahead(max_staleness=1)
+
+
+def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, monkeypatch):
+    told = []
+    for name in ("submit", "use_weights"):
+        plain = getattr(LocalSource, name)
+
+        def spy(self, given, name=name, plain=plain):
+            told.append(getattr(given, "version", len(given) if name == "submit" else None))
+            return plain(self, given)
+
+        monkeypatch.setattr(LocalSource, name, spy)
+    trainer, _ = ahead(max_staleness=1, max_steps=3)
+    trainer.train()
+    assert told == [0, 16, 1, 8, 2]
+
+
+def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_trainer, chat_tokenizer):
+    """Without `max_staleness` to the bit; with it on other weights; its death is told at once."""
+    embedded, expected = Watch(), make_trainer(model=random_llama(chat_tokenizer), **OPTIONS)
+    expected.rollout_sink = embedded
+    expected.train()
+    watch = Watch()
+    model = random_llama(chat_tokenizer)
+    trainer = make_trainer(model=model, sink=watch, engine="process", **OPTIONS)
+    trainer.train()
+    assert watch.steps == embedded.steps
+    for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    watch.steps.clear()
+    trainer.args.max_staleness = 2
+    trainer.train()
+    check_steps(watch, 2)
+    assert any(r.policy_version < step for step, at in watch.steps.items() for r in at)
+    kill = _KillAt(2)
+    kill.pid = lambda: trainer.collector.engine.pid
+    trainer.add_callback(kill)
+    with pytest.raises(EngineProcessLost, match=r"the engine's process ended \(exit status -9\)"):
+        trainer.train()
+
+
+class _KillAt(TrainerCallback):
+    """Kills the engine's process."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def on_step_end(self, args, state, control, model=None, **_):
+        if state.global_step == self._step:
+            os.kill(self.pid(), signal.SIGKILL)
