@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from agentsgym import register
+from agentsgym import DirectOutputAgent, register
 from agentsgym.envs import task_dataset
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout import play
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from helpers import CountdownEnv, random_llama
 from training.cells import Cell
@@ -139,7 +141,7 @@ def played(trainer, phase):
 
 def train(tokenizer, out, processes, **options):
     """Two optimizer steps of two micro-batches each, and an evaluation."""
-    per_process = ROLLOUTS // processes
+    per_process = options.pop("rollouts", ROLLOUTS) // processes
     accumulation = options.pop("accumulation", 2)
     trainer = make_trainer(
         tokenizer,
@@ -184,10 +186,67 @@ def everything(tokenizer, out, processes):
     )
     again.train()
     result["iterated"] = weights(again)
+    result["ahead"] = ahead(tokenizer, out / "ahead", processes)
     cells = [cell(tokenizer, out / "c", processes, 1 + k % 2, *c) for k, c in enumerate(CELLS)]
     result["cells"] = [gradient for gradient, _ in cells]
     result["logs"] = [logs for _, logs in cells]
     return result
+
+
+class AtOnce:
+    """A rollout source that plays what is submitted at once, so that the weights which play it do
+    not depend on the time that others take."""
+
+    idle_seconds = 0.0
+
+    def __init__(self, collector):
+        self._collector = collector
+        self._over = []
+
+    def submit(self, requests):
+        agent = DirectOutputAgent(self._collector.engine, self._collector.train_sampling)
+        self._over += play(requests, agent, self._collector.envs)
+
+    def poll(self, timeout=None):
+        over, self._over = self._over, []
+        return over[::-1]
+
+    def use_weights(self, update):
+        self._collector.engine.update_weights(update)
+
+    def close(self):
+        pass
+
+
+def one_ahead(tokenizer, out, processes, **options):
+    """A trainer whose rollouts are played one generation ahead; each process has whole groups."""
+    EmbeddedEngine.can_generate_ahead = True  # nothing is sampled beside the optimizer
+    try:
+        trainer, gradients = train(
+            tokenizer, out, processes, rollouts=16, max_staleness=1, **options
+        )
+    finally:
+        EmbeddedEngine.can_generate_ahead = False
+    collector = trainer.collector
+
+    def open_source():
+        collector.source = AtOnce(collector)
+        return collector.source
+
+    collector.open_source = open_source
+    return trainer, gradients
+
+
+def ahead(tokenizer, out, processes):
+    """Three steps, each on rollouts of the generation before."""
+    trainer, gradients = one_ahead(tokenizer, out, processes, max_steps=3)
+    trainer.train()
+    return {
+        "gradients": gradients.seen,
+        "weights": weights(trainer),
+        "played": played(trainer, "train"),
+        "versions": [r.policy_version for at, r in trainer.played if at == "train"],
+    }
 
 
 def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
@@ -242,8 +301,8 @@ def faults(tokenizer, out):
     """What each kind of fault ends with on this rank, by its name."""
     rank = int(os.environ["RANK"])
 
-    def ends_with(name, break_it, **options):
-        trainer, _ = train(tokenizer, out / name, 2, max_steps=1, **options)
+    def ends_with(name, break_it, make=train, **options):
+        trainer, _ = make(tokenizer, out / name, 2, max_steps=1, **options)
         break_it(trainer)
         try:
             trainer.train()
@@ -274,8 +333,8 @@ def faults(tokenizer, out):
         if rank == 1:
             trainer.collector.engine.poll = poll
 
-    def prefetched(trainer):
-        def take(requests):
+    def ahead_of(trainer):
+        def poll(timeout=None):
             raise ConnectionError("the server is down")
 
         update = trainer.collector.engine.update_weights
@@ -286,14 +345,16 @@ def faults(tokenizer, out):
 
         trainer.collector.engine.update_weights = collective
         if rank == 1:
-            trainer.prefetcher.take = take
+            source = trainer.collector.open_source()
+            source.poll = poll
+            trainer.collector.open_source = lambda: source
 
     return {
         "one rank": ends_with("a", broken(rank == 1), env_class=BrokenEnv),
         "all ranks": ends_with("b", broken(True), env_class=BrokenEnv),
         "sink": ends_with("c", sink),
         "engine": ends_with("d", engine),
-        "prefetched": ends_with("e", prefetched),
+        "ahead": ends_with("e", ahead_of, make=one_ahead),
     }
 
 

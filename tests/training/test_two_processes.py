@@ -76,6 +76,21 @@ def test_gradients_and_weights_are_those_of_one_process(two, one):
     assert torch.equal(two[0]["weights"], two[1]["weights"])
 
 
+def test_they_are_also_when_sampling_is_a_generation_ahead(two, one):
+    """On the same rollouts; each process has whole groups, and two steps are off-policy."""
+    one, both = one["ahead"], [rank["ahead"] for rank in two]
+    assert one["versions"] == [0] * 32 + [1] * 16
+    assert all(rank["versions"] == [0] * 16 + [1] * 8 for rank in both)
+    first, second = (rank["played"] for rank in both)
+    assert not {group for group, _ in first} & {group for group, _ in second}
+    assert first | second == one["played"]
+    for rank in both:
+        assert len(rank["gradients"]) == 3
+        for ours, theirs in zip(rank["gradients"], one["gradients"], strict=True):
+            assert apart(ours, theirs) < 1e-5
+        assert apart(rank["weights"], one["weights"]) < 1e-7
+
+
 def test_so_they_are_off_policy_with_the_ratio_of_whole_rollouts(two, one):
     for rank in two:
         assert apart(rank["iterated"], one["iterated"]) < 1e-7
@@ -136,7 +151,7 @@ def test_a_stream_is_divided_as_a_dataset_is(two, tmp_path, chat_tokenizer):
         ("one rank", [("finished", 0.5)] * 2),
         ("all ranks", [("EveryRolloutFailed", "the answerer is down")] * 2),
         ("sink", [("OSError", "No space left"), ("RuntimeError", "rank 0 failed: OSError: No")]),
-        ("prefetched", [("RuntimeError", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
+        ("ahead", [("RuntimeError", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
         ("engine", [("RuntimeError", "rank 1 failed: Runtime"), ("RuntimeError", "engine broke")]),
     ],
 )

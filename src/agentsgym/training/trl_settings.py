@@ -165,7 +165,7 @@ _LOSS = [
     *_refused("mask_truncated_completions", "set train_truncated_actions=False"),
     *_refused(
         "off_policy_mask_threshold",
-        "max_staleness drops old rollouts, sampler_cap bounds the ratio of the others",
+        "max_staleness bounds the age of rollouts, sampler_cap the ratio that corrects it",
     ),
     *_refused("top_entropy_quantile", "every agent token is trained; see entropy_coef"),
     *_refused(

@@ -5,8 +5,8 @@ const SECTIONS = [
   ["Episodes of the trial", /^episode_\d+\//],
   ["Environments", /^env\//],
   ["How episodes end", /^stop\//],
-  ["Signal and update", /^(groups_without_signal|reward_std|loss|grad_norm|entropy|kl|clipped|aux_loss|learning_rate|staleness|ratio\/.*|sampler\/.*)$/],
-  ["Time", /^(time\/.*|tokens_per_second|occupancy|runtime)$/],
+  ["Signal and update", /^(groups_without_signal|reward_std|loss|grad_norm|entropy|kl|clipped|aux_loss|learning_rate|staleness.*|ratio\/.*|sampler\/.*)$/],
+  ["Time", /^(time\/.*|ahead\/.*|tokens_per_second|occupancy|runtime)$/],
   ["Actions and tokens", /./],
 ];
 const UNSHOWN = /^(seconds|epoch|total_agent_tokens|num_input_tokens_seen|num_tokens)$/;
