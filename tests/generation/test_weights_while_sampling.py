@@ -238,6 +238,18 @@ def test_a_server_that_was_dead_gets_the_weights_before_it_is_asked(serve, conne
     assert {name for name, _ in servers[0].served} == {"run-v2"}
 
 
+def test_servers_that_came_back_since_they_all_failed_get_the_next_weights(serve, connect) -> None:
+    server = serve()
+    engine = connect(server)
+    server.die()
+    engine.replace(adapter(1))
+    wait_until(lambda: not engine.pool.router.alive)
+    server.start()
+    engine.load(adapter(2))
+    engine.replace(adapter(3))
+    assert ask(engine, requests(1))["s0"].policy_version == 3
+
+
 def test_an_engine_says_whether_it_takes_weights_while_it_samples(serve, connect) -> None:
     assert can_update_while_sampling(connect(serve()))
     assert not can_update_while_sampling(object())

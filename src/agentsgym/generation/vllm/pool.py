@@ -171,7 +171,7 @@ class ServerPool:
     def _raise_if_all_failed(self) -> None:
         done = [task.result() for task in self._swaps.values() if task.done()]
         errors = [error for error in done if error is not None]
-        if len(errors) == len(self.router.servers):
+        if errors and not self.router.alive:
             reasons = "; ".join(str(error) for error in errors)
             raise EngineUnavailable(f"no vLLM server took the last weights: {reasons}")
 
