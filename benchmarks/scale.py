@@ -10,9 +10,12 @@ sessions   100, 1,000 and 10,000 sessions at once in one process: CPU time of ou
            (`kib_per_session`; `traced_kib_per_session` by tracemalloc), and requests in flight over
            the engine's capacity while sessions waited for a place (`occupancy`).
 
-workers    1, 2 and 4 rollout workers on Ray with 64 places each, and an HTTP server that answers after
-           such latencies: environment steps per second against one worker (`workers_over_one`), if
-           all played the same rollouts.
+staleness  share of a step in which a learner waits for its batch, by `max_staleness`, if it learns
+           as long as a synchronous generation is sampled (`learner_waits`), and if it learns only
+           as long as sampling takes with all places always busy (`learner_waits_if_full`).
+workers    1, 2 and 4 rollout workers on Ray with 64 places each, and an HTTP server that answers
+           after such latencies: environment steps per second against one worker
+           (`workers_over_one`), if all played the same rollouts.
 verifiers  the same games and latencies in the loop of verifiers 0.4, 1,000 sessions at once:
            seconds on the wall and of CPU, theirs over ours. Its turns have no tokens, ours do.
 
@@ -22,6 +25,7 @@ The last line is one JSON object.
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +74,20 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def staleness(args: argparse.Namespace) -> dict[str, Any]:
+    """The learner's waiting time."""
+    import scale_staleness
+
+    plan = scale_staleness.Plan(
+        args.generations, groups=16, size=4, turns=args.turns // 2, tokenizer=args.tokenizer
+    )
+    if args.quick:
+        plan = replace(plan, groups=2, size=2, slower=0.1)
+    found = scale_staleness.compared(plan)
+    print(f"sampling ahead of learning: {found}", flush=True)
+    return found
+
+
 def workers(args: argparse.Namespace) -> dict[str, Any]:
     """Throughput by number of rollout workers."""
     import scale_workers
@@ -97,6 +115,7 @@ def _rounded(value: float | None) -> float | None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "sessions": sessions,
+    "staleness": staleness,
     "workers": workers,
     "verifiers": verifiers,
 }
@@ -110,6 +129,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=20, help="of the longest game")
     parser.add_argument("--repeats", type=int, default=3, help="the best counts")
     parser.add_argument("--waiting", type=int, default=400, help="sessions that wait for a place")
+    parser.add_argument("--generations", type=int, default=12, help="that a learner learns from")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--worker-places", type=int, default=64)
     parser.add_argument("--worker-sessions", type=int, default=768)
@@ -125,7 +145,7 @@ def main(given: Sequence[str] | None = None) -> None:
         parser.error(f"unknown parts {sorted(unknown)}; there are {', '.join(PARTS)}")
     if args.quick:
         args.tokenizer, args.at_once, args.turns = "tiny", [8, 16], 4
-        args.repeats, args.waiting = 1, 8
+        args.repeats, args.waiting, args.generations = 1, 8, 5
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     result: dict[str, Any] = {"device": common.device_name("cpu")}
     for name in args.parts or PARTS:

@@ -62,7 +62,9 @@ def _probe(temperature: float) -> dict[str, Any]:
 
 
 async def main() -> None:
-    runner = web.AppRunner(LatencyServer(tokenizer_of(sys.argv[1])).app, access_log=None)
+    runner = web.AppRunner(
+        LatencyServer(tokenizer_of(sys.argv[1])).app, access_log=None, shutdown_timeout=0.0
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
     await site.start()

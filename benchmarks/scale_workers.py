@@ -110,4 +110,4 @@ def _server(tokenizer: str) -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             server.stdin.close()
-            server.wait(10)
+            server.wait(60)

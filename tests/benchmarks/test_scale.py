@@ -24,6 +24,15 @@ def test_quick_run_prints_every_figure_of_sessions(capsys):
         assert 0 < figures["occupancy"] <= 1
 
 
+def test_quick_run_plays_ahead_of_a_learner(capsys):
+    scale.main(["staleness", "--quick"])
+
+    waits = json.loads(capsys.readouterr().out.splitlines()[-1])["learner_waits"]
+
+    assert waits.keys() == {"0", "1", "2"}
+    assert all(0 <= share < 1 for share in waits.values())
+
+
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit):
         scale.main(["sesions"])
