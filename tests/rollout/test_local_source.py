@@ -226,7 +226,9 @@ def test_the_time_without_requests_is_counted(engine, source):
 
 
 @pytest.mark.parametrize("name", ["Hang", "BlockingHang"])
-def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name):
+def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name, monkeypatch):
+    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("agentsgym.rollout.threads.JOIN_SECONDS", 0.1)
     requests = asked(name, 1)
     engine.allow(*requests)
     source.submit(requests)
@@ -234,7 +236,7 @@ def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, nam
     started = time.monotonic()
     source.close()
     source.close()
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 5
     with pytest.raises(RuntimeError, match="closed"):
         source.submit(requests)
 

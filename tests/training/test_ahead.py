@@ -176,6 +176,7 @@ def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, mo
     assert told == [0, 16, 1, 8, 2]
 
 
+@pytest.mark.slow
 def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_trainer, chat_tokenizer):
     """Without `max_staleness` to the bit; with it on other weights; its death is told at once."""
     embedded, expected = Watch(), make_trainer(model=random_llama(chat_tokenizer), **OPTIONS)
@@ -198,6 +199,27 @@ def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_traine
     trainer.add_callback(kill)
     with pytest.raises(EngineProcessLost, match=r"the engine's process ended \(exit status -9\)"):
         trainer.train()
+
+
+@pytest.mark.slow
+def test_an_adapter_is_sampled_from_in_a_process(make_trainer, chat_tokenizer):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
+    watch = Watch()
+    trainer = make_trainer(
+        model=random_llama(chat_tokenizer),
+        sink=watch,
+        engine="process",
+        peft_config=config,
+        gradient_checkpointing=True,
+        max_staleness=1,
+        **OPTIONS,
+    )
+    trainer.train()
+    check_steps(watch, 1)
+    ratios = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
+    assert ratios[0]["sampler/logp_difference"] < 1e-5
+    trainer.collector.engine.close()
 
 
 class _KillAt(TrainerCallback):

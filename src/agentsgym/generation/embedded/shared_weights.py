@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 _ALIGNMENT = 64
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a nameless file there is memory
@@ -120,11 +121,17 @@ class _Pickler(pickle.Pickler):
         return None if number is None else (number, isinstance(obj, nn.Parameter))
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, RemovableHandle):  # it would bring its hook with it
+            return _nothing, ()
         if not isinstance(obj, nn.Module):
             return NotImplemented
         state = {name: value for name, value in vars(obj).items() if name != "forward"}
         state |= {name: type(state[name])() for name in _HOOKS if name in state}
         return _new_module, (type(obj),), state
+
+
+def _nothing() -> None:
+    """In the place of what is left out."""
 
 
 def _new_module(kind: type[nn.Module]) -> nn.Module:
