@@ -8,6 +8,7 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.config import place_of
+from agentsgym.rollout.rollout_workers.source import RaySource
 from agentsgym.rollout.workers.env import RemoteEnv, hosted
 from moody import MoodyEnv
 
@@ -44,16 +45,29 @@ def test_resources_are_names_with_amounts(resources, problem):
         MoodyEnv(None, {"worker_resources": resources})
 
 
+def test_rollout_workers_do_not_start_or_look_for_a_cluster(monkeypatch):
+    import_ray()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=r"rollout_workers is set, but .*: RAY_ADDRESS is not"):
+        RaySource(None, None, None, workers=1)
+
+
+def import_ray():
+    """Ray; a loud line without it, because a skip alone is easily overlooked."""
+    try:
+        import ray
+    except ImportError:
+        warnings.warn("Ray is not installed: PLAYING ON A CLUSTER IS NOT TESTED", stacklevel=2)
+        pytest.skip("needs the extra agentsgym[ray]")
+    return ray
+
+
 @pytest.mark.parametrize(
     ("address", "problem"),
     [(None, "RAY_ADDRESS is not set"), ("127.0.0.1:1", "ConnectionRefusedError at 127.0.0.1:1")],
 )
 def test_a_missing_cluster_is_said_before_anything_is_played(monkeypatch, address, problem):
-    try:
-        import ray
-    except ImportError:  # a loud line: a skip alone is easily overlooked
-        warnings.warn("Ray is not installed: PLAYING ON A CLUSTER IS NOT TESTED", stacklevel=1)
-        pytest.skip("needs the extra agentsgym[ray]")
+    ray = import_ray()
     if address is None:
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
     else:

@@ -28,21 +28,25 @@ class PlayerActor:
     def __init__(self) -> None:
         self._player: Any = None
 
-    def start(self, setup: bytes, weights: Any, path: list[str], version: str) -> tuple[str, Any]:
+    def start(
+        self, path: list[str], version: str, setup: bytes, weights: Any, loaded: bool
+    ) -> tuple[str, Any]:
         """Make the player; returns the node's name."""
-        return _answer(self._start, setup, weights, path, version)
+        return _answer(self._start, path, version, setup, weights, loaded)
 
     def call(self, method: str, *arguments: Any) -> tuple[str, Any]:
         """Call a method of the player."""
         return _answer(lambda: getattr(self._player, method)(*arguments))
 
-    def _start(self, setup: bytes, weights: Any, path: list[str], version: str) -> str:
+    def _start(
+        self, path: list[str], version: str, setup: bytes, weights: Any, loaded: bool
+    ) -> str:
         sys.path += [entry for entry in path if entry not in sys.path]
         from agentsgym.rollout.rollout_workers.player import Player
 
         if version != own_version():
             raise RuntimeError(f"it runs agentsgym {own_version()}, the learner {version}")
-        self._player = Player(dill.loads(setup), weights)  # noqa: S301 - of the learner
+        self._player = Player(dill.loads(setup), weights, loaded=loaded)  # noqa: S301 - of the learner
         return os.uname().nodename
 
 
@@ -69,16 +73,15 @@ class RemotePlayer:
 
     @classmethod
     def hired(
-        cls, number: int, resources: Mapping[str, float], setup: Any, weights: Any
+        cls, number: int, resources: Mapping[str, float], player: tuple[Any, ...]
     ) -> "RemotePlayer":
-        """A new actor, which starts somewhere in the cluster; `setup` is a reference to the bytes
-        of a `PlayerSetup`."""
+        """A new actor, which starts somewhere in the cluster and makes its `player` of these
+        arguments, the first of which is a reference to the bytes of a `PlayerSetup`."""
         made = ray_package().remote(concurrency_groups={_POLLS: 1})(PlayerActor)
-        player = cls(number, made.options(**actor_options(resources)).remote())
+        hired = cls(number, made.options(**actor_options(resources)).remote())
         path = [entry for entry in sys.path if entry]
-        call = player.actor.start.remote(setup, weights, path, own_version())
-        player.calls[call] = "start"
-        return player
+        hired.calls[hired.actor.start.remote(path, own_version(), *player)] = "start"
+        return hired
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method of the player; the answer comes later, and is in `calls` until then."""

@@ -57,12 +57,12 @@ class Crew:
         """The workers that can play."""
         return [player for player in self.players.values() if player.ready]
 
-    def hire(self, weights: Weights | None) -> None:
-        """Start a worker in each empty place. Raises WorkersFailed if all places failed."""
+    def hire(self, weights: Weights | None, loaded: bool) -> None:
+        """Start a worker in each empty place; see `Player.adopt` for the weights."""
         for place, failures in enumerate(self._failures):
             if place not in self.players and failures < MOST_FAILURES:
                 self.players[place] = RemotePlayer.hired(
-                    place, self._resources, self._setup, weights
+                    place, self._resources, (self._setup, weights, loaded)
                 )
 
     def calls(self) -> list[Any]:

@@ -67,10 +67,12 @@ class Player:
     Raises EngineUnavailable if no server answers.
     """
 
-    def __init__(self, setup: PlayerSetup, weights: Weights | None) -> None:
+    def __init__(
+        self, setup: PlayerSetup, weights: Weights | None = None, *, loaded: bool = True
+    ) -> None:
         self._setup = setup
         self._weights = weights
-        self._loaded = True
+        self._loaded = loaded
         self._envs = _SentEnvs()
         self._over: queue.SimpleQueue[Rollout | Exception] = queue.SimpleQueue()
         self._lanes: dict[SamplingParams, _Lane] = {}

@@ -9,6 +9,7 @@ place where the cluster has room.
 import atexit
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
+_SOURCES: "weakref.WeakSet[RaySource]" = weakref.WeakSet()
 
 
 class RaySource:
@@ -81,10 +83,11 @@ class RaySource:
         self._over: list[Rollout] = []
         self._open = 0
         self._idle_before = 0.0
+        self._loaded = True  # the servers have the engine's weights, and are not loading them
         self._error: Exception | None = None
         self._received = [0, 0]
-        self._lost = 0
-        atexit.register(self.close)
+        self._lost = self._replayed = 0
+        _SOURCES.add(self)
 
     def submit(self, requests: Sequence[RolloutRequest]) -> None:
         """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be made
@@ -127,15 +130,16 @@ class RaySource:
         sampling = any(update.gather([self._board.open > 0]))
         self._engine.share_servers()
         self._engine.update_weights(replace(update, sampling=sampling))
-        self._follow(loaded=not sampling)
+        self._loaded = not sampling
+        self._follow()
 
-    def _follow(self, *, loaded: bool) -> None:
-        """Let the workers use the weights of the learner's engine, which the servers have, or are
-        loading (`loaded=False`). Returns when all that play know them."""
+    def _follow(self) -> None:
+        """Let the workers use the weights of the learner's engine. Returns when all that play know
+        them."""
         weights = self._engine.weights
         with self._changed:
             for player in self._players():
-                player.call("adopt", weights, loaded)
+                player.call("adopt", weights, self._loaded)
             self._changed.wait_for(
                 lambda: (
                     self._ended
@@ -154,6 +158,7 @@ class RaySource:
         with self._changed:
             crew, self._crew = self._crew, None
             thread, self._thread = self._thread, None
+            self._replayed += self._board.replayed
             self._board, self._open = Board(), 0
             self._changed.notify_all()
             if crew is not None:
@@ -166,14 +171,15 @@ class RaySource:
     @property
     def figures(self) -> dict[str, float]:
         """`alive`: workers that can play; `lost`: workers lost so far; `replayed`: requests that
-        began again; `bytes`: the mean size of a rollout on its way here."""
+        began again; `idle_seconds`; `bytes`: the mean size of a rollout on its way here."""
         with self._changed:
             ready = self._crew.ready if self._crew else []
             count, size = self._received
             return {
                 "alive": float(len(ready)),
                 "lost": float(self._lost + (self._crew.lost if self._crew else 0)),
-                "replayed": float(self._board.replayed),
+                "replayed": float(self._replayed + self._board.replayed),
+                "idle_seconds": self.idle_seconds,
                 "bytes": size / max(1, count),
             }
 
@@ -188,7 +194,7 @@ class RaySource:
     def _start(self) -> None:
         if self._crew is None:
             self._crew = Crew(self._workers, self._resources, self._setup)
-            self._crew.hire(self._engine.weights)
+            self._crew.hire(self._engine.weights, self._loaded)
             self._thread = threading.Thread(
                 target=self._work, args=(self._crew,), name="agentsgym-rollout-workers", daemon=True
             )
@@ -267,7 +273,7 @@ class RaySource:
         for event in crew.silent():
             self._react(crew, event)
         crew.check_start()
-        crew.hire(self._engine.weights)
+        crew.hire(self._engine.weights, self._loaded)
         self._hand_out()
 
     def _react(self, crew: Crew, event: Event) -> None:
@@ -298,6 +304,13 @@ class RaySource:
         self._idle_before += player.idle / self._workers
         for ticket in self._board.lose(player.number):
             ticket.over.append(_given_up(ticket, why))
+
+
+@atexit.register
+def _close_all() -> None:
+    """Before Ray disconnects, which its own function for the end of the program does."""
+    for source in list(_SOURCES):
+        source.close()
 
 
 def _unpacked(ticket: Ticket, data: bytes) -> Rollout:

@@ -1,0 +1,74 @@
+"""What a rollout worker does, without a cluster: tests/ray_cluster has the rest."""
+
+import pytest
+
+from agentsgym import DirectOutputAgent, SamplingParams
+from agentsgym.envs import EnvPool
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.rollout import play
+from agentsgym.rollout.compact import from_bytes
+from agentsgym.rollout.rollout_workers.player import EnvParcel, Player, PlayerSetup
+from agentsgym.rollout.workers.env import pack
+from agentsgym.training import GRPOEnvConfig
+from agentsgym.types import RolloutRequest, session_seed
+from completions_server import CompletionsServer
+from moody import MoodyEnv
+
+SHORT, GREEDY = SamplingParams(max_tokens=4), SamplingParams(max_tokens=5, temperature=0.0)
+KEY = "sk-of-the-servers-77"
+
+
+@pytest.fixture
+def engine(tiny_llama, chat_tokenizer):
+    server = CompletionsServer(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=1), key=KEY)
+    made = VLLMEngine(server.url, chat_tokenizer, capacity=4, api_key=KEY)
+    yield made
+    made.close()
+    server.close()
+
+
+def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
+    """With two sets of sampling settings side by side, in an environment that it was sent."""
+    env = MoodyEnv(chat_tokenizer, {})
+    row = {"env_class_path": env.class_path, "env_config": {}, "task_data": {"length": 3}}
+    asked = [RolloutRequest.of(row, g, 0, session_seed(0, g)) for g in range(6)]
+    pool = EnvPool(chat_tokenizer, envs=[env])
+    here = play(asked[:4], DirectOutputAgent(engine, SHORT), pool)
+    here += play(asked[4:], DirectOutputAgent(engine, GREEDY), pool)
+
+    setup = PlayerSetup(
+        access=engine.access, tokenizer=chat_tokenizer, template_options={}, capacity=4
+    )
+    assert KEY not in repr(setup)
+    player = Player(setup, engine.weights)
+    player.submit(asked[:4], SHORT, EnvParcel(env.class_path, {}, pack(env)))
+    player.submit(asked[4:], GREEDY)
+    found, idle = {}, 0.0
+    while len(found) < len(asked):
+        played = player.poll(10.0)
+        found |= dict(played.rollouts)
+        idle = played.idle
+    there = [from_bytes(found[r.session_id], env_config={}, task_data=r.task_data) for r in asked]
+    for rollout in (*there, *here):
+        for step in rollout.episodes[0].steps:
+            step.info.clear()  # it tells how many sessions were open
+    assert there == here
+    assert player.poll(0.2).idle >= idle + 0.2
+    player.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "rollout_workers need servers .*engine 'embedded' is reached from this process only"),
+        ({"engine_launch": 1}, "those of engine_launch listen on this machine only"),
+        (
+            {"engine_urls": ["http://a"], "rollout_worker_resources": {"num_cpus": -1}},
+            "rollout_worker_resources must have amounts of at least 0",
+        ),
+    ],
+)
+def test_settings_with_which_no_worker_could_play_are_refused(tmp_path, options, problem):
+    with pytest.raises(ValueError, match=problem):
+        GRPOEnvConfig(output_dir=str(tmp_path), use_cpu=True, rollout_workers=2, **options)
