@@ -159,7 +159,7 @@ class RaySource:
             crew, self._crew = self._crew, None
             thread, self._thread = self._thread, None
             self._replayed += self._board.replayed
-            self._board, self._open = Board(), 0
+            self._board, self._open, self._error = Board(), 0, None
             self._changed.notify_all()
             if crew is not None:
                 self._lost += crew.lost
@@ -223,7 +223,9 @@ class RaySource:
         """A reference to the environment of a request, which is stored in Ray once."""
         env, request = ticket.env, ticket.request
         if id(env) not in self._parcels:
-            parcel = EnvParcel(request.env_class_path, request.env_config, pack(env))
+            parcel = EnvParcel(
+                request.env_class_path, request.env_config, pack(env, "rollout_workers")
+            )
             self._parcels[id(env)] = env, ray_package().put(parcel)
         return self._parcels[id(env)][1]
 

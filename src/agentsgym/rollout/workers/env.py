@@ -263,16 +263,15 @@ def _retire(number: int) -> None:
         worker.retire(number)
 
 
-def pack(env: MultistepEnv) -> bytes:
-    """An environment's class and attributes, without tokenizer and sessions.
+def pack(env: MultistepEnv, setting: str = "env_config['workers']") -> bytes:
+    """An environment's class and attributes, without tokenizer and sessions; `setting` asks for it.
 
     A class of the main script or of a function is sent by value, other classes by name. Raises
     ConfigError with the name of a part that cannot be sent.
     """
     if type(env)._run_complete_episode is not MultistepEnv._run_complete_episode:
         raise ConfigError(
-            f"{env.name}: env_config['workers'] must be 0, for it defines its own "
-            "_run_complete_episode"
+            f"{env.name}: {setting} must be 0, for it defines its own _run_complete_episode"
         )
     attributes = {name: value for name, value in vars(env).items() if name not in _HERE_ONLY}
     attributes["config"] = dict(env.config)
@@ -280,7 +279,6 @@ def pack(env: MultistepEnv) -> bytes:
         payload: bytes = dill.dumps((type(env), attributes), recurse=True)
     except Exception as error:
         raise ConfigError(
-            f"{env.name}: env_config['workers'] must be 0, for it cannot be sent to a process: "
-            f"{error!r}"
+            f"{env.name}: {setting} must be 0, for it cannot be sent to a process: {error!r}"
         ) from error
     return payload
