@@ -26,6 +26,7 @@ EXTRAS = {
     "generation/http": {"http"},
     "generation/plain": {"train"},
     "generation/vllm/launched.py": {"http", "train"},
+    "generation/vllm/pool.py": {"http", "train"},
     "integrations/openenv": {"openenv"},
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
