@@ -28,6 +28,8 @@ TABLE = [
     ("vespo_k_neg", 1.0, {}, {"loss_type": "vespo"}),
     ("vespo_lambda_neg", 1.0, {"loss_type": "sapo"}, {"loss_type": "vespo"}),
     ("loss_norm_tokens", 9, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}),
+    ("rollout_worker_resources", {"actors": 1}, {},
+     {"engine_urls": ["http://a"], "rollout_workers": 2}),
     ("vllm_mode", "server", {}, COLOCATE),
     ("vllm_structured_outputs_regex", "a+", {"engine_urls": ["http://a"]}, SERVER),
     ("vllm_model_impl", "transformers", SERVER, COLOCATE),
