@@ -1,5 +1,6 @@
 """A filled skeleton is the text that transformers renders, or there is none."""
 
+import functools
 import pickle
 import random
 
@@ -56,6 +57,21 @@ LOOKS = [
     "{{ m['content'] | int(7) }}",
     "{{ m['content'] | default('none', true) }}",
 ]
+WORDS = ["no", "yes", "y", "is it red?", "<b>", "", "count", "\ufdd20\ufdd3", " yes "]
+# Ways from a content to a text that is not watched, or to an answer that is not noted.
+HIDDEN = [
+    "{% set t = m.values() | join(' ') %}{{ 'a' if 'yes' in t else 'b' }}",
+    "{% set t = ' '.join(m.values()) %}{{ t[5:7] }}",
+    "{% set t = messages | reverse | join(attribute='content') %}{{ 'a' if 'yes' in t else 'b' }}",
+    "{{ 'yes' | trim(m.content) }}{{ m.content }}",
+    "{% autoescape true %}{{ m.content }}{% endautoescape %}",
+    "{% set ns = namespace() %}{% set ns.role = m.content %}{{ ns.role in 'is it yes or no' }}",
+    "{{ {'role': m.content}.role not in 'is it yes or no' }}",
+    "{{ 'a' if 'x' in m.content in ['yes'] else 'b' }}{{ m.content }}",
+    "{{ m.content.number }}{{ m.content.of is defined }}",
+    "{{ messages[m.content] is defined }}",
+    "{{ 'a' if m.content else '\ufdd20\ufdd3' }}\ufdd2999\ufdd3",
+]
 
 
 def conversations(words, seed, longest=8):
@@ -100,6 +116,48 @@ def test_a_template_that_looks_into_a_content_is_never_filled_wrongly(look):
     fills(template, PLAIN + ODD, seeds=(1, 2, 3))
 
 
+@pytest.mark.parametrize("look", HIDDEN)
+def test_what_one_conversation_taught_holds_for_every_other(look):
+    template = ChatTemplate(build_tokenizer(CHATML + LOOP.format(look)))
+    told = [[user("no"), said("ok")], *([user(a), said(b)] for a in WORDS for b in WORDS)]
+    for seed in range(4):
+        template._skeletons = Skeletons(*template._fixed())
+        for messages in told:
+            rendered = template._rendered(messages)
+            assert template._skeletons.fill(messages) in (None, rendered)
+            template._skeletons.learn(messages, rendered)
+        random.Random(seed).shuffle(told)
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def said(content):
+    return {"role": "assistant", "content": content}
+
+
+def test_a_skeleton_is_used_only_after_it_gave_a_text_that_was_rendered():
+    skeletons = Skeletons("{{ 'a' if messages[0].content else 'b' }}", {})
+    skeletons.learn([user("")], "b")
+    assert skeletons.fill([user("yes")]) is None
+    skeletons.learn([user("yes")], "a")
+    assert skeletons.fill([user("no")]) == "a"
+    assert skeletons.fill([user("")]) is None
+
+
+def test_messages_with_more_than_role_and_content_are_rendered():
+    template = ChatTemplate(build_tokenizer(CHATML + "{{ messages[0].name }}"))
+    template.render([user("yes")])
+    for name in ("Ann", "Bob"):
+        assert template.render([user("yes") | {"name": name}]).endswith(name)
+
+
+def test_roles_may_be_searched():
+    text = CHATML + "{{ 'a' if messages[-1].role in ['user', 'tool'] else 'b' }}"
+    assert fills(ChatTemplate(build_tokenizer(text)), PLAIN) >= 16
+
+
 def test_a_template_is_rendered_once_for_each_length_of_a_conversation(monkeypatch):
     tokenizer = chat_tokenizers.tokenizer_for(chat_tokenizers.template("qwen2_5"))
     template = ChatTemplate(tokenizer)
@@ -127,6 +185,20 @@ def test_a_method_of_the_users_own_is_always_called():
     for text in ("yes", " yes "):
         assert "yes<" in template.render([{"role": "user", "content": text}])
         assert " yes" not in template.render([{"role": "user", "content": text}])
+
+
+def test_a_wrapper_around_the_method_of_transformers_is_always_called(monkeypatch):
+    tokenizer = build_tokenizer(CHATML)
+    inner = type(tokenizer).apply_chat_template
+
+    @functools.wraps(inner)
+    def trimmed(self, messages, **options):
+        return inner(self, [m | {"content": m["content"].strip()} for m in messages], **options)
+
+    monkeypatch.setattr(type(tokenizer), "apply_chat_template", trimmed)
+    template = ChatTemplate(tokenizer)
+    for text in ("yes", " yes "):
+        assert "\nyes<" in template.render([user(text)])
 
 
 def test_a_skeleton_that_differs_from_the_rendering_is_dropped_for_good():

@@ -53,9 +53,10 @@ _SHARED = _Shared()
 
 
 def is_theirs(tokenizer: Any, *methods: str) -> bool:
-    """Whether these methods are those that transformers gives its own tokenizers."""
-    found = [getattr(type(tokenizer), name, None) for name in methods]
-    theirs = all(getattr(method, "__module__", None) in _THEIRS for method in found)
+    """Whether these methods are those that transformers gives its own tokenizers. A wrapper takes
+    over the name of a method's module, but not its globals."""
+    found = [getattr(getattr(type(tokenizer), name, None), "__globals__", {}) for name in methods]
+    theirs = all(variables.get("__name__") in _THEIRS for variables in found)
     return theirs and getattr(tokenizer, "__dict__", {}).keys().isdisjoint(methods)
 
 

@@ -5,10 +5,11 @@ roles alone. This is found out, not assumed: the template is rendered once for a
 with contents that stand for any text. A `_Content` answers the few questions that templates ask of
 one ("does it hold `</think>`?", "is it empty?") as for an ordinary text, and notes the question;
 any other use of it, and any construct in which its use could go unnoticed, ends the attempt. The
-result holds for exactly the contents with the same answers. It is kept only if it also gives the
+result holds for exactly the contents with the same answers. It is used only after it also gave the
 text that transformers rendered.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from agentsgym.types import Message
 _MOST_MESSAGES = 256
 _MOST_SKELETONS = 1024
 
-# Constructs that turn contents into texts that are not watched any more.
+# Constructs that turn contents into texts that are not watched any more, or escape what is printed.
 _REFUSED = (
     nodes.Macro,
     nodes.CallBlock,
@@ -35,6 +36,8 @@ _REFUSED = (
     nodes.Include,
     nodes.Import,
     nodes.FromImport,
+    nodes.EvalContextModifier,
+    nodes.ScopedEvalContextModifier,
 )
 
 
@@ -82,7 +85,8 @@ class Skeletons:
 
     def __init__(self, text: str | None, variables: Mapping[str, Any]) -> None:
         self._text, self._variables = text, dict(variables)
-        self._known: dict[tuple[str, ...], _Skeleton | None] = {}
+        self._proven: dict[tuple[str, ...], _Skeleton] = {}
+        self._found: dict[tuple[str, ...], _Skeleton | None] = {}
         self._template: Any = None
         self._usable = text is not None and _is_watchable(text)
 
@@ -93,28 +97,38 @@ class Skeletons:
         """The conversation as the template renders it; None if it has to be rendered."""
         if not self._usable:
             return None
-        skeleton = self._known.get(_roles(messages))
-        return None if skeleton is None else skeleton.filled([m["content"] for m in messages])
+        skeleton = self._proven.get(_roles(messages))
+        if skeleton is None or _has_more(messages):
+            return None
+        return skeleton.filled([m["content"] for m in messages])
 
     def learn(self, messages: Sequence[Message], rendered: str) -> None:
         """Keep the skeleton of a conversation that transformers has rendered, if it has one."""
         roles = _roles(messages)
-        if not self._usable or roles in self._known or len(roles) > _MOST_MESSAGES:
+        if not self._usable or roles in self._proven or _has_more(messages):
             return
-        if len(self._known) >= _MOST_SKELETONS:
-            return
-        found = self._known[roles] = self._found(roles)
-        contents = [message["content"] for message in messages]
-        if found is not None and found.filled(contents) not in (rendered, None):
+        found = self._find(roles)
+        text = None if found is None else found.filled([m["content"] for m in messages])
+        if found is not None and text == rendered:
+            self._proven[roles] = found
+        elif text is not None:
             self._usable = False
 
-    def _found(self, roles: Sequence[str]) -> _Skeleton | None:
+    def _find(self, roles: tuple[str, ...]) -> _Skeleton | None:
+        """The skeleton for these roles, which is not proven yet."""
+        if roles not in self._found:
+            if len(roles) > _MOST_MESSAGES or len(self._found) >= _MOST_SKELETONS:
+                return None
+            self._found[roles] = self._skeleton(roles)
+        return self._found[roles]
+
+    def _skeleton(self, roles: Sequence[str]) -> _Skeleton | None:
         facts: dict[_Fact, None] = {}
         messages = [
-            {"role": role, "content": _Content.of(index, facts)} for index, role in enumerate(roles)
+            {"role": role, "content": _content(index, facts)} for index, role in enumerate(roles)
         ]
         try:
-            self._template = self._template or _environment().from_string(str(self._text))
+            self._template = self._template or _compiled(str(self._text))
             text = self._template.render(
                 messages=messages,
                 tools=None,
@@ -124,15 +138,22 @@ class Skeletons:
             )
         except Exception:  # whatever a template raises: it is then rendered by transformers
             return None
-        return _Skeleton(tuple(_parts(text)), tuple(facts))
+        parts = tuple(_parts(text))
+        unknown = any(isinstance(part, int) and part >= len(roles) for part in parts)
+        return None if unknown else _Skeleton(parts, tuple(facts))
 
 
 def _roles(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple([message["role"] for message in messages])
 
 
+def _has_more(messages: Sequence[Message]) -> bool:
+    """Whether a message has more than a role and a content."""
+    return sum(map(len, messages)) != 2 * len(messages)
+
+
 # Noncharacters of Unicode, as in control.py; other ones.
-_MARK = re.compile("\ufdd2([0-9]+)\ufdd3")
+_MARK = re.compile("\ufdd2([0-9]{1,9})\ufdd3")
 
 
 def _parts(text: str) -> Iterator[str | int]:
@@ -144,29 +165,23 @@ def _parts(text: str) -> Iterator[str | int]:
 
 
 class _Content(str):
-    """Stands for any content that answers the `facts` noted; its own text is only a mark."""
+    """Stands for any content that answers the `facts` noted; its own text is only a mark.
 
-    __slots__ = ("facts", "number")
-    number: int | None
-    facts: dict[_Fact, None]
+    Templates can read no attribute that begins with an underscore.
+    """
 
-    @classmethod
-    def of(cls, number: int, facts: dict[_Fact, None]) -> "_Content":
-        """The content of message number `number`."""
-        content = cls(f"\ufdd2{number}\ufdd3")
-        content.number, content.facts = number, facts
-        return content
+    __slots__ = ("_facts", "_number")
+    _number: int | None
+    _facts: dict[_Fact, None]
 
     def _joined(self, text: str) -> "_Content":
         """A text that holds contents and answers no questions."""
-        joined = _Content(text)
-        joined.number, joined.facts = None, self.facts
-        return joined
+        return _watched(text, None, self._facts)
 
     def _note(self, method: str, args: tuple[Any, ...], result: bool | None) -> None:
-        if self.number is None or any(type(arg) is not str for arg in args):
+        if self._number is None or any(type(arg) is not str for arg in args):
             raise _Looked(method)
-        self.facts[_Fact(self.number, method, args, result)] = None
+        self._facts[_Fact(self._number, method, args, result)] = None
 
     def __add__(self, other: Any) -> "_Content":
         return self._joined(_plain(self) + _plain(other))
@@ -210,6 +225,17 @@ class _Content(str):
         return self
 
 
+def _content(number: int, facts: dict[_Fact, None]) -> _Content:
+    """The content of message number `number`."""
+    return _watched(f"\ufdd2{number}\ufdd3", number, facts)
+
+
+def _watched(text: str, number: int | None, facts: dict[_Fact, None]) -> _Content:
+    content = _Content(text)
+    content._number, content._facts = number, facts
+    return content
+
+
 def _refuse(self: object, *args: object, **options: object) -> NoReturn:
     raise _Looked
 
@@ -228,7 +254,8 @@ def _plain(value: Any) -> str:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Renders as transformers does, and lets no content into a function, filter or operator."""
+    """Renders as transformers does, and lets no content into a function, filter or operator, and
+    none out of one as a text that is not watched."""
 
     intercepted_binops = frozenset(("-", "*", "/", "//", "**", "%"))
 
@@ -240,7 +267,12 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
         """Functions and methods; a content's own methods note what they are asked."""
         _without_contents(*args, *options.values())
-        return super().call(context, function, *args, **options)
+        return _still_watched(super().call(context, function, *args, **options))
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """No content is a key."""
+        _without_contents(argument)
+        return super().getitem(obj, argument)
 
 
 _OF_LISTS = ("length", "count", "list", "first", "last", "reverse")
@@ -255,6 +287,7 @@ def _environment() -> _Environment:
         name: _guarded(function, whole=name in _OF_LISTS) for name, function in env.filters.items()
     }
     env.filters |= {"trim": _trim, "tojson": _refuse, "random": _refuse}
+    env.filters[_SEARCHED] = _guarded(lambda value: value)
     env.tests = {
         name: test if name in _ASKED_OF_TYPES else _guarded(test)
         for name, test in env.tests.items()
@@ -263,7 +296,29 @@ def _environment() -> _Environment:
     return env
 
 
+def _compiled(text: str) -> Any:
+    """The template; what it searches in something else goes through a filter of ours, since
+    `x in y` asks the class of `y` alone."""
+    env = _environment()
+    tree: Any = env.parse(text)
+    for compare in list(tree.find_all(nodes.Compare)):
+        if compare.ops[0].op in _MEMBERSHIP:
+            compare.expr = _searched(compare.expr)
+        for operand, after in itertools.pairwise(compare.ops):
+            if after.op in _MEMBERSHIP:
+                operand.expr = _searched(operand.expr)
+    return env.from_string(tree.set_environment(env))
+
+
+_SEARCHED, _MEMBERSHIP = "agentsgym_searched", ("in", "notin")
+
+
+def _searched(node: nodes.Expr) -> nodes.Expr:
+    return nodes.Filter(node, _SEARCHED, [], [], None, None, lineno=node.lineno)
+
+
 def _trim(value: Any, *args: Any) -> Any:
+    _without_contents(*args)
     return _plain_or_content(value).strip(*args)
 
 
@@ -278,7 +333,7 @@ def _guarded(function: Any, *, whole: bool = False) -> Any:
     def guarded(*args: Any, **options: Any) -> Any:
         given = (*args, *options.values())
         _without_contents(*(value for value in given if not (whole and isinstance(value, list))))
-        return function(*args, **options)
+        return _still_watched(function(*args, **options))
 
     passed = getattr(function, "jinja_pass_arg", None)
     if passed is not None:
@@ -289,12 +344,21 @@ def _guarded(function: Any, *, whole: bool = False) -> Any:
 def _without_contents(*values: Any) -> None:
     """Raise _Looked if a value is a content or a text, list or dict that holds one."""
     for value in values:
-        if isinstance(value, _Content) or (isinstance(value, str) and _MARK.search(value)):
+        if isinstance(value, _Content):
             raise _Looked
+        _still_watched(value)
         if isinstance(value, Mapping):
             _without_contents(*value.values())
         elif isinstance(value, list | tuple):
             _without_contents(*value)
+
+
+def _still_watched(value: Any) -> Any:
+    """The value. Raises _Looked if it is a text that was made of contents and is watched no more,
+    for instance by joining an iterator's."""
+    if isinstance(value, str) and not isinstance(value, _Content) and _MARK.search(value):
+        raise _Looked
+    return value
 
 
 def _is_watchable(text: str) -> bool:
@@ -303,23 +367,4 @@ def _is_watchable(text: str) -> bool:
     if tree is None or next(tree.find_all(_REFUSED), None) is not None:
         return False
     written = {id(node) for output in tree.find_all(nodes.Output) for node in output.nodes}
-    joins = tree.find_all(nodes.Concat)
-    return all(id(node) in written for node in joins) and all(map(_is_safe, _memberships(tree)))
-
-
-def _memberships(tree: nodes.Template) -> Iterator[nodes.Expr]:
-    """What templates search in something else: `x in y` asks the class of `y` alone."""
-    for compare in tree.find_all(nodes.Compare):
-        left = compare.expr
-        for operand in compare.ops:
-            if operand.op in ("in", "notin"):
-                yield left
-            left = operand.expr
-
-
-def _is_safe(node: nodes.Expr) -> bool:
-    if isinstance(node, nodes.Const):
-        return True
-    if isinstance(node, nodes.Getattr):
-        return node.attr == "role"
-    return isinstance(node, nodes.Getitem) and getattr(node.arg, "value", None) == "role"
+    return all(id(node) in written for node in tree.find_all(nodes.Concat))
