@@ -241,6 +241,19 @@ def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, nam
         source.submit(requests)
 
 
+def test_the_engine_is_left_when_its_open_action_has_ended(engine, source, monkeypatch):
+    """Until then somebody else who polled it could lose an answer to the closed source."""
+    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.01)
+    requests = asked("Digit", 2)
+    source.submit(requests)
+    engine.wait_open(2)
+    source.close()
+    sleeper = threading.Timer(0.1, engine.allow, requests[:1])
+    sleeper.start()
+    source.wait_for_thread()
+    assert sleeper.finished.is_set() and engine.open == {}
+
+
 def test_an_error_of_the_engine_is_raised_after_the_finished_rollouts(engine, source):
     requests = asked("Digit", 2)
     source.submit(requests)

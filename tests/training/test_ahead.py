@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -136,6 +137,27 @@ class _StopAt(TrainerCallback):
 
     def on_step_end(self, args, state, control, **_):
         control.should_training_stop = state.global_step >= self._step
+
+
+def test_a_trainer_that_stopped_early_goes_on_with_its_engine(ahead, monkeypatch):
+    """When the action that was being sampled has ended: only one thread polls the engine."""
+    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.0)
+    trainer, _ = ahead(max_staleness=2)
+    trainer.add_callback(_StopAt(1))
+    engine, polling, together = trainer.collector.engine, [], []
+
+    def poll():
+        polling.append(1)
+        together.append(len(polling))
+        time.sleep(0.1)
+        found = CopyEngine.poll(engine)
+        polling.pop()
+        return found
+
+    engine.poll = poll
+    trainer.train()
+    metrics = trainer.evaluate(trainer.train_dataset.select(range(2)))
+    assert "eval_reward" in metrics and set(together) == {1}
 
 
 def test_an_error_while_playing_ends_training_with_its_reason(ahead):

@@ -134,7 +134,7 @@ def test_a_failed_rollout_has_no_age():
     assert [group.oldest for group in queue._groups.values()] == [None, 0]
 
 
-def player(source, *, ahead, last=100, submitted=None, groups=2, updates=1):
+def player(source, *, ahead, batches=100, submitted=None, groups=2, updates=1):
     return AheadPlayer(
         source,
         requests_of,
@@ -142,14 +142,14 @@ def player(source, *, ahead, last=100, submitted=None, groups=2, updates=1):
         groups=groups,
         ahead=ahead,
         updates=updates,
-        last=last,
+        batches=batches,
         submitted=submitted or Submitted(0),
     )
 
 
 def test_generations_are_submitted_as_far_ahead_as_allowed_and_no_further_than_the_last():
     source = Scripted(both(*range(8)))
-    ahead = player(source, ahead=2, last=4)
+    ahead = player(source, ahead=2, batches=4)
     for step, expected in enumerate([6, 8, 8, 8]):
         source.version = step
         requests, rollouts = ahead.batch(step)
@@ -180,6 +180,21 @@ def test_a_queue_of_a_larger_staleness_is_gone_through_in_order():
         assert {r.group for r in ahead.batch(step)[1]} == groups
 
 
+def test_a_run_that_goes_on_within_a_generation_gets_all_its_batches():
+    """It plays the rest of that generation anew, with groups that it has not had."""
+    source = Scripted(both(*range(4, 9)), version=3)
+    ahead = player(source, ahead=1, updates=2, batches=2, submitted=Submitted(3, (4, 5)))
+    seen = [r.group for step in (3, 4) for r in ahead.batch(step)[1][::SIZE]]
+    assert seen == source.submitted == [4, 5, 6, 7]
+
+
+def test_a_saved_queue_with_too_few_groups_is_filled_up():
+    source = Scripted(both(*range(3, 9)))
+    ahead = player(source, ahead=1, batches=2, submitted=Submitted(3, (3,)))
+    batches = [{r.group for r in ahead.batch(step)[1]} for step in (1, 2)]
+    assert batches == [{3, 6}, {7, 8}] and ahead.submitted == Submitted(5, (9,))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -191,6 +206,8 @@ def test_a_queue_of_a_larger_staleness_is_gone_through_in_order():
         '{"generations": 1, "groups": 2, "open": [0, 0]}',
         '{"generations": 1, "groups": 2, "open": ["a"]}',
         '{"generations": true, "groups": 2, "open": []}',
+        '{"generations": -1, "groups": 2, "open": []}',
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_a_queue_file_that_does_not_fit_is_left_with_a_warning(tmp_path, text, caplog):
@@ -206,7 +223,7 @@ def test_no_group_is_split_or_lost_or_too_old_whatever_the_order(data, ahead, gr
     """Rollouts end in any order, also between two batches, with the newest weights or those of the
     generation before, but not of one before their submission."""
     last, source = 6, Scripted([])
-    running = player(source, ahead=ahead, last=last, groups=groups, updates=updates)
+    running = player(source, ahead=ahead, batches=last, groups=groups, updates=updates)
     begun, ended, seen = {}, [], []
 
     def end_one():

@@ -130,8 +130,8 @@ class LocalSource:
                 self._go_on()
 
     def close(self) -> None:
-        """End the playing and drop what is open. A thread in which an environment or the engine
-        hangs is abandoned."""
+        """End the playing and drop what is open. A thread in which an environment hangs, or which
+        waits for an action, is left behind; see `wait_for_thread`."""
         with self._changed:
             if self._closed:
                 return
@@ -139,8 +139,12 @@ class LocalSource:
             self._changed.notify_all()
         self._scheduler.wake()
         self._thread.join(CLOSE_SECONDS)
+
+    def wait_for_thread(self) -> None:
+        """After `close`: wait until the thread has left the engine, which others may use then."""
         if self._thread.is_alive():
-            logger.warning("a session hangs; its thread ends with the program")
+            logger.warning("the engine or an environment is still at work on the last step")
+            self._thread.join()
 
     def _host(self, request: RolloutRequest) -> MultistepEnv:
         env = self._envs.of(request.env_class_path, request.env_config)

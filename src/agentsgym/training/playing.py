@@ -139,6 +139,7 @@ class PlayingTrainer(CheckpointingTrainer):
         model = self.accelerator.unwrap_model(self.model)
         source = self.collector.source
         through = None if source is None else source.use_weights
+        self.collector.await_engine()
         self.ranks.together(lambda: self.sync.push(model, version, through))
         for name, value in self.sync.take_metrics().items():
             self.record_metric(name, value)
@@ -194,7 +195,7 @@ class PlayingTrainer(CheckpointingTrainer):
             groups=share,
             ahead=args.max_staleness,
             updates=updates,
-            last=-(-self.state.max_steps // updates),
+            batches=-(-self.state.max_steps // updates) - step // updates,
             submitted=self._submitted or Submitted(step // updates),
         )
 
@@ -229,8 +230,8 @@ class PlayingTrainer(CheckpointingTrainer):
         super().checkpoint_loaded(folder)
         if not self.args.max_staleness:
             return
-        read = [read_queue(folder, tasks_per_generation(self.args))] * (self.ranks.index == 0)
-        saved: Submitted | None = self.ranks.gather(read)[0]
+        read = self.ranks.together(lambda: read_queue(folder, tasks_per_generation(self.args)))
+        saved: Submitted | None = self.ranks.gather([read])[0]
         if saved is not None:
             mine = saved.open[self.ranks.slice(len(saved.open) // self.ranks.number)]
             self._submitted = Submitted(saved.generations, mine)

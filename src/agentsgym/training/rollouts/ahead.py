@@ -31,10 +31,10 @@ class Waiting:
 class AheadPlayer:
     """Batches of `groups` groups, each of which may come from a later generation than others.
 
-    Generations are submitted whole and in order, until `ahead + 1` of them are in the queue; no
-    more than `last` are played. Groups are numbered over all generations, and `requests_of` gives
-    the requests of a group. Of a resumed run `submitted` says what was in the queue; those groups
-    are played first.
+    Generations are submitted in order, until `ahead + 1` of them are in the queue; no more groups
+    are played than `batches` batches take. Groups are numbered over all generations, `groups_of`
+    gives those of a generation, and `requests_of` the requests of a group. Of a resumed run
+    `submitted` says what was in the queue; those groups are played first.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AheadPlayer:
         groups: int,
         ahead: int,
         updates: int,
-        last: int,
+        batches: int,
         submitted: Submitted,
     ) -> None:
         self._source = source
@@ -55,7 +55,7 @@ class AheadPlayer:
         self._groups_of = groups_of
         self._groups = groups
         self._room = (ahead + 1) * groups
-        self._last = last
+        self._left = batches * groups
         self._next = submitted.generations
         self._backlog = deque(submitted.open)
         self._clock = _Clock()
@@ -71,6 +71,7 @@ class AheadPlayer:
         self._fill(step)
         started = time.perf_counter()
         groups = self._queue.take(self._groups, step)
+        self._left -= len(groups)
         self._clock.note(time.perf_counter() - started, self._source.idle_seconds)
         requests = [request for group in groups for request in group.requests]
         return requests, [rollout for group in groups for rollout in group.in_order()]
@@ -81,11 +82,11 @@ class AheadPlayer:
         return None if shares is None else Waiting(*shares, self._queue.complete)
 
     def _fill(self, step: int) -> None:
-        """Submit groups as long as there is room."""
-        while len(self._backlog) < self._room - len(self._queue) and self._next < self._last:
+        """Submit groups as long as there is room, and at least those of a batch."""
+        room = min(self._room, max(self._left, self._groups)) - len(self._queue)
+        while len(self._backlog) < room:
             self._backlog.extend(self._groups_of(self._next))
             self._next += 1
-        room = min(self._room - len(self._queue), len(self._backlog))
         numbers = [self._backlog.popleft() for _ in range(room)]
         if numbers:
             self._queue.submit([(number, self._requests_of(number)) for number in numbers], step)

@@ -40,6 +40,7 @@ class RolloutCollector:
         self.engine = engine
         self.envs = envs
         self.source: RolloutSource | None = None
+        self._closed: LocalSource | None = None
         self._args = args
         self._ranks = ranks
 
@@ -128,6 +129,7 @@ class RolloutCollector:
             workers = rollout_workers(self.engine, self.envs, self._args, self.train_sampling)
             self.source = workers
         else:
+            self.await_engine()
             agent = DirectOutputAgent(self.engine, self.train_sampling)
             self.source = LocalSource(agent, self.envs)
         return self.source
@@ -136,7 +138,16 @@ class RolloutCollector:
         """End the playing in the background, if there is any."""
         if self.source is not None:
             self.source.close()
+        if isinstance(self.source, LocalSource):
+            self._closed = self.source
         self.source = None
+
+    def await_engine(self) -> None:
+        """Wait until nothing that was ended in the background is left in the engine: an action that
+        had begun. To be called before the engine is used without a source."""
+        if self._closed is not None:
+            self._closed.wait_for_thread()
+        self._closed = None
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
         """Play these, and return when all are over. Rollout workers start with the first ones."""

@@ -25,7 +25,7 @@ def read_queue(folder: Path, groups: int) -> Submitted | None:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not _fits(content, groups):
         logger.warning(
@@ -39,7 +39,7 @@ def _fits(content: Any, groups: int) -> bool:
     if not isinstance(content, dict) or content.get("groups") != groups:
         return False
     number, opened = content.get("generations"), content.get("open")
-    if type(number) is not int or not isinstance(opened, list):
+    if type(number) is not int or number < 0 or not isinstance(opened, list):
         return False
     whole = all(type(group) is int and 0 <= group < number * groups for group in opened)
     return whole and len(set(opened)) == len(opened)
