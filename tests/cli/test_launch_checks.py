@@ -42,11 +42,9 @@ def changed(**sections):
         ({"engine": {"launch": 2}}, Launch(16, 2), "engine.launch starts servers on one machine"),
         ({"engine": {"urls": ["http://localhost:8000"]}}, Launch(16, 2), "is another server on"),
         ({"engine": {"urls": ["http://a:1", "http://a:1"]}}, Launch(2), "names http://a:1 twice"),
-        ({"engine": {}, "train": {"generate_ahead": True}}, Launch(2), "generate_ahead needs an"),
-        (
-            {"train": {"generate_ahead": True, "max_staleness": 0}}, Launch(2),
-            "max_staleness=0 drops it",
-        ),
+        ({}, ZERO3, "whole weights only from FSDP2"),
+        ({"engine": {}, "train": {"max_staleness": 1}}, Launch(2), "max_staleness=1 needs an"),
+        ({"train": {"max_staleness": 1}}, Launch(2), r"its 4 rollouts .* num_generations \(8\)"),
         ({"engine": {"name": "vllm"}}, Launch(2), "needs engine.urls or engine.launch"),
         ({"env_config": {"place": "ray"}}, Launch(2), r"\['place'\]='ray' needs .*workers"),
         (
@@ -64,7 +62,7 @@ def test_what_cannot_work_is_named_before_anything_runs(monkeypatch, sections, l
 def test_groups_are_counted_over_all_processes():
     """Two processes of four rollouts hold a group of eight; one process does not."""
     assert check_launch(changed(), Launch(2)).generation_batch_size == 8
-    assert check_launch(changed(), ZERO3).generation_batch_size == 64
+    assert check_launch(changed(), Launch(16, 2)).generation_batch_size == 64
 
 
 def written(tmp_path, data):
@@ -134,11 +132,12 @@ def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
     """Ray, other machines and generations ahead of the update."""
     seen = []
     monkeypatch.setattr(dry_run_module, "train_run", lambda small, **_: seen.append(small))
-    sections = {"env_config": {"place": "ray", "workers": 4}, "train": {"generate_ahead": True}}
+    sections = {"env_config": {"place": "ray", "workers": 4}}
+    sections["train"] = {"max_staleness": 1, "per_device_train_batch_size": 8}
     done = dry_run_module.dry_run(changed(**sections), Silent(), Launch(16, 2))
     assert done.exchanged["environments"] == "in this process"
     assert "before its update" in done.exchanged["order"]
-    assert "generate_ahead" not in seen[0].train and "place" not in seen[0].env_config
+    assert "max_staleness" not in seen[0].train and "place" not in seen[0].env_config
     told = " ".join(done.not_tried)
     assert "16 processes on 2 machines" in told and "RAY_ADDRESS" in told
 

@@ -76,7 +76,7 @@ def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
     settings = _settings_over_all(config, launch)
     _check_sharding(config, launch)
     _check_servers(config, launch)
-    _check_ahead(config, settings)
+    _check_ahead(config, settings, launch)
     return settings
 
 
@@ -99,11 +99,18 @@ def _settings_over_all(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
 
 
 def _check_sharding(config: RunConfig, launch: Launch) -> None:
-    if launch.sharded is not None and is_embedded(config):
+    if launch.sharded is None:
+        return
+    if is_embedded(config):
         raise ConfigError(
             f"{launch.sharded} splits the model over {launch.processes} processes, and the "
-            "embedded engine samples from the whole model; name vLLM servers in engine.urls, or "
-            "use DeepSpeed ZeRO-2"
+            "embedded engine samples from the whole model; name vLLM servers in engine.urls and "
+            "use FSDP2, or use DeepSpeed ZeRO-2"
+        )
+    if launch.sharded != "FSDP2":
+        raise ConfigError(
+            f"{launch.sharded} splits the model over {launch.processes} processes, and vLLM "
+            "servers get whole weights only from FSDP2; use that or DeepSpeed ZeRO-2"
         )
 
 
@@ -131,9 +138,18 @@ def _check_servers(config: RunConfig, launch: Launch) -> None:
             )
 
 
-def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig") -> None:
-    if settings.generate_ahead and is_embedded(config):
+def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig", launch: Launch) -> None:
+    if not settings.max_staleness:
+        return
+    if is_embedded(config):
         raise ConfigError(
-            "train.generate_ahead needs an engine with a copy of the weights: name vLLM servers in "
-            "engine.urls, or let the run start them (engine.launch)"
+            f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
+            "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "
+            "or set engine.name to 'process'"
+        )
+    share, group = settings.generation_batch_size // launch.processes, settings.num_generations
+    if share % group:
+        raise ConfigError(
+            f"with train.max_staleness each process takes whole groups: its {share} rollouts of a "
+            f"generation must be a multiple of num_generations ({group})"
         )
