@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, Image, List
 
 from agentsgym.envs import ConfigError, task_dataset
 from agentsgym.runs import load_config, load_run, train_run
@@ -81,6 +81,15 @@ def test_every_kind_of_file_gives_its_rows(tmp_path):
     for name, words in wrong.items():
         with pytest.raises(ConfigError, match=f"data.train: .*{words}"):
             open_tasks("data.train", str(tmp_path / name))
+
+
+def test_columns_whose_rows_open_other_files_are_refused(tmp_path):
+    picture = Features({"task_data": {"x": List(Image())}})
+    Dataset.from_dict({"task_data": [{"x": []}]}, features=picture).save_to_disk(tmp_path / "table")
+    (arrow,) = (tmp_path / "table").glob("*.arrow")
+    for path in (tmp_path / "table", arrow):
+        with pytest.raises(ConfigError, match=r"data.train: .*column 'task_data' holds images"):
+            open_tasks("data.train", str(path))
 
 
 def test_a_huge_evaluation_set_is_refused(tmp_path):

@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.runs.files import RolloutWriter, RunDirectory, drop_rollouts_from, read_lines, shard
+from agentsgym.runs.files import (
+    RolloutWriter,
+    RunDirectory,
+    drop_rollouts_from,
+    read_lines,
+    shard,
+    shard_index,
+)
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.retention import KeepRollouts, StoredShard
+from agentsgym.runs.files.rollouts import write_set
 from agentsgym.runs.files.shard import read_group, read_shard
 from agentsgym.runs.files.shard_index import index_path, read_index
 from agentsgym.types.secrets import MASK, remember_secret
@@ -94,6 +102,26 @@ def test_a_generation_that_is_written_again_leaves_no_old_part(tmp_path, played)
 
 
 @pytest.mark.usefixtures("small")
+def test_a_generation_appears_as_a_whole_or_not_at_all(tmp_path, played, monkeypatch):
+    def failing():
+        yield from (shard.RolloutLine(rollout, "train", 0) for rollout in played)
+        assert not list(RunDirectory(tmp_path).shards())
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        write_set(RunDirectory(tmp_path), "train", 0, failing())
+    assert names(tmp_path) == []
+
+    write(tmp_path, played)
+    second, first = sorted((tmp_path / "rollouts").glob("*.gz"))
+    assert second.name.startswith("train-000000-p1")
+    first.unlink()  # as if the run had been killed before the first part appeared
+    assert not list(read_lines(tmp_path))
+    write(tmp_path, played[:2])
+    assert names(tmp_path) == ["train-000000.jsonl.gz"]
+
+
+@pytest.mark.usefixtures("small")
 def test_a_finished_evaluation_replaces_its_parts(tmp_path, played):
     directory = EvaluationDirectory(tmp_path)
     for start in (0, 6):
@@ -140,6 +168,8 @@ BAD = {
         data | {"blocks": [*data["blocks"], {"offset": 1 << 40, "rollouts": []}]}
     ),
     "a text": lambda data: json.dumps(data | {"blocks": "abc"}),
+    "infinite": lambda data: json.dumps(data | {"bytes": float("inf")}),
+    "deep": lambda data: "[" * 100_000,
 }
 
 
@@ -147,6 +177,12 @@ BAD = {
 def test_an_index_that_does_not_fit_is_ignored(indexed, fault):
     path = index_path(indexed)
     path.write_text(BAD[fault](json.loads(path.read_text())))
+    assert read_index(indexed) is None
+    assert group(indexed, 1) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_block_that_would_fill_the_memory_is_not_read_at_once(indexed, monkeypatch):
+    monkeypatch.setattr(shard_index, "_MOST_OF_A_BLOCK", 100)
     assert read_index(indexed) is None
     assert group(indexed, 1) == [(1, 0), (1, 1), (1, 2)]
 
@@ -184,7 +220,7 @@ def iter_into(found, lines):
 
 
 def stored(*steps, size=100):
-    return [StoredShard(step, Path(f"{step}-{part}"), size) for step in steps for part in (0, 1)]
+    return [StoredShard(0, step, Path(f"{step}-{part}"), size) for step in steps for part in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -220,6 +256,28 @@ def test_a_writer_deletes_its_own_old_generations_only(tmp_path, played):
         "eval-000000.jsonl.gz", "train-000001.jsonl.gz", "train-000001-p1.jsonl.gz",
     ]  # fmt: skip
     assert not [name for name in names(tmp_path) if name.startswith("train-000000.")]
+
+
+def test_the_gigabytes_are_of_all_processes_together():
+    shards = [
+        StoredShard(rank, step, Path(f"{rank}-{step}"), 100)
+        for rank in range(4)
+        for step in range(6)
+    ]
+    keep = KeepRollouts(gigabytes=900e-9)
+    gone = [path.name for rank in range(4) for path in keep.outdated(shards, rank)]
+    assert gone == [f"{rank}-{step}" for rank in range(4) for step in range(4)]
+
+
+def test_a_shard_that_another_process_deletes_meanwhile_does_not_matter(
+    tmp_path, played, monkeypatch
+):
+    write(tmp_path, played, rank=1)
+    theirs = RunDirectory(tmp_path).shard("train", 0, rank=1)
+    listed = list(RunDirectory(tmp_path).training_shards())
+    theirs.unlink()
+    monkeypatch.setattr(RunDirectory, "training_shards", lambda self: iter(listed))
+    write(tmp_path, played, step=1, keep=KeepRollouts(last=1))
 
 
 # -- the text of a line ---------------------------------------------------------------------------

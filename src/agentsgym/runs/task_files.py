@@ -21,7 +21,7 @@ def open_tasks(key: str, path: str) -> Any:
     if not where.exists():
         raise ConfigError(f"{key}: there is no file {path}")
     try:
-        return _opened(key, where)
+        return _plain(key, path, _opened(key, where))
     except ConfigError:
         raise
     except Exception as error:  # pyarrow and datasets raise many kinds of errors
@@ -45,6 +45,31 @@ def _opened(key: str, path: Path) -> Any:
         f"{key}: {path} is neither a file of JSON lines ({', '.join(LINES)}), nor an .arrow file, "
         "nor a directory of Dataset.save_to_disk"
     )
+
+
+def _plain(key: str, path: str, rows: Any) -> Any:
+    """The rows. Raises ConfigError if reading one would open another file or an address: rows of
+    images and the like may name them."""
+    columns = {} if isinstance(rows, TaskFile) else rows.features
+    named = [name for name, kind in columns.items() if _opens_files(kind)]
+    if named:
+        raise ConfigError(
+            f"{key}: {path}: column {named[0]!r} holds images, sounds or other files; a task has "
+            "only texts, numbers, lists and dicts"
+        )
+    return rows
+
+
+def _opens_files(kind: Any) -> bool:
+    """Whether the values of a column's type are decoded by more than parsing JSON."""
+    if isinstance(kind, dict):
+        return any(map(_opens_files, kind.values()))
+    if isinstance(kind, list | tuple):
+        return any(map(_opens_files, kind))
+    inner = getattr(kind, "feature", None)
+    if inner is not None:
+        return _opens_files(inner)
+    return hasattr(kind, "decode_example") and type(kind).__name__ != "Json"
 
 
 def held_out_tasks(path: str) -> Any:

@@ -90,20 +90,24 @@ class RunDirectory:
     def shards(self) -> Iterator[tuple[str, int, Path]]:
         """Phase, step and path of each shard, by step; "before" comes first, "after" last, and the
         shards of several processes by rank, with their parts in order. Phases of a warm start have
-        steps of their own."""
+        steps of their own. Parts without the first one, which is written last, are left out: a
+        killed run left them."""
         order = {name: number for number, name in enumerate(_PHASES)}
+        matches = list(self._matches("*"))
+        whole = {_set(match) for _, match in matches if _numbers(match)[1] == 0}
         found = [
             (int(match["step"]), order.get(match["phase"], len(order)), *_numbers(match), path)
-            for path, match in self._matches("*")
+            for path, match in matches
+            if _set(match) in whole
         ]
         for step, _, _, _, path in sorted(found):
             yield path.name.partition("-")[0], step, path
 
-    def training_shards(self, rank: int) -> Iterator[tuple[int, Path]]:
-        """Step and path of each shard of the training rollouts of the process `rank`."""
+    def training_shards(self) -> Iterator[tuple[int, int, Path]]:
+        """Process, step and path of each shard of training rollouts."""
         for path, match in self._matches("train-*"):
-            if match["phase"] == "train" and _numbers(match)[0] == rank:
-                yield int(match["step"]), path
+            if match["phase"] == "train":
+                yield _numbers(match)[0], int(match["step"]), path
 
     def _matches(self, names: str) -> Iterator[tuple[Path, re.Match[str]]]:
         for path in self.rollouts.glob(f"{names}.jsonl.gz"):
@@ -145,6 +149,11 @@ def dataset_of(shard: Path) -> str | None:
 def _numbers(match: re.Match[str]) -> tuple[int, int]:
     """The process and the part in a shard's name."""
     return int(match["rank"] or 0), int(match["part"] or 0)
+
+
+def _set(match: re.Match[str]) -> tuple[str | None, ...]:
+    """What the parts of one process's generation or evaluation have in common."""
+    return match["phase"], match["step"], match["rank"], match["dataset"]
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class StoredShard(NamedTuple):
-    """A shard of a generation: the optimizer steps before it, its path, and its bytes on disk."""
+    """A shard of a generation: the process that wrote it, the optimizer steps before it, its path,
+    and its bytes on disk."""
 
+    rank: int
     step: int
     path: Path
     size: int
@@ -32,10 +34,10 @@ class KeepRollouts(BaseModel):
         """Whether nothing is ever deleted."""
         return self.last is None and self.every is None and self.gigabytes is None
 
-    def outdated(self, shards: Sequence[StoredShard]) -> list[Path]:
-        """The shards to delete, of all shards of a run's generations."""
+    def outdated(self, shards: Sequence[StoredShard], rank: int = 0) -> list[Path]:
+        """The shards that the process `rank` deletes, of all shards of a run's generations."""
         kept = set(_within(self._named({one.step for one in shards}), shards, self))
-        return [one.path for one in shards if one.step not in kept]
+        return [one.path for one in shards if one.rank == rank and one.step not in kept]
 
     def _named(self, steps: set[int]) -> list[int]:
         """The steps that the settings name, the newest first."""

@@ -52,12 +52,21 @@ class RolloutWriter:
     def _delete_outdated(self, rank: int) -> None:
         if self._keep.everything:
             return
-        own = [
-            StoredShard(step, path, path.stat().st_size)
-            for step, path in self._directory.training_shards(rank)
+        stored = [
+            StoredShard(writer, step, path, size)
+            for writer, step, path in self._directory.training_shards()
+            if (size := _size(path)) is not None
         ]
-        for path in self._keep.outdated(own):
+        for path in self._keep.outdated(stored, rank):
             remove_shard(path)
+
+
+def _size(path: Path) -> int | None:
+    """A file's bytes; None if another process has deleted it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[RolloutLine]:

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -38,37 +39,52 @@ class _Text:
     entries: list[Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A shard that was written: its size in bytes, and its blocks."""
+
+    path: Path
+    size: int
+    blocks: list[Block]
+
+    def write_index(self) -> None:
+        """One block needs no index."""
+        if len(self.blocks) > 1:
+            write_index(self.path, self.size, self.blocks)
+        else:
+            remove_index(self.path)
+
+
 def write_shards(path_of: Callable[[int], Path], lines: Iterable[RolloutLine]) -> list[Path]:
     """Write rollouts to shards of about `SHARD_BYTES`, the parts `path_of(0)`, `path_of(1)`, …;
-    each appears only when it is complete. Parts that an earlier writing left are removed."""
-    blocks, written = _blocks(lines), list[Path]()
-    for block in chain([next(blocks, _Text(b"", []))], blocks):
-        path = path_of(len(written))
-        _write_shard(path, chain([block], blocks))
-        written.append(path)
+    they appear when all are complete, the first of them last. Parts that an earlier writing left
+    are removed."""
+    blocks, written = _blocks(lines), list[_Shard]()
+    with ExitStack() as parts:  # is left in the opposite order
+        for block in chain([next(blocks, _Text(b"", []))], blocks):
+            path = path_of(len(written))
+            part = parts.enter_context(replacing(path))
+            written.append(_write_shard(path, part, chain([block], blocks)))
+    for shard in written:
+        shard.write_index()
     number = len(written)
     while path_of(number).exists():
         remove_shard(path_of(number))
         number += 1
-    return written
+    return [shard.path for shard in written]
 
 
 def remove_shard(path: Path) -> None:
-    """Delete a shard and its index."""
-    path.unlink()
+    """Delete a shard and its index, where they are there."""
+    path.unlink(missing_ok=True)
     remove_index(path)
 
 
-def _write_shard(path: Path, blocks: Iterator[_Text]) -> None:
-    """Write blocks until the shard is full."""
-    with replacing(path) as part:
-        with part.open("wb") as file:
-            places = list(_written(file, blocks))
-            size = file.tell()
-        if len(places) > 1:
-            write_index(path, size, places)
-        else:
-            remove_index(path)
+def _write_shard(path: Path, part: Path, blocks: Iterator[_Text]) -> _Shard:
+    """Write blocks to `part`, which becomes `path`, until the shard is full."""
+    with part.open("wb") as file:
+        places = list(_written(file, blocks))
+        return _Shard(path, file.tell(), places)
 
 
 def _written(file: BinaryIO, blocks: Iterator[_Text]) -> Iterator[Block]:

@@ -4,6 +4,7 @@ It is only a help for reading. It belongs to the shard if it names the shard's s
 with one that can't be read, the shard is read as a whole.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,19 @@ from agentsgym.runs.files.formats import SHARD_INDEX, NewerFormat
 SHARD = ".jsonl.gz"
 _INDEX = ".index.json"
 _MOST_BYTES = 1 << 26
+_MOST_OF_A_BLOCK = 1 << 29
+"""A block is read into memory; it has less than 4 MiB and one line, which has at most 256 MiB."""
+_UNUSABLE = (
+    OSError,
+    NewerFormat,
+    DamagedFile,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +91,15 @@ def read_index(shard: Path) -> ShardIndex | None:
     """The index of a shard; None if it has none that can be used."""
     path, size = index_path(shard), shard.stat().st_size
     try:
-        if path.is_symlink() or path.stat().st_size > _MOST_BYTES:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         found = _parsed(SHARD_INDEX.current(json.loads(path.read_bytes()), path))
-    except (OSError, NewerFormat, DamagedFile, ValueError, KeyError, TypeError, AttributeError):
+    except _UNUSABLE:
         return None
     offsets = [block.offset for block in found.blocks]
-    fits = found.size == size and offsets == sorted(set(offsets)) and offsets[:1] == [0]
-    return found if fits and offsets[-1] < size else None
+    lengths = [end - start for start, end in itertools.pairwise([*offsets, size])]
+    fits = found.size == size and offsets[:1] == [0] and min(lengths) > 0
+    return found if fits and max(lengths) <= _MOST_OF_A_BLOCK else None
 
 
 def _parsed(data: dict[str, Any]) -> ShardIndex:

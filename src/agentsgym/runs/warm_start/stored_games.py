@@ -4,6 +4,8 @@ the texts of its games are used, and what no game can contain is left out."""
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from agentsgym.envs import ConfigError
@@ -62,17 +64,21 @@ def _best(
     directory: RunDirectory, wanted: Wanted, config: GamesConfig, note: Note
 ) -> Iterator[tuple[int, Rollout]]:
     """Step and best game of each group."""
-    for phase, step, path in directory.shards():
-        if phase != "train":
-            continue
-        best: dict[int, Rollout] = {}
-        try:
-            for line in read_shard(path):
-                one = line.rollout
-                if _counts(one, config) and wanted(one) and _is_better(one, best.get(one.group)):
-                    best[one.group] = one
-        except (DamagedFile, NewerFormat) as error:
-            note(f"warm_start.run: {error}; the rest of this file is left out")
+    shards = [(step, path) for phase, step, path in directory.shards() if phase == "train"]
+    for step, files in groupby(shards, key=itemgetter(0)):
+        best: dict[int, Rollout] = {}  # a group may continue in the next shard
+        for _, path in files:
+            try:
+                for line in read_shard(path):
+                    one = line.rollout
+                    if (
+                        _counts(one, config)
+                        and wanted(one)
+                        and _is_better(one, best.get(one.group))
+                    ):
+                        best[one.group] = one
+            except (DamagedFile, NewerFormat) as error:
+                note(f"warm_start.run: {error}; the rest of this file is left out")
         yield from ((step, rollout) for rollout in best.values())
 
 
