@@ -184,6 +184,32 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
     assert [server.held for server in servers] == [[], []]
 
 
+def test_weights_that_are_loaded_while_a_process_is_told_of_them_are_recorded(
+    serve, connect, model, checkpoints
+) -> None:
+    """When another rank is told what rank 0 loads, the servers may have it already."""
+    server = serve(follow=True)
+    learner, other = connect(server), connect(server)
+    learner._shared = True
+    learner.load(checkpoints[1][1])
+    other.adopt(checkpoints[1][1])
+    [request] = requests(1)
+    results = []
+
+    def gather(values):
+        if values == [1]:  # both ranks have entered the update; rank 0 is quick
+            learner.replace(checkpoints[2][1])
+            wait_until(lambda: checkpoints[2][1].path in server.version)
+            results.extend(ask(other, [request]).values())
+            return [0, 1]
+        return [(checkpoints[2][1], ""), *values]
+
+    path = Path(checkpoints[2][1].path).parent
+    other.update_weights(WeightUpdate(model, 2, path, rank=1, gather=gather, sampling=True))
+    assert [result.policy_version for result in results] == [2] and other.policy_version == 2
+    assert_exact(checkpoints[2][0], request.token_ids, results[0])
+
+
 def test_a_server_with_weights_of_another_run_is_refused(serve, connect, checkpoints) -> None:
     server = serve(follow=True)
     other = connect(server, retries=Retries(1))

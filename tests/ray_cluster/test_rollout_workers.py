@@ -43,6 +43,10 @@ class FragileEnv(MoodyEnv):
         return state | {"deadly": task_data.get("deadly")}
 
 
+class TwoNamesEnv(MoodyEnv):
+    """It is registered, and has its dotted path."""
+
+
 @pytest.fixture(scope="module")
 def server(chat_tokenizer):
     """It samples one request at a time, so that answers do not depend on who asks beside it."""
@@ -145,6 +149,18 @@ def test_alfworld_is_played_as_here(source_of, engine, chat_tokenizer, tmp_path)
     here = play(requests, DirectOutputAgent(engine, SHORT), pool)
     assert taken(source_of(pool), requests) == here
     assert [rollout.error for rollout in here] == [None] * len(here)
+
+
+def test_rows_may_name_an_environment_in_two_ways(source_of, chat_tokenizer):
+    agentsgym.register("TwoNames", TwoNamesEnv)
+    env = TwoNamesEnv(chat_tokenizer, {})
+    requests = requests_of(env, [{"length": 2}], 4)
+    path = f"{TwoNamesEnv.__module__}.{TwoNamesEnv.__qualname__}"
+    assert requests[0].env_class_path == "TwoNames"
+    requests = [*requests[:2], *(replace(r, env_class_path=path) for r in requests[2:])]
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    assert [rollout.error for rollout in taken(source, requests)] == [None] * 4
+    assert source.figures["lost"] == 0
 
 
 def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):

@@ -28,6 +28,12 @@ def engine(tiny_llama, chat_tokenizer):
     server.close()
 
 
+def setup_of(engine):
+    return PlayerSetup(
+        access=engine.access, tokenizer=engine.tokenizer, template_options={}, capacity=4
+    )
+
+
 def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
     """With two sets of sampling settings side by side, in an environment that it was sent."""
     env = MoodyEnv(chat_tokenizer, {})
@@ -37,9 +43,7 @@ def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
     here = play(asked[:4], DirectOutputAgent(engine, SHORT), pool)
     here += play(asked[4:], DirectOutputAgent(engine, GREEDY), pool)
 
-    setup = PlayerSetup(
-        access=engine.access, tokenizer=chat_tokenizer, template_options={}, capacity=4
-    )
+    setup = setup_of(engine)
     assert KEY not in repr(setup)
     player = Player(setup, engine.weights)
     player.submit(asked[:4], SHORT, EnvParcel(env.class_path, {}, pack(env)))
@@ -55,6 +59,27 @@ def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
             step.info.clear()  # it tells how many sessions were open
     assert there == here
     assert player.poll(0.2).idle >= idle + 0.2
+    player.close()
+
+
+class Ending(BaseException):
+    """What is no fault of a trial."""
+
+
+class EndingEnv(MoodyEnv):
+    def _format_prompt(self, state, step):
+        raise Ending("the playing ends")
+
+
+def test_a_worker_tells_whatever_ends_its_playing(engine, chat_tokenizer):
+    """Otherwise its learner would wait forever."""
+    env = EndingEnv(chat_tokenizer, {})
+    row = {"env_class_path": env.class_path, "env_config": {}, "task_data": {}}
+    player = Player(setup_of(engine))
+    parcel = EnvParcel(env.class_path, {}, pack(env))
+    player.submit([RolloutRequest.of(row, 0, 0, 1)], SHORT, parcel)
+    with pytest.raises(Ending, match="the playing ends"):
+        player.poll(10.0)
     player.close()
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.rollouts.queue_file import NAME
+from agentsgym.types import WeightUpdate
 from helpers import DigitEnv, random_llama, task_dataset
 from training.copy_engine import CopyEngine
 
@@ -221,6 +223,9 @@ def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_traine
     trainer.add_callback(kill)
     with pytest.raises(EngineProcessLost, match=r"the engine's process ended \(exit status -9\)"):
         trainer.train()
+    for version in (7, 8):
+        with pytest.raises(EngineProcessLost):
+            trainer.collector.engine.update_weights(WeightUpdate(model, version, Path()))
 
 
 @pytest.mark.slow

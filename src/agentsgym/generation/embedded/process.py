@@ -130,6 +130,8 @@ class ProcessEngine:
             results = self._line.results.get()
             if results is None:
                 self._line.results.put(None)  # for the next call
+                if found:
+                    break
                 raise self._lost()
             for number, result in results:
                 if self._open.get(result.session_id) == number:
@@ -165,7 +167,11 @@ class ProcessEngine:
             self._line.taken.wait()
             self._parts.write(self._views)
             self._line.taken.clear()
-            self._send(("weights", update.version))
+            try:
+                self._send(("weights", update.version))
+            except EngineProcessLost:
+                self._line.taken.set()  # nobody else will, and the next call must not wait
+                raise
         self.policy_version = update.version
 
     def finish(self) -> None:

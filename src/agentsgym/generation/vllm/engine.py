@@ -191,6 +191,8 @@ class VLLMEngine(RemoteEngine):
         """
         if not update.changed:
             return
+        if update.sampling and update.rank != 0:
+            self.expect_others_weights()  # before `gather`, so before rank 0 loads them
         self._shared = self._lent or len(update.gather([update.rank])) > 1
         weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
@@ -270,6 +272,12 @@ class VLLMEngine(RemoteEngine):
         """Use weights that another process of this run has loaded into the servers, or is loading
         right now (`loaded=False`)."""
         self._run(self.pool.follow(weights, loaded=loaded))
+
+    def expect_others_weights(self) -> None:
+        """Another process is going to load weights while requests are open: from now on the servers
+        are asked which ones sampled an answer."""
+        if self.weights is not None:
+            self.adopt(self.weights, loaded=False)
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""

@@ -68,7 +68,7 @@ class RemotePlayer:
     heard: float = field(default_factory=monotonic)
     idle: float = 0.0
     node: str = ""
-    known_envs: set[int] = field(default_factory=set)
+    known_envs: set[tuple[str, str]] = field(default_factory=set)
     calls: dict[Any, str] = field(default_factory=dict)
 
     @classmethod

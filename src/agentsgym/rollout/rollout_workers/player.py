@@ -74,7 +74,7 @@ class Player:
         self._weights = weights
         self._loaded = loaded
         self._envs = _SentEnvs()
-        self._over: queue.SimpleQueue[Rollout | Exception] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()
         self._lanes: dict[SamplingParams, _Lane] = {}
         self._idle = IdleTime()
         self._lane(SamplingParams())  # a worker that cannot play says so before it is asked to
@@ -95,7 +95,7 @@ class Player:
         with suppress(queue.Empty):
             found = self._over.get(timeout=timeout)
             while True:
-                if isinstance(found, Exception):
+                if isinstance(found, BaseException):
                     raise found
                 over.append(found)
                 found = self._over.get_nowait()
@@ -133,7 +133,7 @@ class _Lane:
         engine: VLLMEngine,
         sampling: SamplingParams,
         envs: EnvPool,
-        over: "queue.SimpleQueue[Rollout | Exception]",
+        over: "queue.SimpleQueue[Rollout | BaseException]",
     ) -> None:
         self.engine = engine
         self._source = LocalSource(DirectOutputAgent(engine, sampling), envs)
@@ -156,7 +156,7 @@ class _Lane:
                 while rollouts := self._source.poll():
                     for rollout in rollouts:
                         self._over.put(rollout)
-        except Exception as error:
+        except BaseException as error:  # whatever ends the playing, the learner must be told
             self._over.put(error)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs import EnvPool
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import config_key
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout.compact import from_bytes
 from agentsgym.rollout.rollout_workers.actor import RemotePlayer
@@ -74,7 +74,7 @@ class RaySource:
                 capacity=self._capacity,
             )
         )
-        self._parcels: dict[int, tuple[MultistepEnv, Any]] = {}
+        self._parcels: dict[tuple[str, str], Any] = {}
         # All that follows is shared with the thread and guarded by `_changed`.
         self._changed = threading.Condition(threading.RLock())
         self._crew: Crew | None = None
@@ -129,15 +129,17 @@ class RaySource:
             return
         sampling = any(update.gather([self._board.open > 0]))
         self._engine.share_servers()
+        if sampling and self._loaded:
+            self._follow(loaded=False)  # from now on they ask the servers which weights they have
         self._engine.update_weights(replace(update, sampling=sampling))
-        self._loaded = not sampling
-        self._follow()
+        self._follow(loaded=not sampling)
 
-    def _follow(self) -> None:
-        """Let the workers use the weights of the learner's engine. Returns when all that play know
-        them."""
+    def _follow(self, *, loaded: bool) -> None:
+        """Let the workers use the weights of the learner's engine, which the servers have, or may
+        be loading (`loaded=False`). Returns when all that play know them."""
         weights = self._engine.weights
         with self._changed:
+            self._loaded = loaded
             for player in self._players():
                 player.call("adopt", weights, self._loaded)
             self._changed.wait_for(
@@ -160,6 +162,7 @@ class RaySource:
             thread, self._thread = self._thread, None
             self._replayed += self._board.replayed
             self._board, self._open, self._error = Board(), 0, None
+            self._over.clear()
             self._changed.notify_all()
             if crew is not None:
                 self._lost += crew.lost
@@ -220,14 +223,14 @@ class RaySource:
         self._hand_out()
 
     def _parcel(self, ticket: Ticket) -> Any:
-        """A reference to the environment of a request, which is stored in Ray once."""
-        env, request = ticket.env, ticket.request
-        if id(env) not in self._parcels:
-            parcel = EnvParcel(
-                request.env_class_path, request.env_config, pack(env, "rollout_workers")
-            )
-            self._parcels[id(env)] = env, ray_package().put(parcel)
-        return self._parcels[id(env)][1]
+        """A reference to the environment of a request, which is stored in Ray once for each way in
+        which rows name it."""
+        request, key = ticket.request, _name(ticket)
+        if key not in self._parcels:
+            packed = pack(ticket.env, "rollout_workers")
+            parcel = EnvParcel(request.env_class_path, request.env_config, packed)
+            self._parcels[key] = ray_package().put(parcel)
+        return self._parcels[key]
 
     def _players(self) -> list[RemotePlayer]:
         return list(self._crew.players.values()) if self._crew else []
@@ -243,7 +246,7 @@ class RaySource:
     def _send(
         self, player: RemotePlayer, tickets: Sequence[Ticket], sampling: SamplingParams
     ) -> None:
-        parcels = {id(ticket.env): self._parcel(ticket) for ticket in tickets}
+        parcels = {_name(ticket): self._parcel(ticket) for ticket in tickets}
         fresh = [parcels[known] for known in parcels if known not in player.known_envs]
         player.known_envs.update(parcels)
         player.call("submit", [ticket.request for ticket in tickets], sampling, *fresh)
@@ -313,6 +316,12 @@ def _close_all() -> None:
     """Before Ray disconnects, which its own function for the end of the program does."""
     for source in list(_SOURCES):
         source.close()
+
+
+def _name(ticket: Ticket) -> tuple[str, str]:
+    """How a worker finds the environment of a request (`EnvPool.of`)."""
+    request = ticket.request
+    return request.env_class_path, config_key(request.env_class_path, request.env_config)
 
 
 def _unpacked(ticket: Ticket, data: bytes) -> Rollout:
