@@ -139,7 +139,7 @@ def sampled_over_updates(tokenizer, out):
     update = {"directory": out, "rank": ranks.index, "gather": ranks.gather}
     engine.update_weights(WeightUpdate(models[0], 0, **update))
     asked, found = {}, {}
-    for version in range(1, 4):
+    for version in range(1, 5):
         new = {f"r{ranks.index}-{version}-{i}": [10 + i, 20 + version, 30] for i in range(12)}
         engine.submit(
             [
@@ -149,7 +149,8 @@ def sampled_over_updates(tokenizer, out):
         )
         asked |= new
         found |= {result.session_id: result for result in engine.poll()}
-        engine.update_weights(WeightUpdate(models[version], version, sampling=True, **update))
+        if version in models:  # the last requests come when all weights are there
+            engine.update_weights(WeightUpdate(models[version], version, sampling=True, **update))
     while results := engine.poll():
         found |= {result.session_id: result for result in results}
     ranks.gather([0])
