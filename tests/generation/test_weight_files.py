@@ -115,6 +115,32 @@ def test_after_an_error_the_other_weights_are_still_gathered(
     assert Shard.gathered == len(names)
 
 
+def test_a_version_that_could_not_be_written_takes_no_room(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_files, "SHARD_BYTES", 1)
+    end, count = ShardFiles._end_shard, []
+
+    def full_after_one(self):
+        if self._count:
+            count.append(len(list(tmp_path.rglob("*.safetensors"))))
+            raise OSError("No space left on device")
+        end(self)
+
+    monkeypatch.setattr(ShardFiles, "_end_shard", full_after_one)
+    with pytest.raises(OSError, match="No space"):
+        WeightFiles().write(model, 1, tmp_path, "base")
+    assert count == [1] and list(tmp_path.iterdir()) == []
+
+
+def test_matrices_that_servers_keep_in_float32_are_not_narrowed(model, tmp_path):
+    files = ShardFiles(model, tmp_path, dtype=torch.bfloat16)
+    names = ("layers.0.mamba.A_log", "layers.0.moe_statics.e_score_correction_bias")
+    for name in (*names, "layers.0.mamba.in_proj.weight"):
+        files.add(name, torch.ones(2, 3))
+    files.finish()
+    kept = {name for name, tensor in stored(tmp_path).items() if tensor.dtype == torch.float32}
+    assert kept == set(names)
+
+
 def test_zero3_is_refused(model):
     sharded = copy.deepcopy(model)
     sharded.model.embed_tokens.weight.ds_id = 0

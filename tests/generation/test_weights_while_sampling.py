@@ -218,6 +218,36 @@ def test_a_server_with_weights_of_another_run_is_refused(serve, connect, checkpo
     assert "weights of another run" in ask(other, requests(1))["s0"].error
 
 
+def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, checkpoints) -> None:
+    """It may have parts of two."""
+    server = serve(follow=True)
+    learner, other = connect(server, retries=Retries(1)), connect(server, retries=Retries(1))
+    learner._shared = True
+    learner.load(checkpoints[1][1])
+    other.adopt(checkpoints[1][1], loaded=False)
+    assert ask(other, requests(1))["s0"].policy_version == 1
+    learner.replace(replace(checkpoints[2][1], path=f"{checkpoints[2][1].path}-missing"))
+    wait_until(lambda: not server.held and "failed" in server.version)
+    other.release(["s0"])
+    assert "weights of another run" in ask(other, requests(1))["s0"].error
+
+
+def test_a_server_that_lacks_the_weights_is_left_out_by_all_processes(
+    serve, connect, checkpoints, caplog
+) -> None:
+    servers = serve(), serve()
+    learner, other = connect(*servers), connect(*servers)
+    learner.load(adapter(1))
+    servers[0].die()
+    learner.load(adapter(2))
+    assert len(learner.pool.lacking) == 1
+    servers[0].start()
+    servers[0].served.clear()
+    other.adopt(learner.weights, lacking=learner.pool.lacking)
+    assert {result.policy_version for result in ask(other, requests(4)).values()} == {2}
+    assert {name for name, _ in servers[0].served} <= {"run-v2"}
+
+
 def test_servers_without_a_version_of_their_weights_cannot_be_shared(
     serve, connect, checkpoints, caplog
 ) -> None:

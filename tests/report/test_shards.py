@@ -22,6 +22,8 @@ from agentsgym.runs.files.retention import KeepRollouts, StoredShard
 from agentsgym.runs.files.rollouts import write_set
 from agentsgym.runs.files.shard import read_group, read_shard
 from agentsgym.runs.files.shard_index import index_path, read_index
+from agentsgym.runs.warm_start import stored_games
+from agentsgym.runs.warm_start.settings import GamesConfig
 from agentsgym.types.secrets import MASK, remember_secret
 from helpers import CountdownEnv
 
@@ -132,6 +134,16 @@ def test_a_finished_evaluation_replaces_its_parts(tmp_path, played):
         "eval-000000-p1.jsonl.gz", "eval-000000.jsonl.gz",
     ]  # fmt: skip
     assert list(directory.rollouts()) == list(played)
+
+
+@pytest.mark.usefixtures("small")
+def test_one_game_of_a_group_is_imitated_though_two_shards_have_it(tmp_path, played, monkeypatch):
+    monkeypatch.setattr(stored_games, "rerendered", lambda rollout, codec, most: rollout)
+    order = (0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11)  # a group in both shards
+    write(tmp_path, [played[n] for n in order])
+    config = GamesConfig(source="rollouts", run=str(tmp_path))
+    games = stored_games.stored_games(config, None, lambda rollout: True, None, print)
+    assert sorted(game.group for game in games) == [0, 1, 2, 3]
 
 
 # -- the index ------------------------------------------------------------------------------------

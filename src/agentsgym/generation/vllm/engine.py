@@ -5,7 +5,7 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Retries
@@ -196,15 +196,15 @@ class VLLMEngine(RemoteEngine):
         self._shared = self._lent or len(update.gather([update.rank])) > 1
         weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
-        told = update.gather([(weights, problem)])
+        told = update.gather([(weights, problem, self.pool.lacking)])
         if error is not None:
             raise error
-        for rank, (_, problem) in enumerate(told):
+        for rank, (_, problem, _) in enumerate(told):
             if problem:
                 raise WeightSyncError(f"rank {rank}: {problem}")
-        shared = told[0][0]
+        shared, _, lacking = told[0]
         if update.rank != 0:
-            self.adopt(shared, loaded=not update.sampling)
+            self.adopt(shared, loaded=not update.sampling, lacking=lacking)
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
         """Write the weights and let the servers load them, on rank 0; the other ranks help to
@@ -268,10 +268,12 @@ class VLLMEngine(RemoteEngine):
         if self._servers is not None:
             self._servers.close()
 
-    def adopt(self, weights: Weights, *, loaded: bool = True) -> None:
-        """Use weights that another process of this run has loaded into the servers, or is loading
-        right now (`loaded=False`)."""
-        self._run(self.pool.follow(weights, loaded=loaded))
+    def adopt(
+        self, weights: Weights, *, loaded: bool = True, lacking: Collection[str] = ()
+    ) -> None:
+        """Use weights that another process of this run has loaded into the servers, all but those
+        at the addresses `lacking`, or is loading right now (`loaded=False`)."""
+        self._run(self.pool.follow(weights, loaded=loaded, lacking=lacking))
 
     def expect_others_weights(self) -> None:
         """Another process is going to load weights while requests are open: from now on the servers

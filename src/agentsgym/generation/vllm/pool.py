@@ -8,7 +8,7 @@ lacks, before it is used.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Unreachable
@@ -142,12 +142,24 @@ class ServerPool:
             if found is None or found.done():
                 self._swaps[server.url] = asyncio.create_task(self._swap(server))
 
-    async def follow(self, weights: Weights, *, loaded: bool) -> None:
-        """Use weights that another process loads into the servers; `loaded`: they have them."""
+    async def follow(
+        self, weights: Weights, *, loaded: bool, lacking: Collection[str] = ()
+    ) -> None:
+        """Use weights that another process loads into the servers; `loaded`: they have them, but
+        for the servers at the addresses `lacking`, which are left out until they have them too."""
         self.weights, self._sampling, self._others_load = weights, not loaded, True
-        if loaded:
-            for server in self.router.servers:
+        if not loaded:
+            return
+        for server in self.router.servers:
+            if server.url in lacking:
+                server.weights, server.alive = None, False
+            else:
                 server.weights = weights
+
+    @property
+    def lacking(self) -> list[str]:
+        """The addresses of the servers that do not have the current weights."""
+        return [server.url for server in self.router.servers if server.weights != self.weights]
 
     async def used_paths(self) -> set[str]:
         """The directories that servers may still read."""

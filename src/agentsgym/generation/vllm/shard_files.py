@@ -7,7 +7,8 @@ from typing import Any
 
 SHARD_BYTES = 2 << 30
 _LAYER = re.compile(r"(.*?\.\d+)\.")
-_ROUTER = re.compile(r"\b(gate|router)\.")
+# Matrices that vLLM keeps in float32: routers, and the state matrices of Mamba.
+_FLOAT32 = re.compile(r"\b(gate|router)\.|\bA_log$|correction_bias$")
 
 
 class ShardFiles:
@@ -15,7 +16,7 @@ class ShardFiles:
 
     The weights come in the order of the model's state. No more than a file and a layer are held in
     memory. `dtype` is the torch dtype of the servers (None: as they are); it is that of the files
-    where it is smaller, except for vectors and routers, which servers may keep in float32.
+    where it is smaller, except for what servers may keep in float32: vectors and `_FLOAT32`.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ShardFiles:
         dtype = self._dtype
         if dtype is None or not tensor.is_floating_point() or dtype.itemsize >= tensor.itemsize:
             return tensor.dtype
-        return tensor.dtype if tensor.dim() < 2 or _ROUTER.search(name) else dtype
+        return tensor.dtype if tensor.dim() < 2 or _FLOAT32.search(name) else dtype
 
 
 def _file(number: int) -> str:

@@ -57,7 +57,11 @@ class WeightFiles:
         self._count += 1
         path = directory.resolve() / f"{self._process}-{self._count}-v{version}"
         self._written += [path] * writes
-        save(model, path, copy_tied=copy_tied, dtype=dtype, writes=writes, sharded=sharded)
+        try:
+            save(model, path, copy_tied=copy_tied, dtype=dtype, writes=writes, sharded=sharded)
+        except BaseException:  # a full disk needs the room
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         if not writes:
             return None
         self.bytes = sum(file.stat().st_size for file in path.iterdir())

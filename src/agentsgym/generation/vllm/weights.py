@@ -1,5 +1,6 @@
 """The weights on vLLM servers, and how they are replaced: from disk, without NCCL."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +60,10 @@ async def load_weights(
             await _load_checkpoint(client, url, weights)
             if shared:
                 await _tell_tag(client, url, weights, needed=sampling)
+        except (HttpError, WeightSyncError):
+            if shared:
+                await _tell_unknown(client, url)
+            raise
         finally:
             if shared and sampling:
                 await _post(client, url, "resume")
@@ -79,6 +84,13 @@ async def _tell_tag(client: JsonClient, url: str, weights: Weights, *, needed: b
     except WeightSyncError:
         if needed:
             raise
+
+
+async def _tell_unknown(client: JsonClient, url: str) -> None:
+    """The server may have parts of two versions: no process takes its answers for one of them."""
+    with suppress(HttpError):
+        body = {"new_version": "agentsgym: failed to load"}
+        await client.post(f"{url}/update_weight_version", body, _TAG_SECONDS)
 
 
 async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
