@@ -153,7 +153,9 @@ class PlayingTrainer(CheckpointingTrainer):
         if not self.args.max_staleness:
             requests = self.collector.train_requests(inputs, step)
             return requests, self.collect(requests)
-        player = self._ahead = self._ahead or self._play_ahead(step)
+        if self._ahead is None:
+            self._ahead = self.ranks.together(lambda: self._play_ahead(step))
+        player = self._ahead
         self.push_weights(step)
         requests, rollouts = self.ranks.together(lambda: player.batch(step))
         return requests, self._fresh(rollouts)

@@ -5,10 +5,10 @@ Both sides are processes of one program, which trust each other: the structure i
 
 import io
 import mmap
+import os
 import pickle
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 _ALIGNMENT = 64
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a nameless file there is memory
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -40,11 +39,10 @@ class SharedMemory:
 
     def __init__(self, size: int, fileno: int | None = None) -> None:
         if fileno is None:
-            folder = _MEMORY if _MEMORY.is_dir() else None
-            self._file: Any = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - kept open
+            self._file = _nameless_file()
             self._file.truncate(max(size, 1))
         else:
-            self._file = open(fileno, "r+b", closefd=True)  # noqa: SIM115 - kept open
+            self._file = open(fileno, "r+b")  # noqa: SIM115 - kept open
         self._map = mmap.mmap(self._file.fileno(), max(size, 1))
 
     @property
@@ -62,6 +60,14 @@ class SharedMemory:
             flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=start)
             found.append(flat.view(shape))
         return found
+
+
+def _nameless_file() -> Any:
+    """A file in memory where the system has such. Not in /dev/shm: containers limit that to a few
+    megabytes, and a process that writes beyond the limit is killed."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("agentsgym-weights"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 Spec = tuple[torch.dtype, torch.Size]
