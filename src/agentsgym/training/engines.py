@@ -83,8 +83,8 @@ def check_accelerator(entry: EngineEntry) -> None:
 
 def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
     """The engine of `trainer.args`, made with the trainer's objects; `note` is told of servers that
-    start. Raises ValueError for a model
-    that is sharded over processes if the engine must sample from it in each process."""
+    start. Raises ValueError for a model that is sharded over processes if the engine must sample
+    from it in each process."""
     args: GRPOEnvConfig = trainer.args
 
     def model() -> Any:
