@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import scale_game as game
-from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
 from scale_engine import LatencyEngine
 from scale_env import tokenizer_of
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.rollout import LocalSource, play
+from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,

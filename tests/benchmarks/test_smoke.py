@@ -15,7 +15,7 @@ KEYS = {
     "generation.py": {"ours_over_trl_tiny", "ours_over_floor", "ours_growth"},
     "scheduler.py": {"ours_over_lockstep", "ours_over_verifiers"},
     "demo.py": {"ours_over_trl", "ours_over_trl_rollouts"},
-    "training.py": {"ours_over_trl", "ours_seconds_rollouts", "ours_seconds_update"},
+    "training_step.py": {"ours_over_trl", "ours_seconds_rollouts", "ours_seconds_update"},
     "real_model.py": {
         "bfloat16_over_float32_update",
         "ours_over_trl_rollouts_bfloat16",

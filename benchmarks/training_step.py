@@ -1,6 +1,6 @@
 """Seconds per full GRPO step, rollout to optimizer, against plain TRL.
 
-    python benchmarks/training.py [--steps N] [--threads N] [--device cuda]
+    python benchmarks/training_step.py [--steps N] [--threads N] [--device cuda]
 
 Both sides train the same model with the same settings on 64 rollouts of 20 turns (8 new and 12
 observed tokens), 8 rollouts to a game: ours with `GRPOEnvTrainer`, TRL's with `GRPOTrainer` and a
