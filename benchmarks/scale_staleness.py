@@ -153,7 +153,7 @@ def _ahead(plan: Plan, k: int, learning: float) -> list[float]:
         groups=plan.groups,
         ahead=k,
         updates=1,
-        last=plan.generations + k,
+        batches=plan.generations + k,
         submitted=Submitted(0),
     )
     waited = []
