@@ -202,7 +202,7 @@ def test_weights_that_are_loaded_while_a_process_is_told_of_them_are_recorded(
             wait_until(lambda: checkpoints[2][1].path in server.version)
             results.extend(ask(other, [request]).values())
             return [0, 1]
-        return [(checkpoints[2][1], ""), *values]
+        return [(checkpoints[2][1], "", []), *values]
 
     path = Path(checkpoints[2][1].path).parent
     other.update_weights(WeightUpdate(model, 2, path, rank=1, gather=gather, sampling=True))

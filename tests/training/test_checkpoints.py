@@ -179,7 +179,7 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
         base_model = "base"
         _lent = False
         policy_version = 0
-        pool = SimpleNamespace(maybe_on_cpu=False, dtype=None, used_paths=lambda: ())
+        pool = SimpleNamespace(maybe_on_cpu=False, dtype=None, lacking=(), used_paths=lambda: ())
 
         def __init__(self):
             self._run = lambda found: found
