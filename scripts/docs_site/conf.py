@@ -24,7 +24,8 @@ extensions = [
 # The source directory is the repository, so that links between pages are those of GitHub.
 root_doc = "README"
 include_patterns = ["*.md", "docs/**.md", "docs/reference/*.rst", "benchmarks/README.md"]
-exclude_patterns = [".*", "build", "src", "tests", "scripts", "examples", "runs", "evals"]
+include_patterns += ["examples/cluster/README.md"]
+exclude_patterns = [".*", "build", "src", "tests", "scripts", "runs", "evals"]
 exclude_patterns += ["docs/results/*-remarks.md"]  # parts of other pages
 
 myst_heading_anchors = 4

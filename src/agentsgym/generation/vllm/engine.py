@@ -170,7 +170,7 @@ class VLLMEngine(RemoteEngine):
 
     @property
     def weights(self) -> Weights | None:
-        """The weights that new requests use, for another process that `adopt`s them."""
+        """The weights that new requests use, for another process to `adopt`."""
         return self.pool.weights
 
     @property

@@ -196,7 +196,7 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         self, inputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """`rollout_index`, an int64 tensor of shape (B,), and `rollouts`, a list of B
-        `TrainRollout`s. TRL takes the batch size from the tensor, which has to be the first."""
+        `TrainRollout` objects. TRL takes the batch size from the first value, hence the tensor."""
         rollouts = self.generate_rollouts(inputs)
         index = torch.arange(len(rollouts), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": rollouts}
