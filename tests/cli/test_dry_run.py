@@ -50,7 +50,7 @@ def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     run = {**RUN, "warm_start": {**asked, "min_reward": 1e9, "probe_tasks": 3}}
     done = dry_run(parse_config(run), Silent())
     assert done.summary.warm_started is not None
-    assert "agent" in done.exchanged["warm_start"]
+    assert "agent" in done.exchanged["warm_start"].instead
     assert any("endpoint is not asked" in text for text in done.not_tried)
 
 
@@ -70,7 +70,7 @@ def test_the_chat_template_is_the_configured_one(workplace, monkeypatch, section
     assert "chat template" not in dry_run(parse_config(run), Silent()).exchanged
     assert chat_settings(seen[-1])["chat_template"] == "training"
     elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
-    assert "own" in dry_run(parse_config(elsewhere), Silent()).exchanged["chat template"]
+    assert "own" in dry_run(parse_config(elsewhere), Silent()).exchanged["chat template"].instead
     assert chat_settings(seen[-1]) == {"chat_template": "own"}
 
 

@@ -10,6 +10,7 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_config, parse_config
 from agentsgym.runs import dry_run as dry_run_module
+from agentsgym.runs.dry_run import Exchange
 from agentsgym.runs.launch import Launch, check_launch, read_launch
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,7 @@ def test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu(name, invoke, tmp_p
     )  # fmt: skip
     assert told.exit_code == 0, told.output
     assert "1 optimizer step ran" in told.stdout and "processes" in told.stdout
+    assert "model: Qwen/Qwen3-8B" in told.stdout and "chat template: " in told.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -135,8 +137,8 @@ def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
     sections = {"env_config": {"place": "ray", "workers": 4}}
     sections["train"] = {"max_staleness": 1, "per_device_train_batch_size": 8}
     done = dry_run_module.dry_run(changed(**sections), Silent(), Launch(16, 2))
-    assert done.exchanged["environments"] == "in this process"
-    assert "before its update" in done.exchanged["order"]
+    assert done.exchanged["environments"] == Exchange("ray", "in this process")
+    assert "before its update" in done.exchanged["order"].instead
     assert "max_staleness" not in seen[0].train and "place" not in seen[0].env_config
     told = " ".join(done.not_tried)
     assert "16 processes on 2 machines" in told and "RAY_ADDRESS" in told

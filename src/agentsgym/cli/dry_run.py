@@ -23,18 +23,8 @@ def print_dry_run(config: "RunConfig", launch: "Launch") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("in the run")
     table.add_column("here instead")
-    real = {
-        "model": config.model.path,
-        "engine": ", ".join(config.engine.urls) or "servers",
-        "tokenizer": "that of the model",
-        "environments": str(config.env_config.get("place")),
-        "order": "generations ahead of the update",
-        "warm_start": str(config.warm_start.get("source")),
-        "answerer": str(config.answerer.get("served_model")),
-        "sizes": "as configured",
-    }
-    for part, instead in done.exchanged.items():
-        table.add_row(f"{part}: {shown(real[part])}", shown(instead))
+    for part, exchange in done.exchanged.items():
+        table.add_row(f"{part}: {shown(exchange.configured)}", shown(exchange.instead))
     out.print(table)
     out.print(
         f"\nThe settings are valid. {done.summary.steps} optimizer step ran, on "

@@ -56,12 +56,20 @@ _SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the run is configured with, and what stood for it in the small run."""
+
+    configured: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
-    """What came of it: the summary of the small run, what stood for something else in it, and what
-    cannot be tried on this machine, with the reason."""
+    """What came of it: the summary of the small run, what stood for something else in it, by part
+    of the run, and what cannot be tried on this machine, with the reason."""
 
     summary: Summary
-    exchanged: dict[str, str]
+    exchanged: dict[str, Exchange]
     not_tried: list[str]
 
 
@@ -123,20 +131,25 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
 
 def _in_small(
     config: RunConfig, model: Architecture, folder: Path
-) -> tuple[RunConfig, dict[str, str]]:
+) -> tuple[RunConfig, dict[str, Exchange]]:
     """The run with a small model and small numbers, and what was exchanged for what."""
     tokenizer, is_real = _tokenizer(config)
-    exchanged = {"model": f"random weights, {LAYERS} layers of width {WIDTH}, float32"}
+    random = f"random weights, {LAYERS} layers of width {WIDTH}, float32"
+    exchanged = {"model": Exchange(config.model.path, random)}
     if not is_real:
-        exchanged["tokenizer"] = _SMALL_TOKENIZER
-        if config.model.template_file is None and chat_settings(config) != _PLAIN_TEMPLATE:
-            exchanged["chat template"] = "the small tokenizer's own"
+        exchanged["tokenizer"] = Exchange("that of the model", _SMALL_TOKENIZER)
+        template = chat_settings(config)
+        if config.model.template_file is None and template != _PLAIN_TEMPLATE:
+            chosen = ", ".join(f"{name}={value}" for name, value in template.items())
+            exchanged["chat template"] = Exchange(chosen, "the small tokenizer's own")
     if not is_embedded(config):
-        exchanged["engine"] = "the embedded engine"
-    if config.train.get("rollout_workers"):
-        exchanged["rollout workers"] = "this process"
+        servers = ", ".join(config.engine.urls) or "servers"
+        exchanged["engine"] = Exchange(servers, "the embedded engine")
+    if workers := config.train.get("rollout_workers"):
+        exchanged["rollout workers"] = Exchange(str(workers), "this process")
     if config.answerer:
-        exchanged["answerer"] = "the knowledge table"
+        served = str(config.answerer.get("served_model"))
+        exchanged["answerer"] = Exchange(served, "the knowledge table")
     path = folder / "model"
     _random_model(model, tokenizer).save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -144,7 +157,9 @@ def _in_small(
     env_config = _small_env(config, exchanged)
     turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
     if any(config.train.get(name) for name in _AHEAD):
-        exchanged["order"] = "each generation is played before its update"
+        exchanged["order"] = Exchange(
+            "generations ahead of the update", "each generation is played before its update"
+        )
     changes = {
         "model": _small_section(plain.model, path, keeps_template=is_real),
         "env_config": {**env_config, "max_steps_per_episode": turns},
@@ -156,18 +171,19 @@ def _in_small(
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    exchanged["sizes"] = (
+    exchanged["sizes"] = Exchange(
+        "as configured",
         f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
-        "2 episodes in each evaluation"
+        "2 episodes in each evaluation",
     )
     return plain.model_copy(update=changes), exchanged
 
 
-def _small_env(config: RunConfig, exchanged: dict[str, str]) -> dict[str, Any]:
+def _small_env(config: RunConfig, exchanged: dict[str, Exchange]) -> dict[str, Any]:
     """The environment's settings, with its sessions in this process."""
     if config.env_config.get("place") != "ray":
         return config.env_config
-    exchanged["environments"] = "in this process"
+    exchanged["environments"] = Exchange("ray", "in this process")
     return {key: value for key, value in config.env_config.items() if key not in _PLACE}
 
 
@@ -199,7 +215,7 @@ def _asks_endpoint(config: RunConfig) -> bool:
     return warm_starts(config) and config.warm_start["source"] == CHAT
 
 
-def _small_warm_start(config: RunConfig, exchanged: dict[str, str]) -> dict[str, Any]:
+def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> dict[str, Any]:
     """A few games of any reward, for in so few turns none may be won; of a player of the
     environment instead of an endpoint's."""
     if not warm_starts(config):
@@ -209,7 +225,9 @@ def _small_warm_start(config: RunConfig, exchanged: dict[str, str]) -> dict[str,
     if not _asks_endpoint(config):
         return small
     players = available_agents(make_env(config))
-    exchanged["warm_start"] = f"games of the {players[0]} agent" if players else "none"
+    exchanged["warm_start"] = Exchange(
+        str(small.get("source")), f"games of the {players[0]} agent" if players else "none"
+    )
     own = {key: value for key, value in small.items() if key not in ENDPOINT_KEYS}
     return {**own, "source": players[0]} if players else {}
 
