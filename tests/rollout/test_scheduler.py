@@ -72,6 +72,31 @@ def test_slots_stay_busy(tiny_llama, chat_tokenizer):
     assert engine.stats.occupancy > 0.8
 
 
+def test_an_environment_has_no_more_sessions_than_it_takes(agent):
+    at_once = {"Two": 0, "Three": 0}
+
+    class Two(CountdownEnv):
+        most_sessions = 2
+
+        def _step_episode(self, session_id, state, action):
+            name = type(self).__name__
+            at_once[name] = max(at_once[name], len(self.active_states))
+            return super()._step_episode(session_id, state, action)
+
+    class Three(Two):
+        most_sessions = 3
+
+    register("Two", Two)
+    register("Three", Three)
+    tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(8)]
+    mixed = [
+        row for pair in zip(rows("Two", tasks), rows("Three", tasks), strict=True) for row in pair
+    ]
+    batch = run(mixed, agent)
+    assert not any(rollout.failed for rollout in batch.rollouts)
+    assert at_once == {"Two": 2, "Three": 3}
+
+
 def test_an_exception_ends_one_session(agent):
     class Moody(CountdownEnv):
         def _step_episode(self, session_id, state, action):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,3 +45,17 @@ def test_copies_begin_empty():
         assert other.get("a") is None
         other.put("b", 2, 11)
         assert other.get("b") is None
+
+
+def test_forgetting_costs_no_more_than_keeping():
+    memo: Memo[int, int] = Memo(20_000)
+
+    def seconds(start: int) -> float:
+        began = time.thread_time()
+        for key in range(start, start + 20_000):
+            memo.put(key, key, 1)
+        return time.thread_time() - began
+
+    keeping = seconds(0)
+    forgetting = min(seconds(start) for start in (20_000, 40_000, 60_000))
+    assert forgetting < 5 * keeping

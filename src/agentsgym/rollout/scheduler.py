@@ -9,7 +9,7 @@ requests at any time and advances round by round.
 
 import contextlib
 import queue
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -48,6 +48,7 @@ class Scheduler:
         self._open: dict[str, Trial] = {}
         self._blocking: set[str] = set()
         self._limited: dict[str, MultistepEnv] = {}
+        self._open_in: Counter[int] = Counter()
         self._over: list[Rollout] = []
         self._held: list[GenerationRequest] | None = None
         self._in_flight = 0
@@ -114,6 +115,7 @@ class Scheduler:
             sid = request.session_id
             if env.most_sessions is not None:
                 self._limited[sid] = env
+                self._open_in[id(env)] += 1
             self._open[sid] = play_trial(Session(env, request, self._sampling))
             if env.blocking:
                 self._blocking.add(sid)
@@ -122,7 +124,7 @@ class Scheduler:
 
     def _is_full(self, env: MultistepEnv) -> bool:
         most = env.most_sessions
-        return most is not None and sum(e is env for e in self._limited.values()) >= most
+        return most is not None and self._open_in[id(env)] >= most
 
     def _receive(self, results: Sequence[GenerationResult]) -> None:
         self._in_flight -= len(results)
@@ -144,7 +146,8 @@ class Scheduler:
         self._over.append(outcome)
         del self._open[sid]
         self._blocking.discard(sid)
-        self._limited.pop(sid, None)
+        if sid in self._limited:
+            self._open_in[id(self._limited.pop(sid))] -= 1
         self._engine.release([sid])
         if self._on_rollout is not None:
             self._on_rollout(outcome)

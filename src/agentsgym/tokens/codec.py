@@ -107,12 +107,12 @@ class TemplateCodec:
         self._first_matters = not self._local or reads_first_message(self.template.text)
         self._around: dict[str, tuple[str, str] | None] = {}
         self._encoded: Memo[str, tuple[int, ...]] = Memo()
-        self._opened: Memo[tuple[tuple[str, str], ...], str] = Memo()
+        self._opened: Memo[tuple[tuple[str, str], ...], tuple[str, list[Message]]] = Memo()
         self._turns: Memo[tuple[str, ...], tuple[str, str]] = Memo()
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
-        text = self._opening_text(messages)
+        text, _ = self._opening(messages)
         return Opening(self._encode(text), text)
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
@@ -128,10 +128,10 @@ class TemplateCodec:
             if turn is not None:
                 delta = self._encode(self._after_stop(turn[0], action_ids))
                 return Bridge(delta, text + turn[1])
-        tail, now = self._tail(text, messages)
+        marked = self._marked(messages)
+        tail, now = self._tail(text, marked)
         if tail is None:
-            said = self._marked(messages[-2:-1])[0]["content"]
-            return Bridge(None, now, rewriting(text + said, now, self._marked(messages)))
+            return Bridge(None, now, rewriting(text + marked[-2]["content"], now, marked))
         return Bridge(self._encode(self._after_stop(tail, action_ids)), now)
 
     def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:
@@ -142,8 +142,8 @@ class TemplateCodec:
         key = (*before, said["role"], said["content"], last["role"], last["content"])
         turn = self._turns.get(key)
         if turn is None:
-            head = self._opening_text([first])
-            tail, now = self._tail(head, [first, said, last])
+            head, marked = self._opening([first])
+            tail, now = self._tail(head, [*marked, *self._marked([said, last])])
             if tail is None:
                 return None
             turn = tail, now[len(head) :]
@@ -152,8 +152,7 @@ class TemplateCodec:
 
     def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """The text after the action `messages[-2]` (None: history was rewritten), and the whole
-        conversation as it is rendered now."""
-        messages = self._marked(messages)
+        conversation as it is rendered now. All messages are marked."""
         now = self.template.render(messages)
         said = messages[-2]["content"]
         around = self._around_message(messages[-1]["role"])
@@ -188,15 +187,15 @@ class TemplateCodec:
             self._around[role] = (parts[1], parts[2]) if len(parts) == 3 else None
         return self._around[role]
 
-    def _opening_text(self, messages: Sequence[Message]) -> str:
-        """`messages` and the generation prompt, rendered."""
-        key = tuple((message["role"], message["content"]) for message in messages)
+    def _opening(self, messages: Sequence[Message]) -> tuple[str, list[Message]]:
+        """`messages` and the generation prompt, rendered; and the messages, marked."""
+        key = tuple([(message["role"], message["content"]) for message in messages])
         known = self._opened.get(key)
-        if known is not None:
-            return known
-        text = self.template.render(self._marked(messages))
-        self._opened.put(key, text, 2 * len(text))
-        return text
+        if known is None:
+            marked = self._marked(messages)
+            known = self.template.render(marked), marked
+            self._opened.put(key, known, 3 * len(known[0]))
+        return known
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them count as ordinary text."""

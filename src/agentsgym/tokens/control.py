@@ -81,7 +81,7 @@ class ControlTokens:
             normal = self._normalize(content)
             if len(pattern.findall(normal)) > len(pattern.findall(content)):
                 content = normal
-        return pattern.sub(f"{_START}\\g<0>{_END}", content)
+        return pattern.sub(_between_marks, content)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text that consists of marked contents and a template's own text."""
@@ -104,7 +104,10 @@ class ControlTokens:
         that token is not among the leading ones."""
         if last not in self.ids:
             return text
-        return next((text[end:] for number, end in self._leading(text) if number == last), text)
+        for number, end in self._leading(text):
+            if number == last:
+                return text[end:]
+        return text
 
     def leading_ids(self, text: str) -> list[int]:
         """The ids of the control tokens that `text` begins with."""
@@ -159,6 +162,10 @@ class ControlTokens:
 
     def _ids_of(self, text: str) -> tuple[int, ...]:
         return self._encoder.ids(text)
+
+
+def _between_marks(found: re.Match[str]) -> str:
+    return f"{_START}{found[0]}{_END}"
 
 
 def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:

@@ -1,5 +1,6 @@
 """A bounded cache of encoded texts: the rollouts of a group need the same ones again and again."""
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
 from typing import Generic, TypeVar
@@ -19,7 +20,8 @@ class Memo(Generic[K, V]):
     def __init__(self, characters: int = _CHARACTERS) -> None:
         self._most = characters
         self._held = 0
-        self._entries: dict[K, tuple[V, int]] = {}
+        # A dict would search its beginning, where many entries are gone, for the oldest one.
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type["Memo[K, V]"], tuple[int]]:
@@ -38,5 +40,5 @@ class Memo(Generic[K, V]):
             self._entries[key] = (value, characters)
             self._held += characters
             while self._held > self._most:
-                oldest = next(iter(self._entries))
-                self._held -= self._entries.pop(oldest)[1]
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._held -= freed
