@@ -17,7 +17,8 @@ from scale_env import tokenizer_of
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.rollout import LocalSource, play
-from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
+from agentsgym.training.rollouts.ahead import AheadPlayer
+from agentsgym.training.rollouts.group_order import Submitted
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,

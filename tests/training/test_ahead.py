@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import IterableDataset
 from transformers import TrainerCallback
 
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.rollouts.queue_file import NAME
-from agentsgym.types import WeightUpdate
+from agentsgym.types import WeightUpdate, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from training.copy_engine import CopyEngine
 
@@ -118,19 +119,70 @@ def test_groups_without_signal_are_replaced_by_others(ahead):
         assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
 
 
-def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path):
-    options = {"max_staleness": 2, "save_strategy": "steps", "save_steps": 2}
-    first, before = ahead(**options)
-    first.add_callback(_StopAt(3))
-    first.train()
-    checkpoint = tmp_path / "out" / "checkpoint-2"
-    saved = json.loads((checkpoint / NAME).read_text())
-    in_batches = {r.group for step in (0, 1) for r in before.steps[step]}
-    assert saved["generations"] == 4 and set(saved["open"]) == set(range(8)) - in_batches
-    second, after = ahead(**options)
-    second.train(resume_from_checkpoint=str(checkpoint))
-    played = in_batches | {r.group for at in after.steps.values() for r in at}
-    assert sorted(after.steps) == [2, 3, 4] and played == set(range(10))
+def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path, caplog):
+    """Each group once, however far it is ahead now, and after a part without any."""
+    caplog.set_level("INFO", logger="agentsgym")
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4}
+
+    def played(staleness, at=None):
+        trainer, watch = ahead(max_staleness=staleness, **saving)
+        if at is None:
+            trainer.add_callback(_StopAt(2))
+        trainer.train(resume_from_checkpoint=at and str(tmp_path / "out" / f"checkpoint-{at}"))
+        return {step: sorted({r.group for r in rs}) for step, rs in watch.steps.items()}, watch
+
+    before, _ = played(2)
+    file = tmp_path / "out" / "checkpoint-2" / NAME
+    saved = json.loads(file.read_text())
+    in_batches = [group for groups in before.values() for group in groups]
+    left = sorted(set(range(8)) - set(in_batches))
+    assert saved["generations"] == 4 and sorted(saved["open"]) == left and len(left) == 4
+    for staleness in (2, 1):
+        after, _ = played(staleness, at=2)
+        assert sorted(after) == [2, 3]
+        assert sorted(in_batches + [g for groups in after.values() for g in groups]) == [*range(8)]
+    assert "had begun 4 groups that were in no batch yet; they are played first" in caplog.text
+    assert "ahead any more" not in caplog.text
+    saving["max_steps"], left = 5, [1, 2, 3, 7]
+    file.write_text(json.dumps(saved | {"open": left}))
+    after, watch = played(0, at=2)
+    assert after == {2: left[:2], 3: left[2:], 4: [8, 9]}
+    assert "with max_staleness=0 nothing is played ahead any more" in caplog.text
+    seeds = {(r.group, r.index): r.seed for at in watch.steps.values() for r in at}
+    assert seeds == {
+        (group, index): session_seed(42, "train", group // 2, group % 2, index)
+        for group in (*left, 8, 9)
+        for index in range(4)
+    }
+    assert all(r.policy_version == step for step, at in watch.steps.items() for r in at)
+    again, _ = played(1, at=3)
+    assert sorted(g for groups in again.values() for g in groups) == [*left[2:], 8, 9]
+
+
+def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
+    rows = task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]).to_list()
+    drawn = []
+
+    def stream():
+        for row in rows:
+            drawn.append(row["task_data"]["seed"])
+            yield row
+
+    options = {"save_strategy": "steps", "save_steps": 2, "shuffle_dataset": False}
+    seen = []
+    for staleness, steps, resume in ((1, 3, None), (2, 5, 2), (0, 5, 2)):
+        trainer, watch = ahead(
+            dataset=IterableDataset.from_generator(stream),
+            max_staleness=staleness, max_steps=steps, **options,
+        )  # fmt: skip
+        drawn.clear()
+        trainer.train(resume_from_checkpoint=resume and str(tmp_path / "out" / "checkpoint-2"))
+        groups = {r.group: r.task_data["seed"] for at in watch.steps.values() for r in at}
+        assert groups == {group: group % 6 for group in groups}
+        assert len(groups) == 2 * len(watch.steps)
+        seen.append((sorted(groups), len(drawn)))
+    assert [found for found, _ in seen][1] == [found for found, _ in seen][2]
+    assert [reads for _, reads in seen] == [6, 10, 10]
 
 
 class _StopAt(TrainerCallback):

@@ -1,13 +1,17 @@
 """The queue of groups, with a source whose rollouts end in the order that the test gives."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
+from agentsgym.training.distributed import Ranks
+from agentsgym.training.rollouts.ahead import AheadPlayer
 from agentsgym.training.rollouts.collector import age
+from agentsgym.training.rollouts.group_batches import GroupBatches
+from agentsgym.training.rollouts.group_order import Submitted
 from agentsgym.training.rollouts.group_queue import GroupQueue
 from agentsgym.training.rollouts.queue_file import NAME, read_queue, write_queue
 from agentsgym.types import Episode, Rollout, RolloutRequest, Step
@@ -207,6 +211,7 @@ def test_a_saved_queue_with_too_few_groups_is_filled_up():
         '{"generations": 1, "groups": 2, "open": ["a"]}',
         '{"generations": true, "groups": 2, "open": []}',
         '{"generations": -1, "groups": 2, "open": []}',
+        '{"generations": 2, "groups": 2, "open": [1, 2, 3]}',
         pytest.param("[" * 100_000, id="deep"),
     ],
 )
@@ -215,6 +220,35 @@ def test_a_queue_file_that_does_not_fit_is_left_with_a_warning(tmp_path, text, c
     assert read_queue(tmp_path, 2) is None
     assert "does not fit this run" in caplog.text
     assert read_queue(tmp_path / "none", 2) is None
+    write_queue(tmp_path, None, 2)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_processes_share_the_groups_of_a_queue_that_are_played_without_one(tmp_path):
+    """A group may be spread over them, as those of the data loader are."""
+    write_queue(tmp_path, Submitted(3, (1, 4, 8)), 3)
+    args = SimpleNamespace(
+        max_staleness=0, num_generations=SIZE, updates_per_generation=1, should_log=False
+    )
+    collector = SimpleNamespace(group_requests=lambda row, *_: requests_of(row["number"]))
+    played = []
+    for index in (0, 1):
+        batches = GroupBatches(
+            args,
+            collector,
+            Ranks(SimpleNamespace(process_index=index, num_processes=1)),
+            groups=3,
+            row_of=lambda number: {"number": number},
+            note=print,
+        )
+        batches.load(tmp_path)
+        batches._ranks.number = 2
+        batches._ranks.together = lambda act: act()
+        played.append([batches.next_requests() for _ in range(2)])
+    assert all(len(share) == 3 for shares in played for share in shares)
+    for batch, groups in enumerate([(1, 4, 8), (9, 10, 11)]):
+        both_shares = [(r.group, r.index) for shares in played for r in shares[batch]]
+        assert both_shares == [(group, index) for group in groups for index in range(SIZE)]
 
 
 @settings(max_examples=60, deadline=None)

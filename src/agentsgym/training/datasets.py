@@ -36,13 +36,10 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
         raise ValueError(f"train_dataset is a dict of {names}; pass one of them")
     _check_columns(dataset, "train_dataset")
     if is_streamed(dataset):
-        by_number = {
-            "max_staleness": args.max_staleness > 0,
-            "zero_signal_groups": args.zero_signal_groups == "resample",
-        }
-        for name in (name for name, draws in by_number.items() if draws):
-            value = getattr(args, name)
-            raise ValueError(f"{name}={value!r} draws tasks by number, which a stream has not")
+        if args.zero_signal_groups == "resample":
+            raise ValueError(
+                "zero_signal_groups='resample' draws tasks by number, which a stream has not"
+            )
     elif len(dataset) < tasks_per_generation(args):
         raise ValueError(
             f"one generation takes {tasks_per_generation(args)} tasks (generation_batch_size "

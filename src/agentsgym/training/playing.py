@@ -23,11 +23,11 @@ from agentsgym.training.datasets import (
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.engines import Note, check_ahead, check_engine, check_own_engine, own_engine
 from agentsgym.training.reference_model import check_reference
-from agentsgym.training.rollouts.ahead import AheadPlayer, Submitted
-from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
+from agentsgym.training.rollouts.collector import RolloutCollector
 from agentsgym.training.rollouts.failures import FailureReport
-from agentsgym.training.rollouts.queue_file import read_queue, write_queue
+from agentsgym.training.rollouts.group_batches import GroupBatches
 from agentsgym.training.rollouts.sampler import TaskSampler
+from agentsgym.training.rollouts.task_stream import GenerationReader, TaskStream
 from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.rollouts.workers import check_workers
 from agentsgym.training.setting_conditions import notes
@@ -95,8 +95,16 @@ class PlayingTrainer(CheckpointingTrainer):
         check_ahead(args, engine, self.ranks)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self._ahead: AheadPlayer | None = None
-        self._submitted: Submitted | None = None
+        self.groups = GroupBatches(
+            args,
+            self.collector,
+            self.ranks,
+            groups=tasks_per_generation(args),
+            row_of=self._row_of_group,
+            note=note,
+        )
+        streamed = isinstance(self.train_dataset, TaskStream)
+        self._stream = GenerationReader(self.train_dataset) if streamed else None
         self.failures = FailureReport(self.ranks)
         self.tables = TrackerTables(
             args.report_to, args.tracked_rollouts, lambda: self.tensorboard_writer
@@ -150,15 +158,15 @@ class PlayingTrainer(CheckpointingTrainer):
         """The requests and rollouts of this step's batch: of the rows in `inputs`, or, where
         generations are played ahead, of the groups that finished first. All ranks must call it."""
         step = self.state.global_step
-        if not self.args.max_staleness:
+        if self.args.max_staleness:
+            self.ranks.together(lambda: self.groups.start_player(step, self.state.max_steps))
+            self.push_weights(step)
+            return self.ranks.together(lambda: self.groups.next_ahead(step))
+        if self.groups.in_use:
+            requests = self.ranks.together(self.groups.next_requests)
+        else:
             requests = self.collector.train_requests(inputs, step)
-            return requests, self.collect(requests)
-        if self._ahead is None:
-            self._ahead = self.ranks.together(lambda: self._play_ahead(step))
-        player = self._ahead
-        self.push_weights(step)
-        requests, rollouts = self.ranks.together(lambda: player.batch(step))
-        return requests, self._fresh(rollouts)
+        return requests, self.collect(requests)
 
     def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Training rollouts of these requests, played now with the current weights. All ranks must
@@ -166,48 +174,22 @@ class PlayingTrainer(CheckpointingTrainer):
         self.push_weights(self.state.global_step)
         return self.ranks.together(lambda: self.collector.train(requests))
 
-    def _fresh(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
-        """The rollouts; those that are too old in spite of the queue are marked as failed."""
-        args = self.args
-        return drop_stale(
-            rollouts, self.state.global_step, args.updates_per_generation, args.max_staleness
-        )
+    def begin_at(self, step: int) -> None:
+        """Also let the data loader leave a stream to the groups that are drawn by number."""
+        super().begin_at(step)
+        if self._stream is not None:
+            self.train_dataset.by_number = self.groups.in_use
 
-    def waiting(self) -> dict[str, float]:
-        """How the learner and the sampler waited for each other, by metric; means over ranks. Empty
-        where nothing is played ahead, and at the first batch."""
-        mine = self._ahead.waiting() if self._ahead else None
-        shares = [] if mine is None else [(mine.learner, mine.sampler, mine.complete)]
-        known = self.ranks.gather(shares) if self._ahead else []
-        names = ("ahead/learner_waited", "ahead/sampler_waited", "ahead/groups_ready")
-        return {
-            name: sum(values) / len(values)
-            for name, values in zip(names, zip(*known, strict=True), strict=bool(known))
-        }
-
-    def _play_ahead(self, step: int) -> AheadPlayer:
-        """What plays ahead in a training that begins or continues at `step`."""
-        args, updates = self.args, self.args.updates_per_generation
-        every = tasks_per_generation(args)
-        share = every // self.ranks.number
-        return AheadPlayer(
-            self.collector.source or self.collector.open_source(),
-            self._requests_of_group,
-            lambda number: range(number * every, (number + 1) * every)[self.ranks.slice(share)],
-            groups=share,
-            ahead=args.max_staleness,
-            updates=updates,
-            batches=-(-self.state.max_steps // updates) - step // updates,
-            submitted=self._submitted or Submitted(step // updates),
-        )
-
-    def _requests_of_group(self, number: int) -> list[RolloutRequest]:
-        """The requests of a group, counted over all generations."""
+    def _row_of_group(self, number: int) -> Mapping[str, Any]:
+        """The training row of a group, counted over all generations."""
         generation, group = divmod(number, tasks_per_generation(self.args))
-        tasks = self.task_sampler(self.train_dataset).generation(generation)
-        row = self.train_dataset[tasks[group * self.num_generations]]
-        step = generation * self.args.updates_per_generation
-        return self.collector.group_requests(row, step, group, number)
+        row: Mapping[str, Any]
+        if self._stream is not None:
+            row = self._stream.rows(generation)[group]
+        else:
+            tasks = self.task_sampler(self.train_dataset).generation(generation)
+            row = self.train_dataset[tasks[group * self.num_generations]]
+        return row
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Train as transformers does, and end the playing however training ends."""
@@ -215,28 +197,17 @@ class PlayingTrainer(CheckpointingTrainer):
             return super().train(*args, **options)
         finally:
             self.collector.close_source()
-            self._ahead = self._submitted = None
+            self.groups.end()
 
     def checkpoint_saved(self, folder: Path) -> None:
-        """Also save which groups are being played ahead."""
+        """Also save which groups have not been in a batch."""
         super().checkpoint_saved(folder)
-        if self._ahead is not None:
-            mine = self._ahead.submitted
-            opened = tuple(sorted(self.ranks.gather(list(mine.open))))
-            if self.args.should_save:
-                submitted = Submitted(mine.generations, opened)
-                write_queue(folder, submitted, tasks_per_generation(self.args))
+        self.groups.save(folder)
 
     def checkpoint_loaded(self, folder: Path) -> None:
-        """Find out which groups the saved run was playing ahead; they are played first."""
+        """Find out which groups the saved run had open; they are played first."""
         super().checkpoint_loaded(folder)
-        if not self.args.max_staleness:
-            return
-        read = self.ranks.together(lambda: read_queue(folder, tasks_per_generation(self.args)))
-        saved: Submitted | None = self.ranks.gather([read])[0]
-        if saved is not None:
-            mine = saved.open[self.ranks.slice(len(saved.open) // self.ranks.number)]
-            self._submitted = Submitted(saved.generations, mine)
+        self.groups.load(folder)
 
     # -- evaluation -----------------------------------------------------------------------------
 

@@ -251,7 +251,7 @@ class GRPOEnvTrainer(PlayingTrainer):
         values |= worker_figures(self.collector.source)
         if isinstance(self.train_dataset, TaskStream | CheckedTasks):
             values["bad_rows"] = self.train_dataset.bad
-        values |= self.waiting() | self._ages(rollouts)
+        values |= self.groups.waiting() | self._ages(rollouts)
         for name, value in values.items():
             if not math.isnan(value):
                 self.record_metric(name, value)

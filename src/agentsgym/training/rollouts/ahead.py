@@ -1,21 +1,12 @@
 """Plays generations ahead of the learner, up to `max_staleness` of them."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from agentsgym.training.rollouts.group_order import GroupOrder, Submitted
 from agentsgym.training.rollouts.group_queue import GroupQueue
 from agentsgym.types import Rollout, RolloutRequest, RolloutSource
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What has been submitted: all generations before `generations`; of their groups those in
-    `open` have not been in a batch."""
-
-    generations: int
-    open: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +43,16 @@ class AheadPlayer:
         self._source = source
         self._queue = GroupQueue(source, most_age=ahead, updates=updates)
         self._requests_of = requests_of
-        self._groups_of = groups_of
         self._groups = groups
         self._room = (ahead + 1) * groups
         self._left = batches * groups
-        self._next = submitted.generations
-        self._backlog = deque(submitted.open)
+        self._order = GroupOrder(submitted, groups_of)
         self._clock = _Clock()
 
     @property
     def submitted(self) -> Submitted:
         """What has been submitted so far, or will be before all other groups."""
-        return Submitted(self._next, (*self._queue.numbers, *self._backlog))
+        return self._order.left(self._queue.numbers)
 
     def batch(self, step: int) -> tuple[list[RolloutRequest], list[Rollout]]:
         """The requests and rollouts of the batch at optimizer step `step`. Raises the errors of the
@@ -84,10 +73,7 @@ class AheadPlayer:
     def _fill(self, step: int) -> None:
         """Submit groups as long as there is room, and at least those of a batch."""
         room = min(self._room, max(self._left, self._groups)) - len(self._queue)
-        while len(self._backlog) < room:
-            self._backlog.extend(self._groups_of(self._next))
-            self._next += 1
-        numbers = [self._backlog.popleft() for _ in range(room)]
+        numbers = self._order.take(room)
         if numbers:
             self._queue.submit([(number, self._requests_of(number)) for number in numbers], step)
 

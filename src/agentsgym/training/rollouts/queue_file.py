@@ -5,15 +5,19 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from agentsgym.training.rollouts.ahead import Submitted
+from agentsgym.training.rollouts.group_order import Submitted
 
 logger = logging.getLogger(__name__)
 
 NAME = "rollout_queue.json"
 
 
-def write_queue(folder: Path, submitted: Submitted, groups: int) -> None:
-    """Write what all ranks have submitted; a generation has `groups` groups."""
+def write_queue(folder: Path, submitted: Submitted | None, groups: int) -> None:
+    """Write what all ranks have submitted; a generation has `groups` groups. None removes the file
+    that another run has left in a checkpoint of the same step."""
+    if submitted is None:
+        (folder / NAME).unlink(missing_ok=True)
+        return
     content = {"generations": submitted.generations, "open": submitted.open, "groups": groups}
     (folder / NAME).write_text(json.dumps(content), encoding="utf-8")
 
@@ -42,4 +46,4 @@ def _fits(content: Any, groups: int) -> bool:
     if type(number) is not int or number < 0 or not isinstance(opened, list):
         return False
     whole = all(type(group) is int and 0 <= group < number * groups for group in opened)
-    return whole and len(set(opened)) == len(opened)
+    return whole and len(set(opened)) == len(opened) and len(opened) % groups == 0

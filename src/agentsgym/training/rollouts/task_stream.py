@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -41,15 +42,20 @@ class TaskStream(IterableDataset[Any]):
         self._most_bad = most_bad
         self.bad = 0
         """Number of skipped bad rows, in the pass that has most."""
+        self.by_number = False
+        """Whether a `GenerationReader` gives the rows; iterating then gives empty ones."""
 
     def __iter__(self) -> Iterator[Any]:
-        self.bad = 0
-        for batch in self._batches():
+        if self.by_number:
+            yield from repeat({})
+        for batch in self.generations():
             for _ in range(self._repeats):
                 for row in batch:
                     yield from [row] * self._group_size
 
-    def _batches(self) -> Iterator[list[Any]]:
+    def generations(self) -> Iterator[list[Any]]:
+        """The rows of each generation."""
+        self.bad = 0
         for number in self._passes():
             batch: list[Any] = []
             complete = False
@@ -89,3 +95,23 @@ class TaskStream(IterableDataset[Any]):
             raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
         self.bad = bad
         logger.warning("%s; it is skipped", text)
+
+
+class GenerationReader:
+    """The generations of a stream by their numbers. It reads on from the last one, and for an
+    earlier one again from the beginning."""
+
+    def __init__(self, stream: TaskStream) -> None:
+        self._stream = stream
+        self._generations = stream.generations()
+        self._number = -1
+        self._rows: list[Any] = []
+
+    def rows(self, number: int) -> list[Any]:
+        """The rows of generation `number`, counted from 0. Raises ConfigError for a bad stream."""
+        if number < self._number:
+            self._generations, self._number = self._stream.generations(), -1
+        while self._number < number:
+            self._rows = next(self._generations)
+            self._number += 1
+        return self._rows
