@@ -15,6 +15,7 @@ from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import WeightUpdate
 from agentsgym.types.engine import can_update_while_sampling
+from completions_server import load_weights
 
 SECONDS = 0.4
 
@@ -227,7 +228,7 @@ def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, checkpoin
     other.adopt(checkpoints[1][1], loaded=False)
     assert ask(other, requests(1))["s0"].policy_version == 1
     learner.replace(replace(checkpoints[2][1], path=f"{checkpoints[2][1].path}-missing"))
-    wait_until(lambda: not server.held and "failed" in server.version)
+    wait_until(lambda: server.version == "agentsgym: failed to load")
     other.release(["s0"])
     assert "weights of another run" in ask(other, requests(1))["s0"].error
 
@@ -246,6 +247,52 @@ def test_a_server_that_lacks_the_weights_is_left_out_by_all_processes(
     other.adopt(learner.weights, lacking=learner.pool.lacking)
     assert {result.policy_version for result in ask(other, requests(4)).values()} == {2}
     assert {name for name, _ in servers[0].served} <= {"run-v2"}
+
+
+def test_a_server_that_came_back_gets_the_weights_before_another_process_records_them(
+    serve, connect, checkpoints
+) -> None:
+    """The process was told that all servers have them, and did not see the restart."""
+    server = serve(follow=True)
+    learner, other = connect(server), connect(server)
+    learner._shared = True
+    learner.load(checkpoints[1][1])
+    learner.load(checkpoints[2][1])
+    server.loaded.clear()
+    other.adopt(learner.weights)
+    assert ask(other, requests(1))["s0"].policy_version == 2 and not server.loaded
+    load_weights(server._engine, checkpoints[1][1].path)
+    server.version = "default"  # the restart
+    other.adopt(learner.weights)
+    other.release(["s0"])
+    (request,) = requests(1)
+    result = ask(other, [request])["s0"]
+    assert result.policy_version == 2 and server.loaded == [checkpoints[2][1].path]
+    assert_exact(checkpoints[2][0], request.token_ids, result)
+    assert server.version == checkpoints[2][1].tag
+
+
+def test_a_server_that_was_left_out_is_used_again_by_all_processes(
+    serve, connect, checkpoints, caplog
+) -> None:
+    servers = serve(follow=True), serve(follow=True)
+    learner, other = connect(*servers), connect(*servers)
+    learner._shared = True
+    learner.load(checkpoints[1][1])
+    servers[0].die()
+    learner.load(checkpoints[2][1])
+    other.adopt(learner.weights, lacking=learner.pool.lacking)
+    assert {result.policy_version for result in ask(other, requests(2)).values()} == {2}
+    servers[0].start()
+    newest = replace(checkpoints[1][1], version=3)
+    learner.load(newest)
+    assert not learner.pool.lacking
+    other.adopt(newest)
+    wait_until(lambda: len(other.pool.router.alive) == 2)
+    other.release(["s0", "s1"])
+    servers[0].served.clear()
+    assert {result.policy_version for result in ask(other, requests(4)).values()} == {3}
+    assert servers[0].served
 
 
 def test_servers_without_a_version_of_their_weights_cannot_be_shared(

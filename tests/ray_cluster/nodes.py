@@ -1,6 +1,8 @@
 """What tests ask of the cluster."""
 
 import time
+from contextlib import suppress
+from pathlib import Path
 
 
 def ray():
@@ -23,3 +25,37 @@ def free_cpus():
 def ray_folder():
     """Where the cluster of this process writes its logs."""
     return ray()._private.worker._global_node.get_session_dir_path()
+
+
+def player_processes():
+    """The processes of this cluster in which rollout workers run."""
+    return [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if _command(process).startswith(b"ray::PlayerActor") and _writes_to(process, ray_folder())
+    ]
+
+
+def at_number(number, act):
+    """A fault of a `CompletionsServer` that does nothing but to call `act` during one completion,
+    so that whoever asked for it waits."""
+    seen = []
+
+    def fault(_):
+        seen.append(True)
+        if len(seen) == number:
+            act()
+
+    return fault
+
+
+def _command(process):
+    with suppress(OSError):
+        return (process / "cmdline").read_bytes()
+    return b""
+
+
+def _writes_to(process, folder):
+    with suppress(OSError):
+        return any(str(file.readlink()).startswith(folder) for file in (process / "fd").iterdir())
+    return False

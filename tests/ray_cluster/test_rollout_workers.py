@@ -2,15 +2,16 @@
 or a node dies."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nodes import free_cpus, ray, ray_folder
+from nodes import at_number, free_cpus, player_processes, ray, ray_folder
 
 import agentsgym
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.envs import EnvPool
+from agentsgym.envs import EnvPool, task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
@@ -164,18 +165,22 @@ def test_rows_may_name_an_environment_in_two_ways(source_of, chat_tokenizer):
 
 
 def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
-    """It is played beside what was submitted before."""
+    """What was submitted waits meanwhile, and goes on afterwards."""
     env = MoodyEnv(chat_tokenizer, {})
     pool = EnvPool(chat_tokenizer, envs=[env])
     greedy = SamplingParams(max_tokens=6, temperature=0.0)
-    requests = requests_of(env, [{"length": k} for k in (2, 4)], 3)
-    asked = [replace(r, session_id=f"eval-{r.session_id}", seed=5) for r in requests]
+    requests = requests_of(env, [{"length": k} for k in (8, 1, 9, 10)], 2)
+    asked = requests_of(env, [{"length": 12}])
+    asked = [replace(r, session_id=f"eval-{r.session_id}", seed=5) for r in asked]
     here = play(requests, DirectOutputAgent(engine, SHORT), pool)
     apart = play(asked, DirectOutputAgent(engine, greedy), pool)
     source = source_of(pool)
     source.submit(requests)
+    found = {rollout.session_id: rollout for rollout in source.poll(60)}
+    short = {request.session_id for request in requests if request.task_data["length"] == 1}
     assert told(source.play(asked, greedy)) == told(apart)
-    found = {}
+    found |= {rollout.session_id: rollout for rollout in source.poll(0)}
+    assert set(found) <= short, "sessions went on during the evaluation"
     while len(found) < len(requests):
         found |= {rollout.session_id: rollout for rollout in source.poll(60)}
     assert told([found[r.session_id] for r in requests]) == told(here)
@@ -195,16 +200,19 @@ def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer):
 
 
 def test_rollouts_of_a_lost_node_are_played_elsewhere(
-    source_of, engine, chat_tokenizer, lose_a_node
+    source_of, engine, server, chat_tokenizer, lose_a_node, monkeypatch
 ):
     env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
     pool = EnvPool(chat_tokenizer, envs=[env])
     requests = requests_of(env, [{"length": k} for k in (6, 7, 5)], 8)
     here = told(play(requests, DirectOutputAgent(engine, SHORT), pool))
     source = source_of(pool, workers=4)
+    taken(source, requests_of(env, [{"length": 1}] * 8, 1))
+    while source.figures["alive"] < 4:
+        time.sleep(0.1)
+    monkeypatch.setattr(server, "fault", at_number(40, lose_a_node))
     source.submit(requests)
-    found = source.poll(60)
-    lose_a_node()
+    found = []
     while len(found) < len(requests):
         found += source.poll(60)
     there = {rollout.session_id: rollout for rollout in told(found)}
@@ -251,23 +259,27 @@ def test_nothing_stays_when_a_source_is_closed(source_of, chat_tokenizer):
     assert told(taken(source, requests)) == told(first)
 
 
-def test_a_training_is_that_of_one_process_also_if_a_node_is_lost(
+def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
     server, chat_tokenizer, tmp_path, monkeypatch, lose_a_node
 ):
+    """Of the second step's 32 actions a few are sampled when the node dies."""
     monkeypatch.setenv("SERVER_KEY", KEY)
-    lost = []
-
-    def lose_one(rollouts, info):
-        if info["phase"] == "train" and not lost:
-            lost.append(info["step"])
-            lose_a_node()
-
     here = steps_of_a_training(server, chat_tokenizer, tmp_path / "here")
     options = {"rollout_workers": 3, "rollout_worker_resources": SMALL}
-    there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", lose_one, **options)
+    running = []
+
+    def lose():
+        running.extend(player_processes())
+        lose_a_node()
+
+    monkeypatch.setattr(server, "fault", at_number(32 + 10, lose))
+    there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", **options)
     assert [{key: step[key] for key in SAME} for step in there] == here
-    assert len(here) == 3 and lost
-    assert there[-1]["rollout_workers/lost"] >= 1 and there[-1]["rollout_workers/alive"] >= 1
+    assert len(here) == 3 and all(step["grad_norm"] > 0.1 for step in here) and len(running) >= 2
+    lost, replayed = ([s[f"rollout_workers/{n}"] for s in there] for n in ("lost", "replayed"))
+    assert lost[0] == replayed[0] == 0 and lost[1] >= 1 and replayed[1] >= 1
+    assert there[-1]["rollout_workers/alive"] >= 1
+    assert_gone([*running, *player_processes()])
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
 
@@ -292,8 +304,8 @@ SAME = ("loss", "reward", "reward_std", "grad_norm")
 
 
 def steps_of_a_training(server, tokenizer, folder, sink=None, **options):
-    """What is logged of three steps in Bandit, which begin with the same model."""
-    env = agentsgym.make("Bandit", None, {"max_steps_per_episode": 4})
+    """What is logged of three steps of 32 actions, which begin with the same model."""
+    env = MoodyEnv(tokenizer, {})
     trainer = GRPOEnvTrainer(
         random_llama(tokenizer),
         GRPOEnvConfig(
@@ -313,8 +325,9 @@ def steps_of_a_training(server, tokenizer, folder, sink=None, **options):
             disable_tqdm=True,
             **options,
         ),
-        env.get_train_dataset(),
+        task_dataset(env, [{"length": 4}] * 6),
         processing_class=tokenizer,
+        envs=[env],
         rollout_sink=sink,
     )
     trainer.train()

@@ -1,5 +1,7 @@
 """Which rollout worker plays which request, also when workers are lost."""
 
+from dataclasses import replace
+
 import pytest
 
 from agentsgym.rollout.rollout_workers.board import MOST_LOSSES, Board, Ticket
@@ -61,6 +63,20 @@ def test_a_request_that_was_lost_often_is_played_alone_and_then_given_up(board):
     assert [t.session_id for t in board.lose(1)] == ["a"]
     assert board.open == 5 and board.finish("a") is None
     assert names(board.hand_out([1, 2], capacity=4)) == {1: "f"}
+
+
+def test_what_is_played_first_holds_the_others_back(board):
+    board.hand_out([1, 2], capacity=2)
+    asked = [replace(ticket, first=True) for ticket in tickets(*"xyz")]
+    board.add(asked)
+    assert names(board.hand_out([1, 2], capacity=1)) == {1: "x", 2: "y"}
+    board.finish("a")  # its place is not given to another, nor to what a lost worker played
+    assert board.lose(2) == [] and names(board.hand_out([1, 3], capacity=1)) == {3: "y"}
+    assert names(board.hand_out([1, 3], capacity=2)) == {1: "z"}
+    for name in "xyz":
+        assert not board.hand_out([1, 3], capacity=9)
+        board.finish(name)
+    assert names(board.hand_out([1, 3], capacity=3)) == {3: "be", 1: "df"}
 
 
 def test_a_late_answer_ends_a_request_that_waits_again(board):

@@ -1,5 +1,7 @@
 """What a rollout worker does, without a cluster: tests/ray_cluster has the rest."""
 
+import threading
+
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams
@@ -8,12 +10,12 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
 from agentsgym.rollout.compact import from_bytes
-from agentsgym.rollout.rollout_workers.player import EnvParcel, Player, PlayerSetup
+from agentsgym.rollout.rollout_workers.player import EnvParcel, Player, PlayerSetup, Served
 from agentsgym.rollout.workers.env import pack
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.types import RolloutRequest, session_seed
 from completions_server import CompletionsServer
-from moody import MoodyEnv
+from moody import MoodyEnv, Unreadable
 
 SHORT, GREEDY = SamplingParams(max_tokens=4), SamplingParams(max_tokens=5, temperature=0.0)
 KEY = "sk-of-the-servers-77"
@@ -45,9 +47,9 @@ def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
 
     setup = setup_of(engine)
     assert KEY not in repr(setup)
-    player = Player(setup, engine.weights)
-    player.submit(asked[:4], SHORT, EnvParcel(env.class_path, {}, pack(env)))
-    player.submit(asked[4:], GREEDY)
+    player = Player(setup, Served(engine.weights))
+    player.submit(asked[:4], SHORT, False, EnvParcel(env.class_path, {}, pack(env)))
+    player.submit(asked[4:], GREEDY, False)
     found, idle = {}, 0.0
     while len(found) < len(asked):
         played = player.poll(10.0)
@@ -75,12 +77,32 @@ def test_a_worker_tells_whatever_ends_its_playing(engine, chat_tokenizer):
     """Otherwise its learner would wait forever."""
     env = EndingEnv(chat_tokenizer, {})
     row = {"env_class_path": env.class_path, "env_config": {}, "task_data": {}}
-    player = Player(setup_of(engine))
+    player = Player(setup_of(engine), Served())
     parcel = EnvParcel(env.class_path, {}, pack(env))
-    player.submit([RolloutRequest.of(row, 0, 0, 1)], SHORT, parcel)
+    player.submit([RolloutRequest.of(row, 0, 0, 1)], SHORT, False, parcel)
     with pytest.raises(Ending, match="the playing ends"):
         player.poll(10.0)
     player.close()
+
+
+class ObjectsEnv(MoodyEnv):
+    """Tells what cannot be sent, and what cannot be read where it is received."""
+
+    def _step_episode(self, session_id, state, action):
+        after, reward, done, info = super()._step_episode(session_id, state, action)
+        return after, reward, done, {**info, "lock": threading.Lock(), "odd": Unreadable()}
+
+
+def test_objects_in_info_are_shown_as_texts_as_here(engine, chat_tokenizer):
+    env = ObjectsEnv(chat_tokenizer, {})
+    row = {"env_class_path": env.class_path, "env_config": {}, "task_data": {"length": 1}}
+    player = Player(setup_of(engine), Served(engine.weights))
+    parcel = EnvParcel(env.class_path, {}, pack(env))
+    player.submit([RolloutRequest.of(row, 0, 0, 1)], SHORT, False, parcel)
+    [(_, data)] = player.poll(10.0).rollouts
+    player.close()
+    [step] = from_bytes(data, env_config={}, task_data={}).episodes[0].steps
+    assert "lock" in step.info["lock"] and "Unreadable" in step.info["odd"]
 
 
 @pytest.mark.parametrize(

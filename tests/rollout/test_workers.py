@@ -410,9 +410,14 @@ def test_a_step_is_one_request(monkeypatch):
 
 
 def test_a_prompt_that_fails_fails_as_here():
+    """Also if it would not fail when it is asked again."""
+
     class Speechless(MoodyEnv):
+        asked = 0
+
         def _format_prompt(self, state, step):
-            if step == 1:
+            Speechless.asked += step == 1
+            if step == 1 and Speechless.asked == 1:
                 raise RuntimeError("no words")
             return super()._format_prompt(state, step)
 

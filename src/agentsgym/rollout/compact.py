@@ -26,8 +26,8 @@ _LEFT_OUT = frozenset({"env_config", "task_data"})
 
 
 def to_bytes(rollout: Rollout) -> bytes:
-    """The rollout without its task and configuration. Raises what `pickle` raises if an `info` is
-    not plain data."""
+    """The rollout without its task and configuration. What an environment told in `info` has become
+    plain data when it was recorded, so there is nothing that could not be sent."""
     texts: dict[str, str] = {}
     return zlib.compress(pickle.dumps(_packed(rollout, texts), protocol=5), _COMPRESSION)
 

@@ -111,23 +111,31 @@ class LocalSource:
     def _paused(self, *, lent: bool = False) -> Iterator[None]:
         """Within this context the sessions wait between two actions; `lent`: and the caller samples
         for others."""
+        self.pause()
+        try:
+            with self._changed:
+                self._lent = lent
+                self._changed.wait_for(lambda: self._quiet or self._ended)
+            yield
+        finally:
+            self.go_on()
+
+    def pause(self) -> None:
+        """Let the sessions wait between two actions until `go_on`; the open actions are finished.
+        Does not wait for them."""
         with self._changed:
-            self._lent = lent
             self._pauses += 1
             self._quiet = False
             self._scheduler.hold()
             self._changed.notify_all()
             self._scheduler.wake()
-            try:
-                self._changed.wait_for(lambda: self._quiet or self._ended)
-            except BaseException:
-                self._go_on()
-                raise
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._go_on()
+
+    def go_on(self) -> None:
+        """End a pause, if there is one."""
+        with self._changed:
+            self._pauses = max(0, self._pauses - 1)
+            self._lent = False
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the playing and drop what is open. A thread in which an environment hangs, or which
@@ -161,11 +169,6 @@ class LocalSource:
             raise self._error
         if self._closed:
             raise RuntimeError("the rollout source is closed")
-
-    def _go_on(self) -> None:
-        self._pauses -= 1
-        self._lent = False
-        self._changed.notify_all()
 
     # -- in the thread --------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ class VLLMEngine(RemoteEngine):
         self.tokenizer = tokenizer
         self._files = WeightFiles()
         self._shared = self._lent = False
+        self._lacking: tuple[str, ...] = ()
         remember_secret(api_key or "")
         self.access = ServerAccess(
             urls=[urls] if isinstance(urls, str) else list(urls),
@@ -174,6 +175,12 @@ class VLLMEngine(RemoteEngine):
         return self.pool.weights
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """The addresses of the servers that did not have the weights of the last update when it
+        returned, for another process to `adopt`."""
+        return self._lacking
+
+    @property
     def base_model(self) -> str:
         """The name under which the servers serve their own weights."""
         return self.pool.base or ""
@@ -203,6 +210,7 @@ class VLLMEngine(RemoteEngine):
             if problem:
                 raise WeightSyncError(f"rank {rank}: {problem}")
         shared, _, lacking = told[0]
+        self._lacking = tuple(lacking)
         if update.rank != 0:
             self.adopt(shared, loaded=not update.sampling, lacking=lacking)
 

@@ -138,23 +138,28 @@ class ServerPool:
         self.weights, self._sampling, self._shared = weights, True, shared
         self._forget_failures()
         for server in self.router.servers:
-            found = self._swaps.get(server.url)
-            if found is None or found.done():
-                self._swaps[server.url] = asyncio.create_task(self._swap(server))
+            self._start_swap(server)
 
     async def follow(
         self, weights: Weights, *, loaded: bool, lacking: Collection[str] = ()
     ) -> None:
         """Use weights that another process loads into the servers; `loaded`: they have them, but
-        for the servers at the addresses `lacking`, which are left out until they have them too."""
-        self.weights, self._sampling, self._others_load = weights, not loaded, True
-        if not loaded:
-            return
+        for the servers at the addresses `lacking`, which are left out until they have them too.
+
+        Each server is asked which weights it has before it is used, because it may have been
+        restarted since; one that was left out is tried again.
+        """
+        self.weights, self._sampling = weights, not loaded
+        self._others_load = self._shared = True
+        self._forget_failures()
         for server in self.router.servers:
-            if server.url in lacking:
-                server.weights, server.alive = None, False
-            else:
-                server.weights = weights
+            if loaded:
+                server.weights = None
+            if loaded and server.url in lacking:
+                server.alive = False
+            elif not server.alive:
+                server.weights, server.checked = None, False
+                self._start_swap(server)
 
     @property
     def lacking(self) -> list[str]:
@@ -169,6 +174,11 @@ class ServerPool:
             for weights in (*server.adapters, *server.open, server.loading, self.weights)
             if weights is not None
         }
+
+    def _start_swap(self, server: Server) -> None:
+        found = self._swaps.get(server.url)
+        if found is None or found.done():
+            self._swaps[server.url] = asyncio.create_task(self._swap(server))
 
     async def _swap(self, server: Server) -> Exception | None:
         """Bring a server to the newest weights; the error if that fails."""
@@ -209,6 +219,14 @@ class ServerPool:
             raise WeightSyncError(f"{server.url} has weights of another run")
         return server.weights
 
+    async def _is_said_to_hold(self, server: Server, weights: Weights) -> bool:
+        """Whether a server has weights that another process has loaded. One that cannot tell has
+        them, unless it was not known until now, or did not answer."""
+        try:
+            return await weight_tag(self.client, server.url) == weights.tag
+        except WeightSyncError:
+            return server.checked
+
     async def _ensure_ready(self, server: Server) -> None:
         left = _PAUSE - (time.monotonic() - self._tried[server.url])
         if not server.alive and left > 0:
@@ -240,6 +258,8 @@ class ServerPool:
         if self._watches:
             return await self._held_by(server)
         if weights.kind == "checkpoint":
+            if self._others_load and await self._is_said_to_hold(server, weights):
+                return weights
             await server.drained(weights)
         await load_weights(
             self.client, server.url, weights, shared=self._shared, sampling=self._sampling

@@ -28,25 +28,21 @@ class PlayerActor:
     def __init__(self) -> None:
         self._player: Any = None
 
-    def start(
-        self, path: list[str], version: str, setup: bytes, weights: Any, loaded: bool
-    ) -> tuple[str, Any]:
+    def start(self, path: list[str], version: str, setup: bytes, served: Any) -> tuple[str, Any]:
         """Make the player; returns the node's name."""
-        return _answer(self._start, path, version, setup, weights, loaded)
+        return _answer(self._start, path, version, setup, served)
 
     def call(self, method: str, *arguments: Any) -> tuple[str, Any]:
         """Call a method of the player."""
         return _answer(lambda: getattr(self._player, method)(*arguments))
 
-    def _start(
-        self, path: list[str], version: str, setup: bytes, weights: Any, loaded: bool
-    ) -> str:
+    def _start(self, path: list[str], version: str, setup: bytes, served: Any) -> str:
         sys.path += [entry for entry in path if entry not in sys.path]
         from agentsgym.rollout.rollout_workers.player import Player
 
         if version != own_version():
             raise RuntimeError(f"it runs agentsgym {own_version()}, the learner {version}")
-        self._player = Player(dill.loads(setup), weights, loaded=loaded)  # noqa: S301 - of the learner
+        self._player = Player(dill.loads(setup), served)  # noqa: S301 - of the learner
         return os.uname().nodename
 
 
@@ -83,18 +79,17 @@ class RemotePlayer:
         hired.calls[hired.actor.start.remote(path, own_version(), *player)] = "start"
         return hired
 
-    def call(self, method: str, *arguments: Any) -> None:
-        """Call a method of the player; the answer comes later, and is in `calls` until then."""
-        self.calls[self.actor.call.remote(method, *arguments)] = method
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the player; the answer comes later, and is in `calls` until then.
+        Returns the call."""
+        call = self.actor.call.remote(method, *arguments)
+        self.calls[call] = method
+        return call
 
     def poll(self, timeout: float) -> None:
         """Call `poll`, beside the other calls."""
         method = self.actor.call.options(concurrency_group=_POLLS)
         self.calls[method.remote("poll", timeout)] = "poll"
-
-    def waits_for(self, method: str) -> bool:
-        """Whether such a call is open."""
-        return method in self.calls.values()
 
     def dismiss(self) -> None:
         """End the actor, whatever it does."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from agentsgym.generation.vllm.weights import Weights
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.rollout_workers.actor import RemotePlayer
+from agentsgym.rollout.rollout_workers.player import Served
 from agentsgym.rollout.workers import worker
 from agentsgym.rollout.workers.ray_actor import ray_package
 
@@ -57,12 +57,12 @@ class Crew:
         """The workers that can play."""
         return [player for player in self.players.values() if player.ready]
 
-    def hire(self, weights: Weights | None, loaded: bool) -> None:
-        """Start a worker in each empty place; see `Player.adopt` for the weights."""
+    def hire(self, served: Served) -> None:
+        """Start a worker in each empty place, which samples from these weights."""
         for place, failures in enumerate(self._failures):
             if place not in self.players and failures < MOST_FAILURES:
                 self.players[place] = RemotePlayer.hired(
-                    place, self._resources, (self._setup, weights, loaded)
+                    place, self._resources, (self._setup, served)
                 )
 
     def calls(self) -> list[Any]:

@@ -54,6 +54,21 @@ class EnvParcel:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """The learner's weights (None: the servers' own). The servers have them, all but those at the
+    addresses `lacking`, or may be loading them right now (`loaded=False`)."""
+
+    weights: Weights | None = None
+    loaded: bool = True
+    lacking: tuple[str, ...] = ()
+
+    def tell(self, engine: VLLMEngine) -> None:
+        """Let an engine of another process sample from these."""
+        if self.weights is not None:
+            engine.adopt(self.weights, loaded=self.loaded, lacking=self.lacking)
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """Rollouts that ended, as bytes, by their sessions, and the worker's idle seconds so far."""
 
@@ -67,26 +82,40 @@ class Player:
     Raises EngineUnavailable if no server answers.
     """
 
-    def __init__(
-        self, setup: PlayerSetup, weights: Weights | None = None, *, loaded: bool = True
-    ) -> None:
+    def __init__(self, setup: PlayerSetup, served: Served) -> None:
         self._setup = setup
-        self._weights = weights
-        self._loaded = loaded
+        self._served = served
         self._envs = _SentEnvs()
         self._over: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()
-        self._lanes: dict[SamplingParams, _Lane] = {}
+        self._lanes: dict[tuple[SamplingParams, bool], _Lane] = {}
         self._idle = IdleTime()
         self._lane(SamplingParams())  # a worker that cannot play says so before it is asked to
 
     def submit(
-        self, requests: Sequence[RolloutRequest], sampling: SamplingParams, *parcels: EnvParcel
+        self,
+        requests: Sequence[RolloutRequest],
+        sampling: SamplingParams,
+        first: bool,
+        *parcels: EnvParcel,
     ) -> None:
-        """Play these; `parcels` are environments that are needed from now on."""
+        """Play these, which a pause does not stop if they are to be played `first`; `parcels` are
+        environments that are needed from now on."""
         for parcel in parcels:
             self._envs.add(parcel, self._setup)
         self._idle.opened(len(requests))
-        self._lane(sampling).submit(requests)
+        self._lane(sampling, first).submit(requests)
+
+    def pause(self) -> None:
+        """Let sessions wait between two actions, but for those that are played first."""
+        for (_, first), lane in self._lanes.items():
+            if not first:
+                lane.source.pause()
+
+    def go_on(self) -> None:
+        """End the pause, if there is one."""
+        for (_, first), lane in self._lanes.items():
+            if not first:
+                lane.source.go_on()
 
     def poll(self, timeout: float) -> Played:
         """The rollouts that ended since the last call; waits `timeout` seconds for one. Raises the
@@ -103,26 +132,25 @@ class Player:
         packed = [(rollout.session_id, to_bytes(rollout)) for rollout in over]
         return Played(packed, self._idle.seconds)
 
-    def adopt(self, weights: Weights, loaded: bool) -> None:
-        """Sample what is requested from now on from weights that the servers have, or that the
-        learner lets them load right now."""
-        self._weights, self._loaded = weights, loaded
+    def adopt(self, served: Served) -> None:
+        """Sample what is requested from now on from these weights."""
+        self._served = served
         for lane in self._lanes.values():
-            lane.engine.adopt(weights, loaded=loaded)
+            served.tell(lane.engine)
 
     def close(self) -> None:
         """End the playing."""
         for lane in self._lanes.values():
             lane.close()
 
-    def _lane(self, sampling: SamplingParams) -> "_Lane":
-        if sampling not in self._lanes:
+    def _lane(self, sampling: SamplingParams, first: bool = False) -> "_Lane":
+        key = sampling, first
+        if key not in self._lanes:
             setup = self._setup
             engine = VLLMEngine.reaching(setup.access, setup.tokenizer, setup.capacity)
-            if self._weights is not None:
-                engine.adopt(self._weights, loaded=self._loaded)
-            self._lanes[sampling] = _Lane(engine, sampling, self._envs, self._over)
-        return self._lanes[sampling]
+            self._served.tell(engine)
+            self._lanes[key] = _Lane(engine, sampling, self._envs, self._over)
+        return self._lanes[key]
 
 
 class _Lane:
@@ -136,24 +164,24 @@ class _Lane:
         over: "queue.SimpleQueue[Rollout | BaseException]",
     ) -> None:
         self.engine = engine
-        self._source = LocalSource(DirectOutputAgent(engine, sampling), envs)
+        self.source = LocalSource(DirectOutputAgent(engine, sampling), envs)
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._over = over
         threading.Thread(target=self._work, name="agentsgym-lane", daemon=True).start()
 
     def submit(self, requests: Sequence[RolloutRequest]) -> None:
-        self._source.submit(requests)
+        self.source.submit(requests)
         self._asked.put(True)
 
     def close(self) -> None:
         self._asked.put(False)
-        self._source.close()
+        self.source.close()
         self.engine.close()
 
     def _work(self) -> None:
         try:
             while self._asked.get():
-                while rollouts := self._source.poll():
+                while rollouts := self.source.poll():
                     for rollout in rollouts:
                         self._over.put(rollout)
         except BaseException as error:  # whatever ends the playing, the learner must be told

@@ -10,7 +10,8 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from agentsgym.rollout.compact import from_bytes
 from agentsgym.rollout.rollout_workers.actor import RemotePlayer
 from agentsgym.rollout.rollout_workers.board import MOST_LOSSES, Board, Ticket
 from agentsgym.rollout.rollout_workers.crew import POLL_SECONDS, Crew, Event, wait_for_any
-from agentsgym.rollout.rollout_workers.player import EnvParcel, Played, PlayerSetup
+from agentsgym.rollout.rollout_workers.player import EnvParcel, Played, PlayerSetup, Served
 from agentsgym.rollout.workers.env import pack
 from agentsgym.rollout.workers.ray_actor import connect, ray_package
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, WeightUpdate
@@ -60,6 +61,7 @@ class RaySource:
         resources: Mapping[str, float] | None = None,
     ) -> None:
         connect("rollout_workers is set")
+        engine.share_servers()
         self._engine = engine
         self._envs = envs
         self._sampling = sampling
@@ -83,7 +85,7 @@ class RaySource:
         self._over: list[Rollout] = []
         self._open = 0
         self._idle_before = 0.0
-        self._loaded = True  # the servers have the engine's weights, and are not loading them
+        self._served = Served(engine.weights, lacking=engine.lacking)
         self._error: Exception | None = None
         self._received = [0, 0]
         self._lost = self._replayed = 0
@@ -109,10 +111,11 @@ class RaySource:
             return over
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
-        """Play these before all that wait, with these sampling settings, and return them in their
-        order. Raises WorkersFailed if no worker is left."""
+        """Play these with these sampling settings, and return them in their order; what was
+        submitted waits meanwhile, between two actions. Raises WorkersFailed if no worker is
+        left."""
         over: list[Rollout] = []
-        with self._changed:
+        with self._changed, self._others_paused():
             self._add(requests, sampling, over, first=True)
             self._changed.wait_for(lambda: len(over) == len(requests) or self._ended)
             self._check()
@@ -121,6 +124,19 @@ class RaySource:
         found = {rollout.session_id: rollout for rollout in over}
         return [found[request.session_id] for request in requests]
 
+    @contextmanager
+    def _others_paused(self) -> Iterator[None]:
+        """Within this context the sessions that were submitted wait, if there are any."""
+        others = self._board.open > 0
+        try:
+            for player in self._players() if others else []:
+                player.call("pause")
+            yield
+        finally:
+            for player in self._players() if others else []:
+                player.call("go_on")
+            self._hand_out()
+
     def use_weights(self, update: WeightUpdate) -> None:
         """Bring weights to the servers, and let all further actions be sampled from them. The
         engine is always told, because the engines of several ranks talk to each other here."""
@@ -128,8 +144,7 @@ class RaySource:
             self._engine.update_weights(update)
             return
         sampling = any(update.gather([self._board.open > 0]))
-        self._engine.share_servers()
-        if sampling and self._loaded:
+        if sampling and self._served.loaded:
             self._follow(loaded=False)  # from now on they ask the servers which weights they have
         self._engine.update_weights(replace(update, sampling=sampling))
         self._follow(loaded=not sampling)
@@ -137,17 +152,17 @@ class RaySource:
     def _follow(self, *, loaded: bool) -> None:
         """Let the workers use the weights of the learner's engine, which the servers have, or may
         be loading (`loaded=False`). Returns when all that play know them."""
-        weights = self._engine.weights
         with self._changed:
-            self._loaded = loaded
-            for player in self._players():
-                player.call("adopt", weights, self._loaded)
-            self._changed.wait_for(
-                lambda: (
-                    self._ended
-                    or not any(p.ready and p.waits_for("adopt") for p in self._players())
-                )
-            )
+            lacking = self._engine.lacking if loaded else ()
+            self._served = Served(self._engine.weights, loaded, lacking)
+            calls = [(player, player.call("adopt", self._served)) for player in self._players()]
+            crew = self._crew
+            told = [call for player, call in calls if player.ready]
+        # Not left to the thread, which may be waiting for the calls that were open before.
+        while told and crew is self._crew and self._error is None:
+            done = wait_for_any(told, _ROUND_SECONDS)
+            told = [call for call in told if call not in done]
+            self._settle(crew, done)
 
     @property
     def idle_seconds(self) -> float:
@@ -197,7 +212,7 @@ class RaySource:
     def _start(self) -> None:
         if self._crew is None:
             self._crew = Crew(self._workers, self._resources, self._setup)
-            self._crew.hire(self._engine.weights, self._loaded)
+            self._crew.hire(self._served)
             self._thread = threading.Thread(
                 target=self._work, args=(self._crew,), name="agentsgym-rollout-workers", daemon=True
             )
@@ -213,13 +228,13 @@ class RaySource:
     ) -> None:
         self._check()
         tickets = [
-            Ticket(self._envs.of(r.env_class_path, r.env_config), r, sampling, over)
+            Ticket(self._envs.of(r.env_class_path, r.env_config), r, sampling, over, first)
             for r in requests
         ]
         self._start()
         for ticket in tickets:
             self._parcel(ticket)
-        self._board.add(tickets, first=first)
+        self._board.add(tickets)
         self._hand_out()
 
     def _parcel(self, ticket: Ticket) -> Any:
@@ -240,35 +255,46 @@ class RaySource:
             return
         ready = {player.number: player for player in self._crew.ready}
         for number, tickets in self._board.hand_out(ready, self._capacity).items():
-            for sampling in dict.fromkeys(ticket.sampling for ticket in tickets):
-                self._send(ready[number], [t for t in tickets if t.sampling == sampling], sampling)
+            for kind in dict.fromkeys((t.sampling, t.first) for t in tickets):
+                alike = [t for t in tickets if (t.sampling, t.first) == kind]
+                self._send(ready[number], alike, *kind)
 
     def _send(
-        self, player: RemotePlayer, tickets: Sequence[Ticket], sampling: SamplingParams
+        self, player: RemotePlayer, tickets: Sequence[Ticket], sampling: SamplingParams, first: bool
     ) -> None:
         parcels = {_name(ticket): self._parcel(ticket) for ticket in tickets}
         fresh = [parcels[known] for known in parcels if known not in player.known_envs]
         player.known_envs.update(parcels)
-        player.call("submit", [ticket.request for ticket in tickets], sampling, *fresh)
+        player.call("submit", [ticket.request for ticket in tickets], sampling, first, *fresh)
 
     # -- in the thread --------------------------------------------------------------------------
 
     def _work(self, crew: Crew) -> None:
         try:
-            while self._crew is crew:
+            while self._crew is crew and self._error is None:
                 with self._changed:
                     calls = crew.calls()
-                done = wait_for_any(calls, _ROUND_SECONDS)
-                with self._changed:
-                    if self._crew is crew:
-                        self._round(crew, done)
-                        self._changed.notify_all()
+                self._settle(crew, wait_for_any(calls, _ROUND_SECONDS))
         except Exception as error:
-            with self._changed:
-                if self._crew is crew:
-                    self._error = error
-                    crew.dismiss()
+            self._fail(crew, error)
+
+    def _settle(self, crew: Crew | None, done: Sequence[Any]) -> None:
+        """React to calls that have finished, in any thread; an error ends the playing."""
+        with self._changed:
+            if crew is None or self._crew is not crew or self._error is not None:
+                return
+            try:
+                self._round(crew, done)
                 self._changed.notify_all()
+            except Exception as error:
+                self._fail(crew, error)
+
+    def _fail(self, crew: Crew, error: Exception) -> None:
+        with self._changed:
+            if self._crew is crew:
+                self._error = error
+                crew.dismiss()
+            self._changed.notify_all()
 
     def _round(self, crew: Crew, done: Sequence[Any]) -> None:
         for call in done:
@@ -278,7 +304,7 @@ class RaySource:
         for event in crew.silent():
             self._react(crew, event)
         crew.check_start()
-        crew.hire(self._engine.weights, self._loaded)
+        crew.hire(self._served)
         self._hand_out()
 
     def _react(self, crew: Crew, event: Event) -> None:

@@ -20,6 +20,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, place_of
 from agentsgym.rollout.lifetime import needs_end
 from agentsgym.rollout.workers.pool import check_place, started_workers, worker_for
+from agentsgym.rollout.workers.prompt import FailedPrompt
 from agentsgym.rollout.workers.worker import Worker, WorkerLost
 from agentsgym.types import TrialInfo
 
@@ -69,7 +70,8 @@ def _plain(task_data: Mapping[str, Any]) -> dict[str, Any]:
 class RemoteState:
     """A state in a worker. `played` are the actions of the session's episodes, the running one
     last. Earlier episodes matter, because an episode may depend on their ends (`trial`). `prompt`
-    is the next prompt, which comes with the answer to an action; None if it did not."""
+    is the next prompt or the error there, which comes with the answer to an action; None if it did
+    not."""
 
     lease: Lease
     trial: TrialInfo = field(default_factory=TrialInfo)
@@ -153,9 +155,11 @@ class RemoteEnv(MultistepEnv):
             _value(*self._request(state, ("end", state.lease.number)))
 
     def _format_prompt(self, state: RemoteState, step: int) -> Any:
-        if state.prompt is not None and step == len(state.actions):
-            return state.prompt
-        return self._ask(state, "_format_prompt", step)
+        if state.prompt is None or step != len(state.actions):
+            return self._ask(state, "_format_prompt", step)
+        if isinstance(state.prompt, FailedPrompt):
+            return _value("error", state.prompt.traceback)
+        return state.prompt
 
     def _step_episode(
         self, session_id: str, state: RemoteState, action: str

@@ -19,8 +19,9 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.lifetime import begin_state, close_state
-from agentsgym.rollout.session import copy_task
+from agentsgym.rollout.session import FAULTS, copy_task
 from agentsgym.rollout.workers.channel import MOST_BYTES, Channel
+from agentsgym.rollout.workers.prompt import FailedPrompt
 from agentsgym.types import TrialInfo
 
 Reply = tuple[str, Any]
@@ -66,12 +67,12 @@ class Held:
         return reward, done, info
 
     def prompt(self) -> Any:
-        """The next prompt; None if the environment cannot write it, or it is no text. Whoever needs
-        it then asks for it."""
+        """The next prompt, or the error that the environment raised there. None if it is no text:
+        whoever needs it then asks for it."""
         try:
             found = self.env._format_prompt(self.state, self.steps)
-        except Exception:
-            return None
+        except FAULTS:
+            return FailedPrompt(traceback.format_exc())
         return found if type(found) is str else None
 
     def end(self) -> None:

@@ -18,7 +18,8 @@ def worker_figures(source: RolloutSource | None) -> dict[str, float]:
 
 
 def check_workers(args: GRPOEnvConfig, engine: Any) -> None:
-    """Check, before training, that there is a cluster for the rollout workers that `args` ask for.
+    """Check, before training, that there is a cluster for the rollout workers that `args` ask for,
+    and let the engine know that they ask its servers too.
 
     Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed, and
     TypeError for an engine whose servers others cannot reach.
@@ -34,6 +35,7 @@ def check_workers(args: GRPOEnvConfig, engine: Any) -> None:
             f"{type(engine).__name__}"
         )
     connect("rollout_workers is set")
+    engine.share_servers()
 
 
 def rollout_workers(
