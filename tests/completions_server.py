@@ -126,9 +126,17 @@ class CompletionsServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def is_paused(self) -> bool:
+        return not self._resumed.is_set()
+
     def rename(self, name: str) -> None:
         """Serve the model under another name."""
         self._names = (name,)
+
+    def pause(self) -> None:
+        """As a learner that ended before it resumed the server has left it."""
+        self._resumed.clear()
 
     def start(self) -> None:
         """Listen, at the same port as before; a server that was started again knows no adapter."""
@@ -163,6 +171,7 @@ class CompletionsServer:
         if self.dev_mode and self._pauses:
             app.router.add_post("/pause", self._pause)
             app.router.add_post("/resume", self._resume)
+            app.router.add_get("/is_paused", self._is_paused)
             app.router.add_post("/update_weight_version", self._set_version)
             app.router.add_get("/weight_info", self._version)
         self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
@@ -227,6 +236,9 @@ class CompletionsServer:
     async def _resume(self, _: web.Request) -> web.Response:
         self._resumed.set()
         return web.json_response({"status": "resumed"})
+
+    async def _is_paused(self, _: web.Request) -> web.Response:
+        return web.json_response({"is_paused": self.is_paused})
 
     async def _set_version(self, request: web.Request) -> web.Response:
         self.version = (await request.json())["new_version"]

@@ -11,6 +11,7 @@ from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm import pausing
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import WeightUpdate
@@ -303,6 +304,38 @@ def test_servers_without_a_version_of_their_weights_cannot_be_shared(
     learner.load(checkpoints[1][1])
     learner.replace(checkpoints[2][1])
     assert "vLLM 0.31" in ask(learner, requests(1))["s0"].error
+
+
+def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
+    serve, connect, checkpoints, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(pausing, "WAIT_SECONDS", 1.0)
+    server = serve(follow=True)
+    server.pause()
+    learner = connect(server, resume_paused=True)
+    assert f"{server.url} was left paused by a learner that ended; it is resumed" in caplog.text
+    learner.load(checkpoints[1][1])
+    asked = requests(1)
+    assert_exact(checkpoints[1][0], asked[0].token_ids, ask(learner, asked)["s0"])
+
+
+def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
+    serve, connect, checkpoints, monkeypatch
+) -> None:
+    server = serve(follow=True, load_seconds=SECONDS)
+    learner = connect(server)
+    learner._shared = True
+    learner.replace(checkpoints[1][1])
+    wait_until(lambda: server.is_paused)
+    asked, other = requests(1), connect(server)
+    assert server.loaded and not server.is_paused
+    other.adopt(checkpoints[1][1])
+    assert_exact(checkpoints[1][0], asked[0].token_ids, ask(other, asked)["s0"])
+    monkeypatch.setattr(pausing, "WAIT_SECONDS", 0.1)
+    server.pause()
+    with pytest.raises(EngineUnavailable, match=r"it is paused.*curl -X POST http://.*/resume"):
+        connect(server)
+    assert server.is_paused
 
 
 def test_a_server_that_cannot_load_is_left_out_and_the_others_go_on(serve, connect, caplog) -> None:

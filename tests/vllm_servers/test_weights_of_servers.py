@@ -1,6 +1,7 @@
 """Real vLLM servers take new weights while requests are open."""
 
 import copy
+import urllib.request
 
 import pytest
 import torch
@@ -118,6 +119,19 @@ def test_another_process_knows_which_weights_sampled_its_answers(
         engine.update_weights(WeightUpdate(base, 4, tmp_path / "sync"))
     assert {result.policy_version for _, result in played} == {1, 2, 3}
     assert_sampled_by(models, played)
+
+
+def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer):
+    for server in servers:
+        url = f"{server.url}/pause?mode=wait"
+        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):
+            pass
+    learner = VLLMEngine([s.url for s in servers], chat_tokenizer, resume_paused=True)
+    try:
+        learner.submit([GenerationRequest("s", [5, 6], SamplingParams(4, 1.0), seed=0)])
+        assert [result.error for result in learner.poll()] == [None]
+    finally:
+        learner.close()
 
 
 def test_servers_say_in_which_type_they_keep_their_weights(engine):

@@ -52,6 +52,9 @@ class VLLMEngine(RemoteEngine):
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
         servers: servers of this process; they are ended when the engine is closed.
+        resume_paused: this is the only process that pauses the servers, to load weights; so one
+            that it finds paused was left by a learner that ended, and is resumed. Other processes
+            wait for it.
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`.
@@ -70,6 +73,7 @@ class VLLMEngine(RemoteEngine):
         api_key: str | None = None,
         vocab_size: int | None = None,
         servers: VLLMServers | None = None,
+        resume_paused: bool = False,
     ) -> None:
         super().__init__("agentsgym-vllm", capacity)
         self._servers = servers
@@ -94,6 +98,7 @@ class VLLMEngine(RemoteEngine):
             http,
             model=model,
             probe_ids=tokenizer.encode("The number is", add_special_tokens=False)[:3],
+            resume_paused=resume_paused,
         )
         self._client = CompletionsClient(
             self.pool,
@@ -138,6 +143,7 @@ class VLLMEngine(RemoteEngine):
             stop_token_ids=parts.stop_token_ids,
             api_key=read_key(settings.key_env),
             vocab_size=parts.vocab_size(),
+            resume_paused=parts.learns and parts.rank == 0,
             **settings.capacity,
         )
 

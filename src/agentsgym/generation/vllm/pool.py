@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Unreachable
+from agentsgym.generation.vllm.pausing import await_running
 from agentsgym.generation.vllm.server_check import (
     MEND,
     EngineUnavailable,
@@ -43,6 +44,7 @@ class ServerPool:
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
     says that a server runs on a CPU, or did not report where (a busy one may answer too late).
+    `resume_paused`: no other process pauses these servers.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ServerPool:
         *,
         model: str | None,
         probe_ids: Sequence[int],
+        resume_paused: bool = False,
     ) -> None:
         self.router = SessionRouter(urls)
         self.client = client
@@ -61,6 +64,7 @@ class ServerPool:
         self.maybe_on_cpu = False
         self._dtypes: set[str | None] = set()
         self._probe_ids = probe_ids
+        self._resume_paused = resume_paused
         self._locks = {server.url: asyncio.Lock() for server in self.router.servers}
         self._tried = dict.fromkeys(self._locks, -_PAUSE)
         self._swaps: dict[str, asyncio.Task[Exception | None]] = {}
@@ -279,7 +283,7 @@ class ServerPool:
                 await unload_adapter(self.client, server.url, old)
 
     async def _check(self, server: Server) -> None:
-        """Check the server's model and its log-probability mode."""
+        """Check the server's model and its log-probability mode, when it is not paused."""
         models = await served_models(self.client, server.url)
         self.base = self.base or next(iter(models), None)
         if self.base is None or self.base not in models:
@@ -291,6 +295,7 @@ class ServerPool:
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
+        await await_running(self.client, server.url, resume=self._resume_paused)
         _, config = await asyncio.gather(
             check_logprobs(self.client, server.url, self.base, self._probe_ids),
             server_config(self.client, server.url),
