@@ -153,9 +153,35 @@ def test_servers_take_cache_and_copy_out_of_the_process():
     assert any("engine's own memory is not counted" in note for note in served.notes)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float32", 4)])
+def test_an_engine_in_a_process_of_its_own_has_its_own_weights_and_works_beside(dtype, size):
+    """On a CPU there is one more copy, in memory that both processes share."""
+    options = {"model": {"path": "Qwen/Qwen3-1.7B", "dtype": dtype}}
+    options |= {"train": {"max_steps": 1, "use_cpu": True}}
+    own, apart = (estimate(run(**options, engine=engine)) for engine in ({}, {"name": "process"}))
+    memory, plain = apart.memory["one process"], own.memory["one process"]
+    assert memory.copies == 2 * size * apart.model.parameters
+    parts = ("weights", "optimizer", "cache", "sampling", "activations", "kernels")
+    assert [getattr(memory, part) for part in parts] == [getattr(plain, part) for part in parts]
+    assert memory.cache > 0 and memory.sampling > 0
+    assert memory.peak == memory.playing + memory.updating - memory.always
+    assert any("own process" in note for note in apart.notes)
+
+
+def test_a_quantized_base_is_sent_to_another_process_as_it_is():
+    lora = {"trained": 1000, "adapter": 1000, "base_bytes": 0.5, "sent": 1}
+    memory = memory_of(dataclasses.replace(LOAD, **lora))
+    assert memory.copies == 2000 + QWEN.parameters // 2
+
+
 @pytest.mark.parametrize(
     ("dtype", "engine", "counted"),
-    [("bfloat16", {}, True), ("float32", {}, False), ("bfloat16", {"urls": ["http://a:1"]}, False)],
+    [
+        ("bfloat16", {}, True),
+        ("bfloat16", {"name": "process"}, True),
+        ("float32", {}, False),
+        ("bfloat16", {"urls": ["http://a:1"]}, False),
+    ],
 )
 def test_products_that_a_cpu_compiles_for_16_bits_are_always_there(dtype, engine, counted):
     train = {"max_steps": 1, "use_cpu": True}

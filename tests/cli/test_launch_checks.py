@@ -40,6 +40,7 @@ def changed(**sections):
         ({}, Launch(1), "generation_batch_size"),
         ({}, Launch(3), r"over 3 processes, whose 4 rollouts each are 12 together: .*num_gener"),
         ({"engine": {}}, ZERO3, "ZeRO-3 splits the model over 16 processes, and the embedded"),
+        ({"engine": {"name": "process"}}, ZERO3, "samples from the whole model"),
         ({"engine": {"launch": 2}}, Launch(16, 2), "engine.launch starts servers on one machine"),
         ({"engine": {"urls": ["http://localhost:8000"]}}, Launch(16, 2), "is another server on"),
         ({"engine": {"urls": ["http://a:1", "http://a:1"]}}, Launch(2), "names http://a:1 twice"),

@@ -134,3 +134,10 @@ def test_the_documentation_imports_what_there_is():
     for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S):
         for line in re.findall(r"^from agentsgym\S* import .*$", block, re.M):
             exec(line, {})
+
+
+@pytest.mark.parametrize("name", ["embedded", "process", "plain"])
+def test_a_sharded_model_is_refused_with_the_ways_that_there_are(name):
+    parts = EngineParts(sharded=True)
+    with pytest.raises(ValueError, match=r"FSDP2 .*engine_urls.*ZeRO-3 use TRL's.*DDP or ZeRO-2"):
+        make_trainable(EngineSettings(engine=name), parts)

@@ -113,3 +113,15 @@ class EngineParts:
     served: Callable[[Path], ServedModel] = lambda directory: _absent()
     directory: Callable[[], Path] = new_directory
     note: Callable[[str], None] = logger.info
+
+    def whole_model(self, engine: str) -> Any:
+        """The model, for the class `engine` that samples from it in each process. Raises ValueError
+        for a model that is sharded over processes."""
+        if self.sharded:
+            raise ValueError(
+                f"{engine} needs the whole model in each process, but FSDP or DeepSpeed ZeRO-3 "
+                "spread it: with FSDP2 (fsdp_version: 2) name vLLM servers in engine_urls, with "
+                "FSDP1 or ZeRO-3 use TRL's own vLLM (use_vllm), or train with DDP or ZeRO-2 "
+                "(docs/distributed.md)"
+            )
+        return self.model()

@@ -18,7 +18,7 @@ from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.endpoint import CHAT
 from agentsgym.runs.engine_config import engine_of
-from agentsgym.runs.estimate import is_embedded, on_any_machine
+from agentsgym.runs.estimate import on_any_machine, sampling_place
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import make_env, train_settings, train_tasks
 from agentsgym.runs.launch import Launch, check_launch
@@ -114,7 +114,7 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
         found.append(f"the run as it is configured, for here it ends with: {error}")
-    if not is_embedded(config):
+    if sampling_place(config) == "servers":
         found.append("the engine: no server is started and none is asked")
     if config.train.get("rollout_workers"):
         found.append("train.rollout_workers: no cluster is asked")
@@ -142,9 +142,11 @@ def _in_small(
         if config.model.template_file is None and template != _PLAIN_TEMPLATE:
             chosen = ", ".join(f"{name}={value}" for name, value in template.items())
             exchanged["chat template"] = Exchange(chosen, "the small tokenizer's own")
-    if not is_embedded(config):
-        servers = ", ".join(config.engine.urls) or "servers"
-        exchanged["engine"] = Exchange(servers, "the embedded engine")
+    place = sampling_place(config)
+    if place != "here":
+        given = ", ".join(config.engine.urls) or "servers"
+        given = "a process of its own" if place == "process" else given
+        exchanged["engine"] = Exchange(given, "the embedded engine")
     if workers := config.train.get("rollout_workers"):
         exchanged["rollout workers"] = Exchange(str(workers), "this process")
     if config.answerer:

@@ -1,7 +1,7 @@
 """What a run needs, from its configuration alone: memory of a process, tokens of a step."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym.envs import MultistepEnv
 from agentsgym.runs.architecture import Architecture, architecture_of
@@ -117,7 +117,8 @@ def workload(
     micro = settings.per_device_train_batch_size * tokens.rollout
     forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
     capacity = engine_of(config.engine, config.train).capacity or settings.engine_capacity
-    rows = min(capacity, tokens.generation) if is_embedded(config) else 0
+    place = sampling_place(config)
+    rows = 0 if place == "servers" else min(capacity, tokens.generation)
     return Workload(
         model=model,
         trained=adapter or model.parameters,
@@ -135,6 +136,7 @@ def workload(
         rows=rows,
         cache_tokens=_cache_tokens(rows, tokens) if rows else 0,
         products=_PRODUCTS if half and _is_on_cpu(config) else 0,
+        sent=_sent(config) if place == "process" else 0,
     )
 
 
@@ -148,18 +150,27 @@ def precision_of(config: RunConfig) -> str:
     return str(resolve_dtype("auto", device)).removeprefix("torch.")
 
 
-def is_embedded(config: RunConfig) -> bool:
-    """Whether this process samples itself, with a cache of its own."""
+def sampling_place(config: RunConfig) -> Literal["here", "process", "servers"]:
+    """What samples: the process that trains, a process of its own beside it, or servers."""
     engine = engine_of(config.engine, config.train)
-    served = engine.urls or engine.is_trl or engine.launch
-    return not served and engine.name in (None, "embedded")
+    if engine.urls or engine.is_trl or engine.launch:
+        return "servers"
+    if engine.name in (None, "embedded", "plain"):
+        return "here"
+    return "process" if engine.name == "process" else "servers"
+
+
+def _sent(config: RunConfig) -> int:
+    """How many copies of the weights a process of its own adds: one in memory that both processes
+    share, and its own. On a GPU only its own is there."""
+    return 2 if _is_on_cpu(config) else 1
 
 
 def _is_on_cpu(config: RunConfig) -> bool:
     """Whether the run computes on a CPU; with servers or quantized weights it is meant for GPUs."""
     from agentsgym.runs.machine import device_in_use
 
-    for_gpu = config.model.quantization or not is_embedded(config)
+    for_gpu = config.model.quantization or sampling_place(config) == "servers"
     return not for_gpu and device_in_use(use_cpu=bool(config.train.get("use_cpu"))) == "cpu"
 
 
@@ -194,7 +205,10 @@ def _notes(
             f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
             f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
-    if not is_embedded(config):
+    place = sampling_place(config)
+    if place == "process":
+        notes.append("The engine's own process, which works beside the optimizer, is counted.")
+    if place == "servers":
         notes.append(
             "The engine's own memory is not counted: a vLLM server holds 2 bytes per "
             "weight and a cache of the size that it is given."

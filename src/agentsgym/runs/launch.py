@@ -13,7 +13,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import Purpose, choose
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.engine_config import engine_of, written
-from agentsgym.runs.estimate import is_embedded, on_any_machine
+from agentsgym.runs.estimate import on_any_machine, sampling_place
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.overrides import load_yaml
 
@@ -101,7 +101,7 @@ def _settings_over_all(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
 def _check_sharding(config: RunConfig, launch: Launch) -> None:
     if launch.sharded is None:
         return
-    if is_embedded(config):
+    if sampling_place(config) != "servers":
         raise ConfigError(
             f"{launch.sharded} splits the model over {launch.processes} processes, and the "
             "embedded engine samples from the whole model; name vLLM servers in engine.urls and "
@@ -141,7 +141,7 @@ def _check_servers(config: RunConfig, launch: Launch) -> None:
 def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig", launch: Launch) -> None:
     if not settings.max_staleness:
         return
-    if is_embedded(config):
+    if sampling_place(config) == "here":
         raise ConfigError(
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
             "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "

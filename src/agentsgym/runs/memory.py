@@ -3,7 +3,9 @@
 With N weights of which N' are trained, all in bytes:
 
     weights         4 N; with LoRA b (N - N') + 4 N', b the bytes of the frozen base
-    sampling copy   2 N' under autocast, where the embedded engine samples
+    sampling copy   2 N' under autocast, where the embedded engine samples; where it is in a process
+                    of its own, all weights in the type that is sampled in, once there and, on a
+                    CPU, once more in memory that both share
     reference       4 N for KL without an adapter
     optimizer       8 N' for Adam's two moments
     gradients       4 N', twice under DDP, which keeps buckets of their size
@@ -29,7 +31,8 @@ queries and keys. Where rows are padded, each block keeps an attention mask of i
 per token and position. The r values per token of an adapted layer are not counted.
 
 Weights, reference, copy and kernels are always there. Rolling out needs cache and sampling besides;
-the loss needs gradients, cast weights, activations and head; so the peak is the larger of the two.
+the loss needs gradients, cast weights, activations and head; so the peak is the larger of the two,
+or their sum where a process of its own samples beside the optimizer.
 ZeRO-2 (Rajbhandari et al. 2020, section 5) divides gradients and optimizer over the processes and
 keeps 2 N for the weights in bfloat16; its communication buckets are not counted.
 """
@@ -59,6 +62,7 @@ class Workload:
     `agent_tokens` those of them that are scored; `several` says that an optimizer step has more
     than one chunk. `cache_tokens` tokens of `cached_bytes` each are cached and `rows` rows are
     sampled at once, 0 where servers sample. `products` is how many matrix products oneDNN keeps.
+    `sent` is how many copies of the weights a process of its own that samples adds, 0 without one.
     """
 
     model: Architecture
@@ -77,11 +81,13 @@ class Workload:
     rows: int
     cache_tokens: int
     products: int
+    sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes by what needs them; `peak` is the most that is needed at once."""
+    """Bytes by what needs them; `peak` is the most that is needed at once. `beside`: sampling goes
+    on beside the update."""
 
     weights: int
     copies: int
@@ -93,6 +99,7 @@ class Memory:
     head: int
     kernels: int
     several: bool
+    beside: bool = False
 
     @property
     def always(self) -> int:
@@ -115,6 +122,8 @@ class Memory:
     @property
     def peak(self) -> int:
         """The most that is needed at once."""
+        if self.beside:
+            return self.playing + self.updating - self.always
         return max(self.playing, self.updating)
 
 
@@ -125,7 +134,10 @@ def memory_of(load: Workload, layout: Layout = "one process", processes: int = 1
     full = 2 if layout == "ZeRO-2" and load.half else 4
     master = (4 if full == 2 else 0) * load.trained / share
     gradients = full * load.trained / share * (2 if layout == "DDP" else 1)
-    copy = 2 * load.trained if load.half and load.rows and full == 4 else 0
+    sampled = 2 if load.half else 4
+    copy: float = 2 * load.trained if load.half and load.rows and full == 4 else 0
+    if load.sent:
+        copy = load.sent * (sampled * load.trained + min(load.base_bytes, sampled) * frozen)
     reference = 4 * model.parameters if load.reference else 0
     return Memory(
         weights=round(full * load.trained + load.base_bytes * frozen),
@@ -138,6 +150,7 @@ def memory_of(load: Workload, layout: Layout = "one process", processes: int = 1
         head=_head(load),
         kernels=load.products * _KERNEL,
         several=load.several,
+        beside=load.sent > 0,
     )
 
 

@@ -83,13 +83,8 @@ class InProcessEngine(ABC):
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> Self:
         """Called by the factory. Raises ValueError for a model that is sharded over processes."""
-        if parts.sharded:
-            raise ValueError(
-                f"{cls.__name__} needs the whole model in each process, but FSDP or DeepSpeed "
-                "ZeRO-3 spread it; name vLLM servers in engine_urls (docs/distributed.md)"
-            )
         return cls(
-            parts.model(),
+            parts.whole_model(cls.__name__),
             parts.tokenizer(),
             stop_token_ids=parts.stop_token_ids,
             dtype=parts.dtype,

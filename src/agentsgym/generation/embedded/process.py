@@ -86,13 +86,8 @@ class ProcessEngine:
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ProcessEngine":
         """Called by the factory. Raises ValueError for a model that is sharded over processes."""
-        if parts.sharded:
-            raise ValueError(
-                f"{cls.__name__} needs the whole model in each process, but FSDP or DeepSpeed "
-                "ZeRO-3 spread it; set use_vllm or pass an engine (docs/distributed.md)"
-            )
         return cls(
-            parts.model(),
+            parts.whole_model(cls.__name__),
             parts.tokenizer(),
             stop_token_ids=parts.stop_token_ids,
             dtype=parts.dtype,
