@@ -10,6 +10,11 @@ sessions   100, 1,000 and 10,000 sessions at once in one process: CPU time of ou
            (`kib_per_session`; `traced_kib_per_session` by tracemalloc), and requests in flight over
            the engine's capacity while sessions waited for a place (`occupancy`).
 
+places     the same 1,000 and 10,000 sessions with an engine that answers 256 requests at a time and
+           queues the rest, as vLLM does: share of the time in which all its places were taken
+           (`all_taken`), and the mean share of them that were (`taken`), while sessions waited.
+http       CPU time of our process per step (`http_us`), 256 sessions at once over an HTTP server
+           in another process.
 staleness  share of a step in which a learner waits for its batch, by `max_staleness`, if it learns
            as long as a synchronous generation is sampled (`learner_waits`), and if it learns only
            as long as sampling takes with all places always busy (`learner_waits_if_full`).
@@ -74,6 +79,35 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def places(args: argparse.Namespace) -> dict[str, Any]:
+    """How full an engine with a fixed number of places is kept."""
+    play = scale_sessions.played if args.quick else scale_sessions.measured
+    found = {}
+    for number in args.queued:
+        waiting = number + max(number // 4, args.waiting)
+        case = scale_sessions.Case(
+            number, waiting, args.turns, args.tokenizer, places=args.engine_places
+        )
+        figures = play(case)
+        shares = figures["taken"] or (None, None)
+        found[number] = {
+            "all_taken": _rounded(shares[0]),
+            "taken": _rounded(shares[1]),
+            "steps_per_second": round(figures["steps_per_second"]),
+        }
+        print(f"{args.engine_places} places, {number} sessions: {found[number]}", flush=True)
+    return {"engine_places": args.engine_places, "places_by_sessions": found}
+
+
+def http(args: argparse.Namespace) -> dict[str, Any]:
+    """CPU time of a step over HTTP."""
+    import scale_http
+
+    found = scale_http.measured(args.engine_places, args.http_sessions, args.turns, args.tokenizer)
+    print(f"over HTTP: {found}", flush=True)
+    return found
+
+
 def staleness(args: argparse.Namespace) -> dict[str, Any]:
     """The learner's waiting time."""
     import scale_staleness
@@ -115,6 +149,8 @@ def _rounded(value: float | None) -> float | None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "sessions": sessions,
+    "places": places,
+    "http": http,
     "staleness": staleness,
     "workers": workers,
     "verifiers": verifiers,
@@ -129,6 +165,9 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=20, help="of the longest game")
     parser.add_argument("--repeats", type=int, default=3, help="the best counts")
     parser.add_argument("--waiting", type=int, default=400, help="sessions that wait for a place")
+    parser.add_argument("--engine-places", type=int, default=256, help="of parts places and http")
+    parser.add_argument("--queued", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--http-sessions", type=int, default=1024)
     parser.add_argument("--generations", type=int, default=12, help="that a learner learns from")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--worker-places", type=int, default=64)
@@ -146,6 +185,7 @@ def main(given: Sequence[str] | None = None) -> None:
     if args.quick:
         args.tokenizer, args.at_once, args.turns = "tiny", [8, 16], 4
         args.repeats, args.waiting, args.generations = 1, 8, 5
+        args.engine_places, args.queued, args.http_sessions = 4, [8], 8
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
     result: dict[str, Any] = {"device": common.device_name("cpu")}
     for name in args.parts or PARTS:

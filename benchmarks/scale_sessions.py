@@ -25,7 +25,8 @@ import scale_game as game
 @dataclass(frozen=True)
 class Case:
     """`sessions` games of at most `turns` turns, `at_once` at a time. `slower` multiplies the
-    latencies; `traced` measures memory with tracemalloc instead of the resident set."""
+    latencies; `traced` measures memory with tracemalloc instead of the resident set. The engine
+    answers all requests at once, or with `places` only so many."""
 
     at_once: int
     sessions: int
@@ -33,6 +34,7 @@ class Case:
     tokenizer: str
     slower: float = 1.0
     traced: bool = False
+    places: int | None = None
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -61,6 +63,7 @@ def played(case: Case) -> dict[str, Any]:
     """Play a case in this process."""
     from scale_engine import LatencyEngine
     from scale_env import tokenizer_of
+    from scale_queue import QueueEngine
 
     from agentsgym.agents import DirectOutputAgent
     from agentsgym.rollout import run
@@ -69,7 +72,11 @@ def played(case: Case) -> dict[str, Any]:
     tokenizer = tokenizer_of(case.tokenizer)
     warm = DirectOutputAgent(LatencyEngine(tokenizer, 64, slower=0), SamplingParams(64))
     run(rows_of(64, case.turns, 10**6), warm)
-    engine = LatencyEngine(tokenizer, case.at_once, case.sessions, slower=case.slower)
+    engine: Any = (
+        LatencyEngine(tokenizer, case.at_once, case.sessions, slower=case.slower)
+        if case.places is None
+        else QueueEngine(tokenizer, case.at_once, case.sessions, case.places)
+    )
     rows = rows_of(case.sessions, case.turns)
     memory = Memory(case.traced)
     start, cpu = time.perf_counter(), time.thread_time()
@@ -84,7 +91,8 @@ def played(case: Case) -> dict[str, Any]:
         "overhead_us": 1e6 * cpu / steps,
         "engine_us": 1e6 * engine.own_cpu / steps,
         "kib_per_session": grown / case.sessions / 1024,
-        "occupancy": engine.window.occupancy(),
+        "occupancy": engine.window.occupancy() if case.places is None else None,
+        "taken": None if case.places is None else engine.taken.shares(),
         "steps_per_second": steps / seconds,
     }
 

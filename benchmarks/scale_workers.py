@@ -34,7 +34,7 @@ def compared(
         return {"workers_why": "Ray is not installed (agentsgym[ray])"}
     rates: dict[int, float] = {}
     played: list[list[tuple[int, ...]]] = []
-    with _server(tokenizer) as url:
+    with server(tokenizer) as url:
         ray.init(num_cpus=max(workers), include_dashboard=False, log_to_driver=False)
         try:
             for number in workers:
@@ -81,13 +81,17 @@ def _requests(sessions: int, turns: int, first: int = 0) -> list[RolloutRequest]
     return [RolloutRequest.of(row, k, 0, session_seed(first, k)) for k, row in enumerate(rows)]
 
 
-def _take(source: Any, requests: list[RolloutRequest]) -> list[Rollout]:
+def _take(source: Any, requests: list[RolloutRequest]) -> Sequence[Rollout]:
     """The rollouts of requests, checked, in their order."""
     source.submit(requests)
     found: dict[str, Rollout] = {}
     while len(found) < len(requests):
         found |= {rollout.session_id: rollout for rollout in source.poll()}
-    rollouts = [found[request.session_id] for request in requests]
+    return checked([found[request.session_id] for request in requests])
+
+
+def checked(rollouts: Sequence[Rollout]) -> Sequence[Rollout]:
+    """The rollouts, if each was played to its end and earned what its last action earns."""
     for rollout in rollouts:
         turns = rollout.task_data["turns"]
         if rollout.failed:
@@ -99,7 +103,7 @@ def _take(source: Any, requests: list[RolloutRequest]) -> list[Rollout]:
 
 
 @contextmanager
-def _server(tokenizer: str) -> Iterator[str]:
+def server(tokenizer: str) -> Iterator[str]:
     """A latency server in a process of its own."""
     command = [sys.executable, "-W", "ignore", str(HERE / "scale_server.py"), tokenizer]
     with subprocess.Popen(

@@ -4,13 +4,14 @@
 
 Playing is limited by its slowest part: servers that sample, environments, or our threads, all of
 which work at the same time. A synchronous step adds the weights and the learning; with
-`max_staleness` of 1 or more, playing and learning take place at once.
+`max_staleness` of 1 or more, playing and learning take place at once. With an engine that has no
+more places than sessions are open, the parts of playing add up instead (`in_turns`).
 
 docs/scaling.md has the table, made from here (`python scripts/docs_tables.py`), and the sources.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -63,18 +64,20 @@ class Cluster:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step's parts."""
+    """Seconds of a step's parts. `added`: the parts of playing wait for each other."""
 
     sampling: float
     environments: float
     threads: float
     weights: float
     learning: float
+    added: bool = False
 
     @property
     def playing(self) -> float:
-        """The slowest of what works at once."""
-        return max(self.sampling, self.environments, self.threads)
+        """The slowest of what works at once, or the sum of what does not."""
+        parts = (self.sampling, self.environments, self.threads)
+        return sum(parts) if self.added else max(parts)
 
     @property
     def synchronous(self) -> float:
@@ -85,6 +88,12 @@ class StepTime:
     def ahead(self) -> float:
         """With `max_staleness` of 1 or more."""
         return max(self.playing, self.learning) + self.weights
+
+    @property
+    def in_turns(self) -> "StepTime":
+        """The same for an engine with a place for each open session and no more (the embedded
+        ones): while a session's environment answers, its place is empty."""
+        return replace(self, added=True)
 
     @property
     def learner_waits(self) -> float:

@@ -1,5 +1,8 @@
 """VLLMEngine against a local HTTP server that fails on demand; real vLLM: tests/vllm_servers."""
 
+import queue
+import sys
+import threading
 import time
 
 import pytest
@@ -273,6 +276,31 @@ def test_a_server_that_dies_of_chunked_prefills_is_named(serve, connect, caplog)
 def test_a_pool_needs_servers() -> None:
     with pytest.raises(ValueError, match="at least one"):
         SessionRouter([])
+
+
+def test_sessions_may_end_while_another_thread_asks_for_servers() -> None:
+    router = SessionRouter(["http://a", "http://b"])
+    names = [f"session {k}" for k in range(3000)]
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def end_all() -> None:
+        for _ in names:
+            router.forget(asked.get())
+
+    ending, interval = threading.Thread(target=end_all), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        ending.start()
+        for name in names:
+            assert router.server_for(name) is not None
+            asked.put(name)
+    finally:
+        sys.setswitchinterval(interval)
+        for _ in names:
+            asked.put("")  # so that the thread ends in any case
+        ending.join()
+    placed = [router.server_for(f"new {k}") for k in range(10)]
+    assert placed.count(placed[0]) == 5
 
 
 def test_requests_that_fail_together_are_one_incident() -> None:

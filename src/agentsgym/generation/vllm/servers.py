@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 
 from agentsgym.generation.vllm.weights import Weights
 
@@ -77,13 +78,17 @@ class Server:
 
 class SessionRouter:
     """The servers of an engine. A session stays with its server, whose prefix cache has its
-    history, while the server is alive; a new session goes to the server with the fewest."""
+    history, while the server is alive; a new session goes to the server with the fewest.
+
+    A thread asks for servers, and another one may forget sessions at the same time."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
             raise ValueError("at least one server's URL is needed")
         self.servers = [Server(url.rstrip("/")) for url in dict.fromkeys(urls)]
         self._home: dict[str, Server] = {}
+        self._sessions = dict.fromkeys((server.url for server in self.servers), 0)
+        self._lock = Lock()
         self.moved = 0
         """How many times a session had to leave a dead server."""
 
@@ -97,16 +102,23 @@ class SessionRouter:
         home = self._home.get(session_id)
         if home is not None and home.alive:
             return home
-        if not self.alive:
+        alive = self.alive
+        if not alive:
             return None
         self.moved += home is not None
-        best = min(self.alive, key=self._sessions_on)
-        self._home[session_id] = best
+        with self._lock:
+            self._leave(session_id)
+            best = min(alive, key=lambda server: self._sessions[server.url])
+            self._home[session_id] = best
+            self._sessions[best.url] += 1
         return best
 
     def forget(self, session_id: str) -> None:
         """Remove a session that has ended."""
-        self._home.pop(session_id, None)
+        with self._lock:
+            self._leave(session_id)
 
-    def _sessions_on(self, server: Server) -> int:
-        return sum(home is server for home in self._home.values())
+    def _leave(self, session_id: str) -> None:
+        home = self._home.pop(session_id, None)
+        if home is not None:
+            self._sessions[home.url] -= 1

@@ -1,0 +1,237 @@
+"""The model of a training step's time (`step_time.py`) against whole trainings.
+
+    python benchmarks/step_time_check.py [--steps N]
+
+One synchronous training of a tiny model by `GRPOEnvTrainer` gives the parts' rates: the engine's
+process samples, our thread records, the environment answers, weights are passed on, the trainer
+learns. From these the step's time of other trainings is predicted: with other numbers of groups,
+longer rows, a slower environment, and sampling ahead of learning (`max_staleness`). Every process
+has one thread for its arithmetic.
+
+`predicted_over_measured` has a ratio per setting, by the formula for an engine with as many places
+as sessions are open, which this one is; `if_playing_overlaps` by the one for servers. All times are
+wall time, so the figures mean nothing beside other work. The last line is one JSON object.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import common
+import torch
+from common import NEW_TOKENS
+from step_time import StepTime
+from transformers import TrainerCallback
+
+from agentsgym import register
+
+SIZE = 8  # rollouts of a group
+PLACES = 32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A training: `groups` of SIZE rollouts of `turns` turns per step; the environment works for
+    `env_seconds` longer per step."""
+
+    name: str
+    groups: int = 4
+    turns: int = 10
+    env_seconds: float = 0.0
+    staleness: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of an optimizer step."""
+        return self.groups * SIZE * self.turns
+
+
+BASE = Setting("synchronous")
+SETTINGS = (
+    Setting("twice the groups", groups=8),
+    Setting("twice the turns", turns=20),
+    Setting("a slower environment", env_seconds=2e-3),
+    Setting("max_staleness 1", staleness=1),
+    Setting("max_staleness 2", staleness=2),
+    Setting("max_staleness 1, twice the turns", turns=20, staleness=1),
+    Setting("max_staleness 2, twice the groups", groups=8, staleness=2),
+    Setting("max_staleness 2, a slower environment", env_seconds=2e-3, staleness=2),
+)
+
+
+class WorkingEnv(common.TalkEnv):
+    """A `TalkEnv` that computes for `task_data["seconds"]` at each step. `seconds` is all time that
+    its methods took."""
+
+    def __init__(self, tokenizer: Any = None, env_config: Any = None) -> None:
+        super().__init__(tokenizer, env_config)
+        self.seconds = 0.0
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
+        return super()._initialize_episode(session_id, task_data) | {"work": task_data["seconds"]}
+
+    def _step_episode(
+        self, session_id: str, state: dict[str, Any], action: str
+    ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
+        start = time.thread_time()
+        while time.thread_time() < start + state["work"]:
+            pass
+        after, *rest = super()._step_episode(session_id, state, action)
+        self.seconds += time.thread_time() - start
+        return after | {"work": state["work"]}, *rest  # type: ignore[return-value]
+
+
+register("benchmarks/Working", WorkingEnv)
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """When each optimizer step ended, and what the parts took since the one before: seconds on the
+    wall of the generation (`playing`) and of the weights, and CPU seconds of our thread and of the
+    environment in it."""
+
+    def __init__(self, trainer: Any, env: WorkingEnv) -> None:
+        self.ends: list[float] = []
+        self.parts: list[dict[str, float]] = []
+        self._env, self._env_seconds = env, 0.0
+        self._syncs = common.time_calls(trainer.sync, "push")
+        self._played = timed_generations(trainer.collector)
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.ends.append(time.perf_counter())
+        wall, cpu = self._played[-1] if self._played else (0.0, 0.0)
+        worked, self._env_seconds = self._env.seconds - self._env_seconds, self._env.seconds
+        self.parts.append(
+            {"playing": wall, "cpu": cpu, "environments": worked, "weights": self._syncs[-1]}
+        )
+
+
+def timed_generations(collector: Any) -> list[tuple[float, float]]:
+    """A list that gets the seconds of each synchronous generation, on the wall and of this thread's
+    CPU time."""
+    train, found = collector.train, list[tuple[float, float]]()
+
+    def timed(requests: Any) -> Any:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        rollouts = train(requests)
+        found.append((time.perf_counter() - wall, time.thread_time() - cpu))
+        return rollouts
+
+    collector.train = timed
+    return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Means over the optimizer steps of a training that count: seconds of a whole `step`, and of
+    its parts as in `StepTime`; where generations are played ahead, only `step` and the weights."""
+
+    step: float
+    parts: StepTime
+
+
+def trained(setting: Setting, steps: int) -> Measured:
+    """Train, and measure `steps` optimizer steps after the first ones."""
+    warm = 2 + setting.staleness
+    trainer, env = trainer_of(setting, warm + steps + setting.staleness)
+    clock = Clock(trainer, env)
+    trainer.add_callback(clock)
+    with closing(trainer.collector.engine):
+        trainer.train()
+    ends = clock.ends[warm - 1 : warm + steps]
+    mean = {
+        name: sum(part[name] for part in clock.parts[warm : warm + steps]) / steps
+        for name in clock.parts[0]
+    }
+    step = (ends[-1] - ends[0]) / steps
+    parts = StepTime(
+        sampling=mean["playing"] - mean["cpu"],
+        environments=mean["environments"],
+        threads=mean["cpu"] - mean["environments"],
+        weights=mean["weights"],
+        learning=step - mean["playing"] - mean["weights"],
+    )
+    return Measured(step, parts)
+
+
+def trainer_of(setting: Setting, steps: int) -> tuple[Any, WorkingEnv]:
+    """A trainer whose engine is a process, and its environment."""
+    from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, task_dataset
+    from agentsgym.envs import make
+
+    torch.manual_seed(0)
+    model, tokenizer = common.tiny()
+    games = common.make_games(tokenizer, setting.groups, setting.turns)
+    rows = [row["task_data"] | {"seconds": setting.env_seconds} for row in common.rows_of(games)]
+    env = make("benchmarks/Working", tokenizer, {"max_steps_per_episode": setting.turns})
+    options = common.trainer_options() | {
+        "max_steps": steps,
+        "num_generations": SIZE,
+        "per_device_train_batch_size": setting.groups * SIZE,
+        "max_action_tokens": NEW_TOKENS,
+        "engine": "process",
+        "engine_capacity": PLACES,
+        "max_staleness": setting.staleness,
+    }
+    data = task_dataset(env, rows)
+    trainer = GRPOEnvTrainer(model, GRPOEnvConfig(**options), data, None, tokenizer, envs=[env])
+    return trainer, env
+
+
+def predicted(setting: Setting, base: StepTime) -> StepTime:
+    """The parts of a step in another setting, from the rates of the base's parts: a token costs as
+    much as there, and so does an environment step but for the work that the setting adds."""
+    more = setting.steps / BASE.steps
+    return StepTime(
+        sampling=base.sampling * more,
+        environments=base.environments * more + setting.steps * setting.env_seconds,
+        threads=base.threads * more,
+        weights=base.weights,
+        learning=base.learning * more,
+    )
+
+
+def seconds(setting: Setting, parts: StepTime) -> float:
+    """A step's seconds by the model."""
+    return parts.ahead if setting.staleness else parts.synchronous
+
+
+def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
+    """Predicted over measured seconds, by setting."""
+    base = trained(BASE, 2 * steps)
+    print(f"{BASE.name}: {base}", flush=True)
+    found: dict[str, dict[str, float]] = {
+        "seconds": {BASE.name: round(base.step, 3)},
+        "predicted": {},
+        "predicted_over_measured": {},
+        "if_playing_overlaps": {},
+    }
+    for setting in settings:
+        measured, parts = trained(setting, steps), predicted(setting, base.parts)
+        guess = seconds(setting, parts.in_turns)
+        found["seconds"][setting.name] = round(measured.step, 3)
+        found["predicted"][setting.name] = round(guess, 3)
+        found["predicted_over_measured"][setting.name] = round(guess / measured.step, 2)
+        overlapping = seconds(setting, parts) / measured.step
+        found["if_playing_overlaps"][setting.name] = round(overlapping, 2)
+        print(f"{setting.name}: predicted {parts}, measured {measured}", flush=True)
+    parts = {name: round(value, 4) for name, value in asdict(base.parts).items() if name != "added"}
+    return {"parts": parts} | found
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=5, help="optimizer steps that count")
+    parser.add_argument("--only", nargs="+", help="settings, by their names")
+    args = parser.parse_args(given)
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}  # of the engine
+    torch.set_num_threads(1)
+    settings = [s for s in SETTINGS if args.only is None or s.name in args.only]
+    common.finish({"device": common.device_name("cpu")} | compared(settings, args.steps))
+
+
+if __name__ == "__main__":
+    main()
