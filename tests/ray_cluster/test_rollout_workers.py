@@ -18,7 +18,7 @@ from agentsgym.rollout import play
 from agentsgym.rollout.rollout_workers.crew import WorkersFailed
 from agentsgym.rollout.rollout_workers.source import RaySource
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-from agentsgym.types import RolloutRequest, session_seed
+from agentsgym.types import RolloutRequest, WeightUpdate, session_seed
 from completions_server import CompletionsServer
 from helpers import random_llama
 from moody import MoodyEnv
@@ -185,6 +185,20 @@ def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
         found |= {rollout.session_id: rollout for rollout in source.poll(60)}
     assert told([found[r.session_id] for r in requests]) == told(here)
     assert source.poll() == [] and source.idle_seconds > 0
+
+
+def test_idle_workers_take_weights_without_a_pause(source_of, chat_tokenizer, tmp_path):
+    env = MoodyEnv(chat_tokenizer, {})
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    taken(source, requests_of(env, [{"length": 1}] * 4))
+    model = random_llama(chat_tokenizer, max_position_embeddings=4096)
+    seconds = []
+    for version in range(1, 6):
+        began = time.monotonic()
+        source.use_weights(WeightUpdate(model, version, tmp_path))
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) < 0.25
+    assert {rollout.policy_version for rollout in taken(source, requests_of(env, [{}]))} == {5}
 
 
 def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer):
