@@ -61,6 +61,7 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     play = scale_sessions.played if args.quick else scale_sessions.measured
 
     def case(sessions: int, **options: Any) -> dict[str, Any]:
+        options.setdefault("slower", 0.2 if args.quick else 1.0)
         return play(scale_sessions.Case(number, sessions, args.turns, args.tokenizer, **options))
 
     waiting = number + max(number // 4, args.waiting)

@@ -30,7 +30,7 @@ from transformers import TrainerCallback
 from agentsgym import register
 
 SIZE = 8  # rollouts of a group
-PLACES = 32
+PLACES = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Setting:
     `env_seconds` longer per step."""
 
     name: str
-    groups: int = 4
+    groups: int = 2
     turns: int = 10
     env_seconds: float = 0.0
     staleness: int = 0
@@ -52,13 +52,13 @@ class Setting:
 
 BASE = Setting("synchronous")
 SETTINGS = (
-    Setting("twice the groups", groups=8),
+    Setting("twice the groups", groups=4),
     Setting("twice the turns", turns=20),
     Setting("a slower environment", env_seconds=2e-3),
     Setting("max_staleness 1", staleness=1),
     Setting("max_staleness 2", staleness=2),
     Setting("max_staleness 1, twice the turns", turns=20, staleness=1),
-    Setting("max_staleness 2, twice the groups", groups=8, staleness=2),
+    Setting("max_staleness 2, twice the groups", groups=4, staleness=2),
     Setting("max_staleness 2, a slower environment", env_seconds=2e-3, staleness=2),
 )
 

@@ -21,6 +21,9 @@ FILLED = [
     "gemma3",
     "phi3",
     "deepseekv3",
+    "qwen3_5_think",
+    "glm4moe",
+    "lfm2_2_5",
 ]
 LOOP = "{{% for m in messages %}}{{{{ m['role'] }}}}:{0};{{% endfor %}}"
 LOOKS = [
@@ -57,6 +60,12 @@ LOOKS = [
     "{{ m['content'] | int(7) }}",
     "{{ m['content'] | default('none', true) }}",
 ]
+MACROS = (
+    "{% macro same(c) %}{{ c }}{% endmacro %}"
+    "{% macro more(c) %}<{{ c }}>{% endmacro %}"
+    "{% macro some() %}{{ varargs | length }}{{ varargs[0] }}{{ kwargs.c }}{% endmacro %}"
+    "{% macro asks(c) %}{{ 'a' if 'e' in c else c }}{% endmacro %}"
+)
 WORDS = ["no", "yes", "y", "is it red?", "<b>", "", "count", "\ufdd20\ufdd3", " yes "]
 # Ways from a content to a text that is not watched, or to an answer that is not noted.
 HIDDEN = [
@@ -71,6 +80,13 @@ HIDDEN = [
     "{{ m.content.number }}{{ m.content.of is defined }}",
     "{{ messages[m.content] is defined }}",
     "{{ 'a' if m.content else '\ufdd20\ufdd3' }}\ufdd2999\ufdd3",
+    "{% set t = more(m.content) %}{{ t[1:-1] }}{{ 'a' if 'yes' in t else 'b' }}",
+    "{% set t = more(m.content) %}{{ t | length }}",
+    "{% set t = same(m.content) %}{{ 'a' if t == messages[0].content else t }}",
+    "{% set t = same(m.content) ~ '' %}{{ t | length }}",
+    "{{ some(m.content) | trim }}{{ 'a' if some(m.content, c=m.content) == '2yesyes' else 'b' }}",
+    "{{ 'a' if asks(m.content) == 'a' else 'b' }}",
+    "{{ 'a' if same('\ufdd2999\ufdd3') else 'b' }}{{ same('\ufdd2999\ufdd3') == 'x' }}",
 ]
 
 
@@ -116,9 +132,22 @@ def test_a_template_that_looks_into_a_content_is_never_filled_wrongly(look):
     fills(template, PLAIN + ODD, seeds=(1, 2, 3))
 
 
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("macro", ["same", "more"])
+def test_a_template_that_looks_at_what_a_macro_wrote_is_never_filled_wrongly(macro, look):
+    looks = LOOP.format(look.replace("m['content']", f"{macro}(m['content'])"))
+    template = ChatTemplate(build_tokenizer(CHATML + MACROS + looks))
+    fills(template, PLAIN + ODD, seeds=(1,))
+
+
+def test_macros_are_filled():
+    loop = LOOP.format("{% set t = same(m['content']) | trim %}{{ more(t) }}{{ same(more(c=t)) }}")
+    assert fills(ChatTemplate(build_tokenizer(MACROS + loop)), PLAIN) >= 16
+
+
 @pytest.mark.parametrize("look", HIDDEN)
 def test_what_one_conversation_taught_holds_for_every_other(look):
-    template = ChatTemplate(build_tokenizer(CHATML + LOOP.format(look)))
+    template = ChatTemplate(build_tokenizer(CHATML + MACROS + LOOP.format(look)))
     told = [[user("no"), said("ok")], *([user(a), said(b)] for a in WORDS for b in WORDS)]
     for seed in range(4):
         template._skeletons = Skeletons(*template._fixed())

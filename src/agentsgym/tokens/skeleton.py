@@ -12,33 +12,23 @@ text that transformers rendered.
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from jinja2 import nodes
 from jinja2.ext import loopcontrols
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from agentsgym.tokens.syntax import GenerationBlock, parse_template
+from agentsgym.tokens.syntax import BLOCKS, GenerationBlock, parse_template
 from agentsgym.types import Message
 
 _MOST_MESSAGES = 256
 _MOST_SKELETONS = 1024
 
 # Constructs that turn contents into texts that are not watched any more, or escape what is printed.
-_REFUSED = (
-    nodes.Macro,
-    nodes.CallBlock,
-    nodes.FilterBlock,
-    nodes.AssignBlock,
-    nodes.Block,
-    nodes.Extends,
-    nodes.Include,
-    nodes.Import,
-    nodes.FromImport,
-    nodes.EvalContextModifier,
-    nodes.ScopedEvalContextModifier,
-)
+_REFUSED = (*BLOCKS, nodes.EvalContextModifier, nodes.ScopedEvalContextModifier)
 
 
 class _Looked(Exception):
@@ -124,6 +114,7 @@ class Skeletons:
 
     def _skeleton(self, roles: Sequence[str]) -> _Skeleton | None:
         facts: dict[_Fact, None] = {}
+        _FACTS.set(facts)
         messages = [
             {"role": role, "content": _content(index, facts)} for index, role in enumerate(roles)
         ]
@@ -139,7 +130,8 @@ class Skeletons:
         except Exception:  # whatever a template raises: it is then rendered by transformers
             return None
         parts = tuple(_parts(text))
-        unknown = any(isinstance(part, int) and part >= len(roles) for part in parts)
+        numbers = [*(p for p in parts if isinstance(p, int)), *(fact.index for fact in facts)]
+        unknown = any(number >= len(roles) for number in numbers)
         return None if unknown else _Skeleton(parts, tuple(facts))
 
 
@@ -225,6 +217,10 @@ class _Content(str):
         return self
 
 
+_FACTS: ContextVar[dict[_Fact, None]] = ContextVar("facts")
+"""The facts of the skeleton that is being made in this thread."""
+
+
 def _content(number: int, facts: dict[_Fact, None]) -> _Content:
     """The content of message number `number`."""
     return _watched(f"\ufdd2{number}\ufdd3", number, facts)
@@ -265,14 +261,32 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
-        """Functions and methods; a content's own methods note what they are asked."""
-        _without_contents(*args, *options.values())
+        """Functions and methods; a content's own methods note what they are asked, and a macro's
+        body is watched as the rest of the template is."""
+        if isinstance(function, Macro):
+            return _of_macro(super().call(context, function, *args, **options))
+        given = options if hasattr(function, "jinja_pass_arg") else _without_scope(options)
+        _without_contents(*args, *given.values())
         return _still_watched(super().call(context, function, *args, **options))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """No content is a key."""
         _without_contents(argument)
         return super().getitem(obj, argument)
+
+
+def _without_scope(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments without the variables of loop and block, which Jinja hands to every call
+    for functions that ask for the context."""
+    return {name: options[name] for name in options.keys() - {"_loop_vars", "_block_vars"}}
+
+
+def _of_macro(text: Any) -> Any:
+    """What a macro has written: a content again if it wrote this content and nothing else."""
+    if not isinstance(text, str) or not _MARK.search(text):
+        return text
+    only = _MARK.fullmatch(text)
+    return _watched(text, int(only[1]) if only else None, _FACTS.get())
 
 
 _OF_LISTS = ("length", "count", "list", "first", "last", "reverse")

@@ -18,6 +18,19 @@ class GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+BLOCKS = (
+    nodes.CallBlock,
+    nodes.FilterBlock,
+    nodes.AssignBlock,
+    nodes.Block,
+    nodes.Extends,
+    nodes.Include,
+    nodes.Import,
+    nodes.FromImport,
+)
+"""Constructs that render a part of a template to a text and go on with it, or read another
+template. A macro does so too."""
+
 # The environment only parses templates. Prompts are not HTML.
 _ENVIRONMENT = Environment(  # noqa: S701
     trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationBlock]

@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from agentsgym.tokens.syntax import parse_template
+from agentsgym.tokens.syntax import BLOCKS, parse_template
 
 _SCRIPT = Path(__file__).with_name("template_sandbox.py")
 _CPU_SECONDS = 5
@@ -37,14 +37,7 @@ _COSTLY = (
     nodes.Mod,
     nodes.NSRef,
     nodes.Macro,
-    nodes.CallBlock,
-    nodes.FilterBlock,
-    nodes.AssignBlock,
-    nodes.Block,
-    nodes.Extends,
-    nodes.Include,
-    nodes.Import,
-    nodes.FromImport,
+    *BLOCKS,
 )
 _MOST_SETS = 4  # each one may double a text
 
