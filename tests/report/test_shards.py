@@ -3,7 +3,9 @@
 import gzip
 import json
 from dataclasses import replace
+from enum import Enum, IntEnum
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -222,6 +224,17 @@ def test_a_torn_end_costs_only_the_lines_behind_it(indexed, played, cut):
     assert len(found) >= 4 and found == list(played[: len(found)])
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_shard_that_was_cut_off_at_the_end_of_a_block_is_damaged(indexed, played, blocks):
+    """All that is left can be read; only the index knows that there was more."""
+    offset = read_index(indexed).blocks[blocks].offset
+    indexed.write_bytes(indexed.read_bytes()[:offset])
+    found = []
+    with pytest.raises(DamagedFile, match="it ends before the last block of its index"):
+        iter_into(found, read_shard(indexed))
+    assert found and found == list(played[: len(found)])
+
+
 def iter_into(found, lines):
     for line in lines:
         found.append(line.rollout)
@@ -270,6 +283,20 @@ def test_a_writer_deletes_its_own_old_generations_only(tmp_path, played):
     assert not [name for name in names(tmp_path) if name.startswith("train-000000.")]
 
 
+def test_the_first_process_deletes_what_processes_that_are_gone_have_left():
+    """A resumed run may have fewer of them. One that wrote in the last two generations is there."""
+    written = {0: range(5), 1: range(4), 2: range(3), 3: range(1)}
+    shards = [
+        StoredShard(rank, step, Path(f"{rank}-{step}"), 100)
+        for rank, steps in written.items()
+        for step in steps
+    ]
+    keep = KeepRollouts(last=2)
+    gone = {rank: [path.name for path in keep.outdated(shards, rank)] for rank in (0, 1, 2)}
+    assert gone[0] == ["0-0", "0-1", "0-2", "2-0", "2-1", "2-2", "3-0"]
+    assert gone[1] == ["1-0", "1-1", "1-2"]
+
+
 def test_the_gigabytes_are_of_all_processes_together():
     shards = [
         StoredShard(rank, step, Path(f"{rank}-{step}"), 100)
@@ -304,6 +331,27 @@ def test_every_value_can_be_stored(tmp_path, played, value):
     (line,) = read_lines(tmp_path)
     read = line.rollout.episodes[0].steps[0]
     assert read.reward == 1 / 3 and read.observation == "\ud800 é"
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize("beside", ["text", {7}], ids=["of JSON's types", "of others"])
+def test_enums_and_uuids_are_stored_alike_whatever_is_beside_them(tmp_path, played, beside):
+    name = UUID(int=7)
+    info = {"color": Color.RED, "one": Number.ONE, "name": name, "beside": beside}
+    episode = played[0].episodes[0]
+    steps = (replace(episode.steps[0], info=info), *episode.steps[1:])
+    episodes = (replace(episode, steps=steps), *played[0].episodes[1:])
+    write(tmp_path, [replace(played[0], episodes=episodes)])
+    (line,) = read_lines(tmp_path)
+    read = line.rollout.episodes[0].steps[0].info
+    assert (read["color"], read["one"], read["name"]) == ("red", 1, str(name))
 
 
 def test_secrets_are_masked_in_what_is_stored(tmp_path, played):

@@ -6,8 +6,9 @@ counts as not informing, and an environment that marks no step has no figure.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentsgym.types import Episode, Step
+from agentsgym.types import Episode
 
 INFORMING = ("informing", "informing/free_shots", "informing/scored")
 
@@ -27,14 +28,18 @@ class InformingActions:
 
 def informing_actions(episodes: Sequence[Episode]) -> InformingActions:
     """The informing actions of a rollout's episodes."""
-    free = [step for e in episodes if not e.score_weight for step in e.actions]
-    scored = [step for e in episodes if e.score_weight for step in e.actions]
-    marked = any(step.info.get("informing") is not None for step in (*free, *scored))
-    return InformingActions(_share(free), _share(scored), marked)
+    free: list[Any] = []
+    scored: list[Any] = []
+    for episode in episodes:
+        marks = [step.info.get("informing") for step in episode.steps if step.kind == "action"]
+        (scored if episode.score_weight else free).extend(marks)
+    if all(mark is None for mark in (*free, *scored)):
+        return InformingActions((0, len(free)), (0, len(scored)))
+    return InformingActions(_share(free), _share(scored), marked=True)
 
 
-def _share(steps: Sequence[Step]) -> Share:
-    return sum(bool(step.info.get("informing")) for step in steps), len(steps)
+def _share(marks: Sequence[Any]) -> Share:
+    return sum(map(bool, marks)), len(marks)
 
 
 def informing_sums(rollouts: Sequence[InformingActions]) -> dict[str, tuple[float, float]]:

@@ -82,7 +82,8 @@ def record(rollout: Rollout) -> RolloutRecord:
     episodes = scored(rollout)
     said = [step for episode in rollout.episodes for step in episode.steps]
     actions = [step for step in said if step.kind == "action"]
-    wins = [episode.win for episode in episodes]
+    every_win = tuple([episode.win for episode in rollout.episodes])
+    wins = [w for e, w in zip(rollout.episodes, every_win, strict=True) if e.score_weight > 0]
     return RolloutRecord(
         env=rollout.env_class_path,
         failed=rollout.failed,
@@ -90,13 +91,13 @@ def record(rollout: Rollout) -> RolloutRecord:
         win=sum(map(bool, wins)) / len(wins) if any(w is not None for w in wins) else None,
         steps=len(actions),
         said=len(said),
-        agent_tokens=sum(span.length for row in rollout.rows for span in row.spans),
-        tokens=sum(len(row.token_ids) for row in rollout.rows),
-        truncated=sum(step.truncated for step in said),
-        malformed=sum(step.malformed for step in actions),
+        agent_tokens=sum([span.length for row in rollout.rows for span in row.spans]),
+        tokens=sum([len(row.token_ids) for row in rollout.rows]),
+        truncated=sum([step.truncated for step in said]),
+        malformed=sum([step.malformed for step in actions]),
         stop_reasons=("error",) if rollout.failed else tuple(e.stop_reason for e in episodes),
         episode_rewards=tuple(episode.reward for episode in rollout.episodes),
-        episode_wins=tuple(episode.win for episode in rollout.episodes),
+        episode_wins=every_win,
         sums=_own_metrics(actions),
         rows=len(rollout.rows),
         template_breaks=sum(row.begins == "template" for row in rollout.rows),
@@ -110,7 +111,7 @@ def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for step in steps:
         metrics = step.info.get("metrics")
-        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        for name, value in metrics.items() if isinstance(metrics, (dict, Mapping)) else ():
             number = _number(value)
             if number is not None:
                 key = f"metrics/{name}" if name in _TAKEN else str(name)
@@ -120,6 +121,8 @@ def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
 
 def _number(value: Any) -> float | None:
     """A finite number, also from NumPy or a tensor; None for anything else."""
+    if type(value) is float:  # most are
+        return value if math.isfinite(value) else None
     if isinstance(value, str | bytes):
         return None
     try:

@@ -9,7 +9,9 @@ import itertools
 import math
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, TypeVar
+from uuid import UUID
 
 T = TypeVar("T")
 
@@ -58,7 +60,8 @@ def short_repr(value: Any, most: int = 600) -> str:
 def plain(value: Any) -> Any:
     """A copy of `value` made of dicts with str keys, lists, str, int, float, bool and None.
 
-    Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists. Infinite
+    Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists, members of
+    an enum their values, UUIDs their text. Infinite
     numbers and NaN become None. All other objects become a short repr, and so do values nested
     deeper than 64 levels or inside themselves. Values after the first million are dropped.
     """
@@ -95,8 +98,10 @@ class _Copy:
     def _of_other(self, value: Any, depth: int) -> Any:
         if type(value) is dict or isinstance(value, Mapping):
             return {_key(k): self.of(item, depth) for k, item in self._first(value.items())}
-        if isinstance(value, str):
-            return clean_text(str.__str__(value))
+        if isinstance(value, Enum):
+            return self.of(value.value, depth)
+        if isinstance(value, str | UUID):
+            return clean_text(str.__str__(value) if isinstance(value, str) else str(value))
         if isinstance(value, int):
             return self.of(int.__int__(value), depth)
         if isinstance(value, float):

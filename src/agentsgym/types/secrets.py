@@ -48,6 +48,13 @@ def mask_known(text: str) -> str:
     return text
 
 
+def mask_known_bytes(text: bytes) -> bytes:
+    """`mask_known` of a text in UTF-8."""
+    for secret in _KNOWN:
+        text = text.replace(secret.encode("utf-8", "surrogatepass"), MASK.encode())
+    return text
+
+
 def masked(value: Any, key: str = "") -> Any:
     """A configuration value that is safe to store: values under keys such as `api_key` are `***`
     and all other texts are masked."""

@@ -2,8 +2,9 @@
 
 All data that training needs is restored exactly: ids, masks, logprobs, rewards, spans. An
 environment's free-form `info`, `env_config` and `task_data` are restored as far as JSON allows:
-tuples become lists, keys strings, NumPy scalars plain numbers, other objects their repr, infinite
-numbers and NaN null, and a lone surrogate U+FFFD. No value of an environment can prevent a rollout
+tuples become lists, keys strings, NumPy scalars plain numbers, members of an enum their values,
+UUIDs their text, other objects their repr, infinite numbers and NaN null, and a lone surrogate
+U+FFFD. No value of an environment can prevent a rollout
 from being written.
 """
 
@@ -19,7 +20,7 @@ import orjson
 from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
-from agentsgym.types.secrets import mask_known, mask_secrets, masked
+from agentsgym.types.secrets import mask_known, mask_known_bytes, mask_secrets, masked
 
 _JSON_TYPES_ONLY = (
     orjson.OPT_PASSTHROUGH_DATACLASS
@@ -45,10 +46,10 @@ class RolloutLine:
 def to_line(line: RolloutLine) -> bytes:
     """A rollout as a line of a shard, without the line end."""
     try:
-        text = orjson.dumps(ROLLOUTS.stamped(to_json(line, _encoded))).decode()
+        text = orjson.dumps(ROLLOUTS.stamped(to_json(line, _encoded)))
     except TypeError:  # it knows no integers of more than 64 bits, and no lone surrogates
         return _to_line_slowly(line)
-    return mask_known(text).encode()
+    return mask_known_bytes(text)
 
 
 def _encoded(value: Any) -> Any:

@@ -35,9 +35,16 @@ class KeepRollouts(BaseModel):
         return self.last is None and self.every is None and self.gigabytes is None
 
     def outdated(self, shards: Sequence[StoredShard], rank: int = 0) -> list[Path]:
-        """The shards that the process `rank` deletes, of all shards of a run's generations."""
+        """The shards that the process `rank` deletes, of all shards of a run's generations: its
+        own, and the first one also those of processes that wrote none of the last two."""
         kept = set(_within(self._named({one.step for one in shards}), shards, self))
-        return [one.path for one in shards if one.rank == rank and one.step not in kept]
+        last = sorted({one.step for one in shards})[-2:]
+        there = {one.rank for one in shards if one.step in last}
+        return [
+            one.path
+            for one in shards
+            if one.step not in kept and (one.rank == rank or (rank == 0 and one.rank not in there))
+        ]
 
     def _named(self, steps: set[int]) -> list[int]:
         """The steps that the settings name, the newest first."""

@@ -19,7 +19,14 @@ from typing import BinaryIO
 from agentsgym.runs.files.atomic import DamagedFile, replacing
 from agentsgym.runs.files.encoding import RolloutLine, from_json, to_line
 from agentsgym.runs.files.formats import ROLLOUTS, NewerFormat
-from agentsgym.runs.files.shard_index import Block, Entry, read_index, remove_index, write_index
+from agentsgym.runs.files.shard_index import (
+    Block,
+    Entry,
+    is_cut_off,
+    read_index,
+    remove_index,
+    write_index,
+)
 from agentsgym.runs.files.stored import checked
 
 # Level 1 is five times faster than the default, and the files are a fifth larger.
@@ -151,6 +158,8 @@ def read_shard(path: Path) -> Iterator[RolloutLine]:
     content, NewerFormat if a newer agentsgym wrote it; the lines before come first."""
     with path.open("rb") as file:
         yield from _read_lines(file, path)
+    if is_cut_off(path):
+        raise DamagedFile(f"{path} is damaged: it ends before the last block of its index")
 
 
 def read_group(path: Path, group: int) -> Iterator[RolloutLine]:

@@ -89,17 +89,31 @@ def remove_index(shard: Path) -> None:
 
 def read_index(shard: Path) -> ShardIndex | None:
     """The index of a shard; None if it has none that can be used."""
-    path, size = index_path(shard), shard.stat().st_size
-    try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return None
-        found = _parsed(SHARD_INDEX.current(json.loads(path.read_bytes()), path))
-    except _UNUSABLE:
+    found, size = _read(shard), shard.stat().st_size
+    if found is None:
         return None
     offsets = [block.offset for block in found.blocks]
     lengths = [end - start for start, end in itertools.pairwise([*offsets, size])]
     fits = found.size == size and offsets[:1] == [0] and min(lengths) > 0
     return found if fits and max(lengths) <= _MOST_OF_A_BLOCK else None
+
+
+def _read(shard: Path) -> ShardIndex | None:
+    """The content of a shard's index, whatever the shard is; None if it can't be read."""
+    path = index_path(shard)
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        return _parsed(SHARD_INDEX.current(json.loads(path.read_bytes()), path))
+    except _UNUSABLE:
+        return None
+
+
+def is_cut_off(shard: Path) -> bool:
+    """Whether a shard ends where one of its blocks but the last one ends. Then all of its text can
+    be read, and only the index knows that more was there."""
+    index, size = _read(shard), shard.stat().st_size
+    return index is not None and any(block.offset == size for block in index.blocks[1:])
 
 
 def _parsed(data: dict[str, Any]) -> ShardIndex:
