@@ -82,6 +82,8 @@ HIDDEN = [
     "{{ 'a' if m.content else '\ufdd20\ufdd3' }}\ufdd2999\ufdd3",
     "{% set t = more(m.content) %}{{ t[1:-1] }}{{ 'a' if 'yes' in t else 'b' }}",
     "{% set t = more(m.content) %}{{ t | length }}",
+    "{{ 'a' if more(m.content) == '<yes>' else 'b' }}",
+    "{{ 'a' if more(m.content).startswith('<y') else 'b' }}",
     "{% set t = same(m.content) %}{{ 'a' if t == messages[0].content else t }}",
     "{% set t = same(m.content) ~ '' %}{{ t | length }}",
     "{{ some(m.content) | trim }}{{ 'a' if some(m.content, c=m.content) == '2yesyes' else 'b' }}",
