@@ -5,7 +5,6 @@ import torch
 
 from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.http.client import Retries
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import WeightUpdate
 from moody import MoodyEnv
@@ -23,16 +22,17 @@ def one_node():
 
 
 @pytest.fixture
-def engine(servers, model_dir, chat_tokenizer, tmp_path):
-    """The servers have their own weights again afterwards."""
-    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
-    yield made
-    made.update_weights(WeightUpdate(load_model(model_dir), 9, tmp_path / "sync"))
-    made.close()
+def urls(servers, model_dir, chat_tokenizer, tmp_path):
+    """Those of servers that have their own weights again afterwards."""
+    found = [server.url for server in servers]
+    yield found
+    engine = VLLMEngine(found, chat_tokenizer)
+    engine.update_weights(WeightUpdate(load_model(model_dir), 9, tmp_path / "sync"))
+    engine.close()
 
 
 @pytest.mark.usefixtures("one_node")
-def test_workers_sample_from_the_weights_of_each_step(engine, model_dir, chat_tokenizer, tmp_path):
+def test_workers_sample_from_the_weights_of_each_step(urls, model_dir, chat_tokenizer, tmp_path):
     """Log-probabilities are those of a full forward of the model that the step began with."""
     versions, apart, errors = [], [], []
     start = load_model(model_dir)
@@ -52,6 +52,7 @@ def test_workers_sample_from_the_weights_of_each_step(engine, model_dir, chat_to
         load_model(model_dir),
         GRPOEnvConfig(
             output_dir=str(tmp_path / "out"),
+            engine_urls=urls,
             max_steps=3,
             per_device_train_batch_size=8,
             num_generations=4,
@@ -68,11 +69,11 @@ def test_workers_sample_from_the_weights_of_each_step(engine, model_dir, chat_to
         ),
         task_dataset(env, [{"length": 3}] * 6),
         processing_class=chat_tokenizer,
-        engine=engine,
         envs=[env],
         rollout_sink=compare,
     )
     trainer.train()
+    trainer.collector.engine.close()
     assert errors == [] and versions == [{0}, {1}, {2}]
     assert max(now for now, _ in apart) < 1e-3
     assert max(first for _, first in apart[-8:]) > 0.05
