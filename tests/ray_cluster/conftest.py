@@ -1,6 +1,7 @@
 """A real Ray cluster of three nodes on this machine. Run with `make test-ray`."""
 
 import pytest
+from nodes import number_of_actors
 
 from agentsgym.rollout.workers.pool import stop_workers
 
@@ -27,11 +28,11 @@ def cluster():
 
 @pytest.fixture
 def lose_a_node(cluster):
-    """Kills a node with all that runs on it; a new one takes its place after the test."""
+    """Kills the node with the most actors; a new one takes its place after the test."""
     lost = []
 
     def lose() -> None:
-        lost.append(sorted(cluster.worker_nodes, key=lambda node: node.node_id)[0])
+        lost.append(max(cluster.worker_nodes, key=number_of_actors))
         cluster.remove_node(lost[-1], allow_graceful=False)
 
     yield lose

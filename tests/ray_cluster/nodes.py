@@ -36,6 +36,13 @@ def player_processes():
     ]
 
 
+def number_of_actors(node):
+    """How many actors run on a node of the cluster."""
+    parents = {info.process.pid for info in node.all_processes["raylet"]}
+    processes = Path("/proc").glob("[0-9]*")
+    return sum(_is_actor(process) and _parent(process) in parents for process in processes)
+
+
 def at_number(number, act):
     """A fault of a `CompletionsServer` that does nothing but to call `act` during one completion,
     so that whoever asked for it waits."""
@@ -47,6 +54,18 @@ def at_number(number, act):
             act()
 
     return fault
+
+
+def _is_actor(process):
+    """Ray calls the others `ray::IDLE`."""
+    command = _command(process)
+    return command.startswith(b"ray::") and b"IDLE" not in command
+
+
+def _parent(process):
+    with suppress(OSError):
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _command(process):

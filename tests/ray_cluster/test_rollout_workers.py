@@ -16,7 +16,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
 from agentsgym.rollout.rollout_workers.crew import WorkersFailed
-from agentsgym.rollout.rollout_workers.source import RaySource
+from agentsgym.rollout.rollout_workers.source import _SOURCES, RaySource
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import RolloutRequest, WeightUpdate, session_seed
 from completions_server import CompletionsServer
@@ -286,8 +286,13 @@ def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
         running.extend(player_processes())
         lose_a_node()
 
+    def all_ready(rollouts, info):
+        [source] = [one for one in _SOURCES if one._crew is not None]
+        while info["step"] == 0 and source.figures["alive"] < 3:
+            time.sleep(0.1)
+
     monkeypatch.setattr(server, "fault", at_number(32 + 10, lose))
-    there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", **options)
+    there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", all_ready, **options)
     assert [{key: step[key] for key in SAME} for step in there] == here
     assert len(here) == 3 and all(step["grad_norm"] > 0.1 for step in here) and len(running) >= 2
     lost, replayed = ([s[f"rollout_workers/{n}"] for s in there] for n in ("lost", "replayed"))

@@ -24,6 +24,9 @@ SILENT_SECONDS = 60.0
 """Seconds beyond these after which a worker without an answer counts as lost."""
 MOST_FAILURES = 3
 """Workers in a row that a place may lose without a finished rollout."""
+_PAUSE_SECONDS = 2.0
+"""Seconds, for each of these, before its next one is hired: Ray goes on for some seconds to place
+new actors on a node that was lost."""
 
 
 class WorkersFailed(RuntimeError):
@@ -47,6 +50,7 @@ class Crew:
         self._setup = ray_package().put(setup)
         self._resources = dict(resources)
         self._failures = [0] * count
+        self._hires_at = [0.0] * count
         self._told = False
         self.players: dict[int, RemotePlayer] = {}
         self.lost = 0
@@ -60,7 +64,8 @@ class Crew:
     def hire(self, served: Served) -> None:
         """Start a worker in each empty place, which samples from these weights."""
         for place, failures in enumerate(self._failures):
-            if place not in self.players and failures < MOST_FAILURES:
+            due = monotonic() >= self._hires_at[place]
+            if due and place not in self.players and failures < MOST_FAILURES:
                 self.players[place] = RemotePlayer.hired(
                     place, self._resources, (self._setup, served)
                 )
@@ -124,6 +129,8 @@ class Crew:
         player.dismiss()
         self.lost += 1
         self._failures[player.number] += 1
+        pause = _PAUSE_SECONDS * self._failures[player.number]
+        self._hires_at[player.number] = monotonic() + pause
         logger.warning("%s; its rollouts are played by others", why)
         if min(self._failures) >= MOST_FAILURES:
             raise WorkersFailed(f"no rollout worker is left: {why}")

@@ -31,6 +31,8 @@ _WHAT_TO_DO = (
 )
 REACH_SECONDS = 10.0
 """Seconds in which the address of a cluster must accept a connection."""
+_START_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds between the tries to start an actor that dies before it has its environment."""
 _OWN_OPTIONS = ("num_cpus", "num_gpus", "memory")
 _STORED: dict[tuple[str, int], Any] = {}
 """References to the stored environments, by Ray's job and by the environment's number."""
@@ -132,9 +134,7 @@ class RayWorker(Worker):
     def _install(self, env_id: int, payload: bytes) -> tuple[str, Any]:
         path = [entry for entry in sys.path if entry]
         try:
-            reply = self._reply(
-                "install", (env_id, _stored(env_id, payload), path), worker.START_SECONDS
-            )
+            reply = self._installed_in_new(env_id, payload, path)
         except WorkerLost as error:
             text = (
                 f"an actor that reserves {self._resources or {'num_cpus': 1}} could not be "
@@ -144,6 +144,20 @@ class RayWorker(Worker):
                 self._no_room.note(text)
             raise WorkerLost(text) from None
         return reply
+
+    def _installed_in_new(self, env_id: int, payload: bytes, path: list[str]) -> tuple[str, Any]:
+        """The reply to an installation. Where the actor dies meanwhile it is tried again: for some
+        seconds Ray places new actors on a node that was lost."""
+        arguments = (env_id, _stored(env_id, payload), path)
+        for pause in _START_PAUSES:
+            try:
+                return self._reply("install", arguments, worker.START_SECONDS)
+            except WorkerSilent:
+                raise
+            except WorkerLost:
+                time.sleep(pause)
+                self._start()
+        return self._reply("install", arguments, worker.START_SECONDS)
 
     def _exchange(self, message: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
         return self._reply("answer", (pickle.dumps(message),), timeout)
