@@ -26,7 +26,8 @@ from agentsgym.runs.files.shard import read_group, read_shard
 from agentsgym.runs.files.shard_index import index_path, read_index
 from agentsgym.runs.warm_start import stored_games
 from agentsgym.runs.warm_start.settings import GamesConfig
-from agentsgym.types.secrets import MASK, remember_secret
+from agentsgym.types import secrets
+from agentsgym.types.secrets import MASK
 from helpers import CountdownEnv
 
 
@@ -354,8 +355,34 @@ def test_enums_and_uuids_are_stored_alike_whatever_is_beside_them(tmp_path, play
     assert (read["color"], read["one"], read["name"]) == ("red", 1, str(name))
 
 
-def test_secrets_are_masked_in_what_is_stored(tmp_path, played):
-    remember_secret("sesame-öffne")
-    task = {"rewards": [], "key": "a sesame-öffne b"}
-    write(tmp_path, [replace(played[0], task_data=task)])
-    assert next(read_lines(tmp_path)).rollout.task_data["key"] == f"a {MASK} b"
+@pytest.mark.parametrize(
+    "secret", ["sesame-öffne", 'quo"ted\\se\ncret', '"hunter2', "nhunter2", "\ud800-half"]
+)
+@pytest.mark.parametrize("beside", ["text", {7}], ids=["of JSON's types", "of others"])
+def test_secrets_are_masked_in_what_is_stored(tmp_path, played, monkeypatch, secret, beside):
+    """Also those that JSON writes in another way, and those of which an escape may be a part."""
+    monkeypatch.setattr(secrets, "_KNOWN", {secret})
+    task = {
+        "rewards": [], "key": f"a {secret} b", secret: 1, "at the end": secret,
+        "line": "\nhunter2", "beside": beside,
+    }  # fmt: skip
+    write(tmp_path, [replace(played[0], task_data=task, error=f"no {secret}")])
+    stored = next(read_lines(tmp_path)).rollout
+    if secret != "\ud800-half":  # in free-form values it is not what it was
+        assert stored.task_data["key"] == f"a {MASK} b" and stored.task_data["at the end"] == MASK
+        assert MASK in stored.task_data and stored.task_data["line"] == "\nhunter2"
+    assert stored.error == f"no {MASK}"
+
+
+@pytest.mark.parametrize("secret", ["333333", "token_ids", "hunter2"])
+def test_a_secret_that_is_a_part_of_a_number_or_a_key_damages_no_shard(
+    tmp_path, played, monkeypatch, secret
+):
+    monkeypatch.setattr(secrets, "_KNOWN", {secret})
+    episode = played[0].episodes[0]
+    steps = (replace(episode.steps[0], reward=1 / 3, action=secret), *episode.steps[1:])
+    episodes = (replace(episode, steps=steps), *played[0].episodes[1:])
+    write(tmp_path, [replace(played[0], episodes=episodes)])
+    (line,) = read_lines(tmp_path)
+    step = line.rollout.episodes[0].steps[0]
+    assert (step.reward, step.action) == (1 / 3, MASK) and line.rollout.rows == played[0].rows

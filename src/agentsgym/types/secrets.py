@@ -4,8 +4,10 @@ A key is remembered when it is first used. `mask_secrets` then replaces it in an
 answers of a server. Credentials in URLs and bearer tokens are recognized by their form.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 MASK = "***"
@@ -48,11 +50,15 @@ def mask_known(text: str) -> str:
     return text
 
 
-def mask_known_bytes(text: bytes) -> bytes:
-    """`mask_known` of a text in UTF-8."""
-    for secret in _KNOWN:
-        text = text.replace(secret.encode("utf-8", "surrogatepass"), MASK.encode())
-    return text
+def may_hold_known(json_text: bytes) -> bool:
+    """Whether a remembered secret stands in a JSON text in UTF-8, as it stands or as JSON escapes
+    it: in a string, or by chance in a number or across a string's end."""
+    return any(_as_json(secret) in json_text for secret in _KNOWN)
+
+
+@lru_cache(maxsize=64)
+def _as_json(secret: str) -> bytes:
+    return json.dumps(secret, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
 
 
 def masked(value: Any, key: str = "") -> Any:

@@ -20,7 +20,7 @@ import orjson
 from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.plain import plain
-from agentsgym.types.secrets import mask_known, mask_known_bytes, mask_secrets, masked
+from agentsgym.types.secrets import mask_known, mask_secrets, masked, may_hold_known
 
 _JSON_TYPES_ONLY = (
     orjson.OPT_PASSTHROUGH_DATACLASS
@@ -28,6 +28,7 @@ _JSON_TYPES_ONLY = (
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
 _LARGE = 1 << 22
+_FREE_FORM = frozenset({"env_config", "task_data", "info"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def to_line(line: RolloutLine) -> bytes:
         text = orjson.dumps(ROLLOUTS.stamped(to_json(line, _encoded)))
     except TypeError:  # it knows no integers of more than 64 bits, and no lone surrogates
         return _to_line_slowly(line)
-    return mask_known_bytes(text)
+    return _encode(_without_known(json.loads(text))) if may_hold_known(text) else text
 
 
 def _encoded(value: Any) -> Any:
@@ -68,11 +69,29 @@ def _to_line_slowly(line: RolloutLine) -> bytes:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
         text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
-    text = mask_known(text)
+    return _encode(_without_known(json.loads(text)))
+
+
+def _encode(data: Any) -> bytes:
     try:
-        return text.encode()
+        return json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:  # a lone surrogate: UTF-8 cannot encode it, a JSON escape can
-        return json.dumps(json.loads(text), allow_nan=False).encode()
+        return json.dumps(data, allow_nan=False).encode()
+
+
+def _without_known(value: Any, free: bool = False) -> Any:
+    """A line's value with the remembered secrets replaced in its texts, and in the keys of what is
+    `free`-form. A line's own keys and numbers stay, also where a secret happens to occur in one."""
+    if isinstance(value, str):
+        return mask_known(value)
+    if isinstance(value, list):
+        return [_without_known(item, free) for item in value]
+    if isinstance(value, dict):
+        return {
+            mask_known(key) if free else key: _without_known(item, free or key in _FREE_FORM)
+            for key, item in value.items()
+        }
+    return value
 
 
 def to_json(line: RolloutLine, free: Callable[[Any], Any] = plain) -> dict[str, Any]:
