@@ -150,7 +150,8 @@ def test_a_run_of_a_stranger_asks_no_endpoint(serve, run, invoke):
     directory.mkdir()
     config = run(server.url, **{"answerer.key_env": "HOME"})
     (directory / "config.yaml").write_text(config.to_yaml())
-    with pytest.raises(ConfigError, match=r"sets answerer.urls, which lets it reach others"):
+    every = r"sets answerer.urls, answerer.key_env, which .* answerer.urls=.* answerer.key_env=HOME"
+    with pytest.raises(ConfigError, match=every):
         check_sending(load_run(directory), ())
     with pytest.raises(ConfigError, match=r"sets answerer.key_env"):
         check_sending(load_run(directory), ("answerer.urls",))

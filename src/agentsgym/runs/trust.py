@@ -221,12 +221,17 @@ def check_sending(config: RunConfig, given: Collection[str], own: RunConfig | No
     or data, or start a command; `given` are the keys that the user set, `own` is the preset or file
     that the user names."""
     known = set() if own is None else _sending(own).items()
-    for key, value in _sending(config).items():
-        if key not in given and key.partition(".")[0] not in given and (key, value) not in known:
-            raise ConfigError(
-                f"the run in {config.directory} sets {key}, which lets it reach others or start "
-                f"programs. If this is intended, give it again: {key}={value}"
-            )
+    missing = {
+        key: value
+        for key, value in _sending(config).items()
+        if key not in given and key.partition(".")[0] not in given and (key, value) not in known
+    }
+    if missing:
+        again = " ".join(f"{key}={value}" for key, value in missing.items())
+        raise ConfigError(
+            f"the run in {config.directory} sets {', '.join(missing)}, which lets it reach others "
+            f"or start programs. If this is intended, give it again: {again}"
+        )
 
 
 def _sending(config: RunConfig) -> dict[str, str]:
