@@ -68,8 +68,9 @@ class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
-    requests were open; `pauses` says whether it has the endpoints that avoid that. `raw` makes it
-    answer as vLLM does by default, with log-probabilities at temperature 1; `runtime_lora` and
+    requests were open; `pauses` says whether it has the endpoints that avoid that, `resumes`
+    whether it ever ends a pause. `raw` makes it answer as vLLM does by default, with
+    log-probabilities at temperature 1; `runtime_lora` and
     `dev_mode` switch the endpoints on that take weights; `device` is where it says that it runs,
     `chunked` whether it says that it cuts prefills. With a `key` it answers under /v1 only to those
     who send it. `names` are those of its model, `length` is its context.
@@ -88,6 +89,7 @@ class CompletionsServer:
         stall_seconds: float = 60.0,
         load_seconds: float = 0.0,
         pauses: bool = True,
+        resumes: bool = True,
         follow: bool = False,
         key: str | None = None,
         port: int = 0,
@@ -104,6 +106,7 @@ class CompletionsServer:
         self.stall_seconds = stall_seconds
         self.load_seconds = load_seconds
         self._pauses = pauses
+        self._resumes, self.resumed = resumes, 0
         self.completions = self.open = 0
         self.served: list[tuple[str, tuple[int, ...]]] = []
         self.loaded: list[str] = []
@@ -234,7 +237,9 @@ class CompletionsServer:
         return web.json_response({"status": "paused"})
 
     async def _resume(self, _: web.Request) -> web.Response:
-        self._resumed.set()
+        self.resumed += 1
+        if self._resumes:
+            self._resumed.set()
         return web.json_response({"status": "resumed"})
 
     async def _is_paused(self, _: web.Request) -> web.Response:

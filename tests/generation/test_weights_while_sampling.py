@@ -309,7 +309,8 @@ def test_servers_without_a_version_of_their_weights_cannot_be_shared(
 def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
     serve, connect, checkpoints, caplog, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pausing, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(pausing, "WAIT_SECONDS", 5.0)
+    monkeypatch.setattr(pausing, "RESUME_SECONDS", 0.1)
     server = serve(follow=True)
     server.pause()
     learner = connect(server, resume_paused=True)
@@ -317,6 +318,30 @@ def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
     learner.load(checkpoints[1][1])
     asked = requests(1)
     assert_exact(checkpoints[1][0], asked[0].token_ids, ask(learner, asked)["s0"])
+
+
+def test_a_second_learner_does_not_resume_a_server_that_is_loading(
+    serve, connect, checkpoints
+) -> None:
+    server = serve(follow=True, load_seconds=SECONDS)
+    learner = connect(server)
+    learner._shared = True
+    learner.replace(checkpoints[1][1])
+    wait_until(lambda: server.is_paused)
+    connect(server, resume_paused=True)
+    assert server.loaded and server.resumed == 1
+
+
+def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
+    serve, connect, monkeypatch
+) -> None:
+    monkeypatch.setattr(pausing, "WAIT_SECONDS", 0.4)
+    monkeypatch.setattr(pausing, "RESUME_SECONDS", 0.0)
+    server = serve(resumes=False)
+    server.pause()
+    with pytest.raises(EngineUnavailable, match="it is paused"):
+        connect(server, resume_paused=True)
+    assert server.resumed == 1
 
 
 def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(

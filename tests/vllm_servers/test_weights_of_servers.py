@@ -8,6 +8,7 @@ import torch
 
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http.client import Retries
+from agentsgym.generation.vllm import pausing
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
@@ -121,7 +122,8 @@ def test_another_process_knows_which_weights_sampled_its_answers(
     assert_sampled_by(models, played)
 
 
-def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer):
+def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer, monkeypatch):
+    monkeypatch.setattr(pausing, "RESUME_SECONDS", 1.0)
     for server in servers:
         url = f"{server.url}/pause?mode=wait"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):

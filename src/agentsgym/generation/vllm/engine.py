@@ -52,9 +52,9 @@ class VLLMEngine(RemoteEngine):
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
         servers: servers of this process; they are ended when the engine is closed.
-        resume_paused: this is the only process that pauses the servers, to load weights; so one
-            that it finds paused was left by a learner that ended, and is resumed. Other processes
-            wait for it.
+        resume_paused: this is the only process of its run that pauses the servers, to load weights;
+            so one that stays paused for a minute was left by a learner that ended, and is resumed.
+            Other processes wait for it.
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`.

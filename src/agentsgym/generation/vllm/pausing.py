@@ -10,6 +10,9 @@ logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 600.0
 """How long a process that must not resume a server waits for the one that paused it."""
+RESUME_SECONDS = 60.0
+"""How long a server stays paused before a learner takes the one that paused it for ended: it may be
+another one, which shares the server and loads weights."""
 _SECONDS = 60.0
 _LOOK = 0.25
 
@@ -27,21 +30,28 @@ async def is_paused(client: JsonClient, url: str) -> bool:
 
 
 async def await_running(client: JsonClient, url: str, *, resume: bool) -> None:
-    """Return when a server is not paused. `resume`: this process is the only one that pauses it, so
-    a pause is left from a learner that has ended, and this ends it; its weights are not known.
+    """Return when a server is not paused. `resume`: no other process of this run pauses it, so a
+    pause that lasts is left from a learner that has ended, and this ends it; its weights are not
+    known.
 
     Raises Unreachable if the server stays paused, or does not answer.
     """
-    end = time.monotonic() + WAIT_SECONDS
+    began = time.monotonic()
+    told = resumed = False
     while await is_paused(client, url):
-        if resume:
-            logger.warning("%s was left paused by a learner that ended; it is resumed", url)
-            await client.post(f"{url}/resume", {}, _SECONDS)
-        elif time.monotonic() >= end:
+        waited = time.monotonic() - began
+        if waited >= WAIT_SECONDS:
             raise Unreachable(
                 url,
                 "it is paused, as by a learner that loads weights; if none does, the next learner "
                 f"resumes it, or: curl -X POST {url}/resume",
             )
+        if not told:
+            logger.warning("%s is paused, as by a learner that loads weights; waiting for it", url)
+            told = True
+        if resume and not resumed and waited >= RESUME_SECONDS:
+            logger.warning("%s was left paused by a learner that ended; it is resumed", url)
+            await client.post(f"{url}/resume", {}, _SECONDS)
+            resumed = True
         else:
             await asyncio.sleep(_LOOK)

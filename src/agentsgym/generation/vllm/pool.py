@@ -44,7 +44,7 @@ class ServerPool:
     `model` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
     says that a server runs on a CPU, or did not report where (a busy one may answer too late).
-    `resume_paused`: no other process pauses these servers.
+    `resume_paused`: no other process of this run pauses these servers.
     """
 
     def __init__(
