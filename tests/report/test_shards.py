@@ -236,6 +236,15 @@ def test_a_shard_that_was_cut_off_at_the_end_of_a_block_is_damaged(indexed, play
     assert found and found == list(played[: len(found)])
 
 
+def test_a_shard_that_is_deleted_while_it_is_read_is_read_to_its_end(indexed):
+    """As by the run itself, which keeps only its newest generations."""
+    found, whole = [], [line.rollout for line in read_shard(indexed)]
+    for line in read_shard(indexed):
+        found.append(line.rollout)
+        shard.remove_shard(indexed)
+    assert len(found) > 1 and found == whole
+
+
 def iter_into(found, lines):
     for line in lines:
         found.append(line.rollout)

@@ -158,7 +158,8 @@ def read_shard(path: Path) -> Iterator[RolloutLine]:
     content, NewerFormat if a newer agentsgym wrote it; the lines before come first."""
     with path.open("rb") as file:
         yield from _read_lines(file, path)
-    if is_cut_off(path):
+        size = file.seek(0, io.SEEK_END)
+    if is_cut_off(path, size):
         raise DamagedFile(f"{path} is damaged: it ends before the last block of its index")
 
 

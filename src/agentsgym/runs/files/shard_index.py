@@ -109,10 +109,11 @@ def _read(shard: Path) -> ShardIndex | None:
         return None
 
 
-def is_cut_off(shard: Path) -> bool:
-    """Whether a shard ends where one of its blocks but the last one ends. Then all of its text can
-    be read, and only the index knows that more was there."""
-    index, size = _read(shard), shard.stat().st_size
+def is_cut_off(shard: Path, size: int) -> bool:
+    """Whether a shard of `size` bytes ends where one of its blocks but the last one ends. Then all
+    of its text can be read, and only the index knows that more was there. The shard itself may be
+    gone by now."""
+    index = _read(shard)
     return index is not None and any(block.offset == size for block in index.blocks[1:])
 
 
