@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import IterableDataset
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
@@ -129,6 +129,20 @@ def test_groups_without_signal_are_replaced_by_others(ahead):
         groups = [rollouts[:4], rollouts[4:]]
         assert all(len({r.group for r in group}) == 1 for group in groups)
         assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
+
+
+def test_a_checkpoint_has_its_queue_before_it_can_be_continued_from(ahead, monkeypatch):
+    """A run that is killed while it deletes old checkpoints has no queue otherwise."""
+    there, save = [], TrainerState.save_to_json
+
+    def saving(state, path):
+        there.append((Path(path).parent / NAME).is_file())
+        save(state, path)
+
+    monkeypatch.setattr(TrainerState, "save_to_json", saving)
+    trainer, _ = ahead(max_staleness=1, save_strategy="steps", save_steps=1, max_steps=1)
+    trainer.train()
+    assert there and all(there)
 
 
 def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path, caplog):

@@ -212,7 +212,9 @@ def test_a_saved_queue_with_too_few_groups_is_filled_up():
         '{"generations": true, "groups": 2, "open": []}',
         '{"generations": -1, "groups": 2, "open": []}',
         '{"generations": 2, "groups": 2, "open": [1, 2, 3]}',
+        "null",
         pytest.param("[" * 100_000, id="deep"),
+        pytest.param('{"generations": 1, "groups": 2, "open": []}' + " " * (1 << 24), id="large"),
     ],
 )
 def test_a_queue_file_that_does_not_fit_is_left_with_a_warning(tmp_path, text, caplog):
@@ -222,6 +224,43 @@ def test_a_queue_file_that_does_not_fit_is_left_with_a_warning(tmp_path, text, c
     assert read_queue(tmp_path / "none", 2) is None
     write_queue(tmp_path, None, 2)
     assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "endless", "folder"])
+def test_a_queue_file_that_is_no_file_is_not_read(tmp_path, kind, caplog):
+    write_queue(tmp_path, Submitted(3, (1, 4)), 2)
+    (tmp_path / NAME).rename(tmp_path / "other")
+    if kind == "folder":
+        (tmp_path / NAME).mkdir()
+    else:
+        (tmp_path / NAME).symlink_to(tmp_path / "other" if kind == "link" else "/dev/zero")
+    assert read_queue(tmp_path, 2) is None
+    assert "does not fit this run" in caplog.text
+
+
+@pytest.mark.parametrize("generations", [5, 10**30])
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_queue_with_more_generations_than_the_run_can_have_played_is_left(
+    tmp_path, generations, staleness, caplog
+):
+    """A stream would be read up to there."""
+    write_queue(tmp_path, Submitted(generations, (1, 4)), 2)
+    batches = GroupBatches(
+        SimpleNamespace(max_staleness=staleness, should_log=True),
+        None,
+        Ranks(SimpleNamespace(process_index=0, num_processes=1)),
+        groups=2,
+        row_of=None,
+        note=caplog.messages.append,
+    )
+    batches.load(tmp_path)
+    batches.begin_at(3)
+    assert batches._saved is None and batches._order is None
+    assert "does not fit this run" in caplog.text
+    write_queue(tmp_path, Submitted(4, (1, 4)), 2)
+    batches.load(tmp_path)
+    batches.begin_at(3)
+    assert batches._saved == Submitted(4, (1, 4))
 
 
 def test_processes_share_the_groups_of_a_queue_that_are_played_without_one(tmp_path):
@@ -242,6 +281,7 @@ def test_processes_share_the_groups_of_a_queue_that_are_played_without_one(tmp_p
             note=print,
         )
         batches.load(tmp_path)
+        batches.begin_at(2)
         batches._ranks.number = 2
         batches._ranks.together = lambda act: act()
         played.append([batches.next_requests() for _ in range(2)])

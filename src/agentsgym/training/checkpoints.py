@@ -81,8 +81,10 @@ class CheckpointingTrainer(TRLTrainer):
         if self.args.load_best_model_at_end:
             self.control.should_save = True
 
-    def checkpoint_saved(self, folder: Path) -> None:
+    def saving_checkpoint(self, folder: Path) -> None:
         """Also save a reference that follows the policy."""
+        if self.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
         if self.args.sync_ref_model and self.args.should_save:
             save_reference(self._synced_reference(), folder)
 

@@ -175,8 +175,10 @@ class PlayingTrainer(CheckpointingTrainer):
         return self.ranks.together(lambda: self.collector.train(requests))
 
     def begin_at(self, step: int) -> None:
-        """Also let the data loader leave a stream to the groups that are drawn by number."""
+        """Also go on with the groups of a checkpoint, and let the data loader leave a stream to the
+        groups that are drawn by number."""
         super().begin_at(step)
+        self.groups.begin_at(step)
         if self._stream is not None:
             self.train_dataset.by_number = self.groups.in_use
 
@@ -199,9 +201,9 @@ class PlayingTrainer(CheckpointingTrainer):
             self.collector.close_source()
             self.groups.end()
 
-    def checkpoint_saved(self, folder: Path) -> None:
+    def saving_checkpoint(self, folder: Path) -> None:
         """Also save which groups have not been in a batch."""
-        super().checkpoint_saved(folder)
+        super().saving_checkpoint(folder)
         self.groups.save(folder)
 
     def checkpoint_loaded(self, folder: Path) -> None:

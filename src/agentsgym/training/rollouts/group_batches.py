@@ -9,7 +9,7 @@ from agentsgym.training.distributed import Ranks
 from agentsgym.training.rollouts.ahead import AheadPlayer
 from agentsgym.training.rollouts.collector import RolloutCollector, drop_stale
 from agentsgym.training.rollouts.group_order import GroupOrder, Submitted
-from agentsgym.training.rollouts.queue_file import read_queue, write_queue
+from agentsgym.training.rollouts.queue_file import read_queue, warn, write_queue
 from agentsgym.types import Rollout, RolloutRequest
 
 
@@ -38,6 +38,7 @@ class GroupBatches:
         self._row_of = row_of
         self._note = note
         self._saved: Submitted | None = None
+        self._folder = Path()
         self._order: GroupOrder | None = None
         self._player: AheadPlayer | None = None
 
@@ -116,15 +117,24 @@ class GroupBatches:
         return Submitted(mine.generations, tuple(sorted(self._ranks.gather(list(mine.open)))))
 
     def load(self, folder: Path) -> None:
-        """Find out which groups the run of a checkpoint had open, and play them first."""
+        """Find out which groups the run of a checkpoint had open, to play them first."""
         read = self._ranks.together(lambda: read_queue(folder, self._groups))
         self._saved = self._ranks.gather([read])[0]
-        if self._saved is None:
+        self._folder = folder
+
+    def begin_at(self, step: int) -> None:
+        """Training begins, or continues at `step` with what was loaded."""
+        saved = self._saved
+        if saved is None:
+            return
+        if not saved.may_be_at(step, self._groups):
+            self._saved = None
+            warn(self._folder)
             return
         if not self._args.max_staleness:
-            self._order = GroupOrder(self._saved, self._groups_of)
-        if self._saved.open and self._args.should_log:
-            self._note(_sentence(len(self._saved.open), self._args.max_staleness))
+            self._order = GroupOrder(saved, self._groups_of)
+        if saved.open and self._args.should_log:
+            self._note(_sentence(len(saved.open), self._args.max_staleness))
 
     def _groups_of(self, generation: int) -> range:
         """The numbers of a generation's groups."""

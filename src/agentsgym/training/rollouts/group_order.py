@@ -13,6 +13,11 @@ class Submitted:
     generations: int
     open: tuple[int, ...] = ()
 
+    def may_be_at(self, step: int, groups: int) -> bool:
+        """Whether a run with generations of `groups` groups can have submitted this when it had
+        made `step` optimizer steps: each batch is used for one at least."""
+        return 0 <= self.generations - len(self.open) // groups <= step
+
 
 class GroupOrder:
     """The groups that are still to be played: those that were open in `submitted`, then generation

@@ -10,6 +10,7 @@ from agentsgym.training.rollouts.group_order import Submitted
 logger = logging.getLogger(__name__)
 
 NAME = "rollout_queue.json"
+_MOST_BYTES = 1 << 24
 
 
 def write_queue(folder: Path, submitted: Submitted | None, groups: int) -> None:
@@ -25,18 +26,35 @@ def write_queue(folder: Path, submitted: Submitted | None, groups: int) -> None:
 def read_queue(folder: Path, groups: int) -> Submitted | None:
     """What a checkpoint's run had submitted; None if there is no file, or, with a warning, one that
     does not fit generations of `groups` groups."""
+    content = _content(folder / NAME)
+    if content is None:
+        return None
+    if not _fits(content, groups):
+        warn(folder)
+        return None
+    return Submitted(content["generations"], tuple(sorted(content["open"])))
+
+
+def warn(folder: Path) -> None:
+    """Say that the file of a checkpoint is not used."""
+    logger.warning(
+        "%s does not fit this run; the tasks of its open groups are not played", folder / NAME
+    )
+
+
+def _content(path: Path) -> Any:
+    """The content of the file, False if it is none that a run writes, None if there is none."""
     try:
-        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            return False
+        if path.stat().st_size > _MOST_BYTES:
+            return False
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
-        content = None
-    if not _fits(content, groups):
-        logger.warning(
-            "%s does not fit this run; the tasks of its open groups are not played", folder / NAME
-        )
-        return None
-    return Submitted(content["generations"], tuple(sorted(content["open"])))
+        return False
+    return False if content is None else content
 
 
 def _fits(content: Any, groups: int) -> bool:

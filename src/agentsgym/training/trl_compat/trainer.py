@@ -109,8 +109,9 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
     def best_model_found(self) -> None:
         """Called when the model just evaluated is the best so far."""
 
-    def checkpoint_saved(self, folder: Path) -> None:
-        """Called when a checkpoint was written to `folder`."""
+    def saving_checkpoint(self, folder: Path) -> None:
+        """Called before a checkpoint is written to `folder`, which may not be there yet. A
+        checkpoint without the trainer's state, which is written later, is never continued from."""
 
     def checkpoint_loaded(self, folder: Path) -> None:
         """Called when weights were read from the checkpoint in `folder`."""
@@ -240,9 +241,9 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         if self.may_save():
-            super()._save_checkpoint(model, trial)
             folder = Path(self._get_output_dir(trial=trial))
-            self.checkpoint_saved(folder / f"checkpoint-{self.state.global_step}")
+            self.saving_checkpoint(folder / f"checkpoint-{self.state.global_step}")
+            super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         trained = self.model if model is None else model
