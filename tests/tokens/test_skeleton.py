@@ -89,6 +89,15 @@ HIDDEN = [
     "{{ some(m.content) | trim }}{{ 'a' if some(m.content, c=m.content) == '2yesyes' else 'b' }}",
     "{{ 'a' if asks(m.content) == 'a' else 'b' }}",
     "{{ 'a' if same('\ufdd2999\ufdd3') else 'b' }}{{ same('\ufdd2999\ufdd3') == 'x' }}",
+    "{{ ('<b>' | safe) + m.content }}",
+    "{{ m.content + ('x' | e) }}",
+    "{% set n = namespace() %}{% set n.c = m.content %}"
+    "{{ 'a' if '{0.c!s:.1}'.format(n) == 'y' else 'b' }}",
+    "{{ 'a' if loop.previtem and '{0.previtem[content]!s:.1}'.format(loop) == 'y' else 'b' }}",
+    "{% generation %}{% set known = true %}{% endgeneration %}"
+    "{{ 'a' if known or 'e' not in m.content else 'b' }}",
+    "{% macro called(c) %}{% generation %}{{ 'a' if varargs or 'e' not in c else 'b' }}"
+    "{% endgeneration %}{% endmacro %}{{ called(m.content, 1) }}",
 ]
 
 
@@ -175,6 +184,21 @@ def test_a_skeleton_is_used_only_after_it_gave_a_text_that_was_rendered():
     skeletons.learn([user("yes")], "a")
     assert skeletons.fill([user("no")]) == "a"
     assert skeletons.fill([user("")]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufdd20\ufdd3", "{{ '\\ufdd20\\ufdd3' }}", "{{ messages[0].role }}"]
+)
+def test_no_template_and_no_role_can_write_what_stands_for_a_content(text):
+    skeletons = Skeletons(text + "{{ messages[0].content }}", {})
+    mark = {"role": "\ufdd20\ufdd3", "content": "\ufdd20\ufdd3"}
+    skeletons.learn([mark], 2 * mark["content"])
+    assert skeletons.fill([mark | {"content": "yes"}]) in (None, mark["role"] + "yes")
+
+
+def test_generation_blocks_are_filled():
+    block = "{% generation %}{{ m['content'] }}{% endgeneration %}"
+    assert fills(ChatTemplate(build_tokenizer(LOOP.format(block))), PLAIN) >= 16
 
 
 def test_messages_with_more_than_role_and_content_are_rendered():

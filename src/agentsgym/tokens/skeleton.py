@@ -11,6 +11,7 @@ text that transformers rendered.
 
 import itertools
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from typing import Any, NoReturn
 
 from jinja2 import nodes
 from jinja2.ext import loopcontrols
-from jinja2.runtime import Macro
+from jinja2.runtime import LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from agentsgym.tokens.syntax import BLOCKS, GenerationBlock, parse_template
 from agentsgym.types import Message
@@ -130,9 +132,8 @@ class Skeletons:
         except Exception:  # whatever a template raises: it is then rendered by transformers
             return None
         parts = tuple(_parts(text))
-        numbers = [*(p for p in parts if isinstance(p, int)), *(fact.index for fact in facts)]
-        unknown = any(number >= len(roles) for number in numbers)
-        return None if unknown else _Skeleton(parts, tuple(facts))
+        broken = any(_has_mark(part) for part in parts if isinstance(part, str))
+        return None if broken else _Skeleton(parts, tuple(facts))
 
 
 def _roles(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -144,8 +145,14 @@ def _has_more(messages: Sequence[Message]) -> bool:
     return sum(map(len, messages)) != 2 * len(messages)
 
 
-# Noncharacters of Unicode, as in control.py; other ones.
-_MARK = re.compile("\ufdd2([0-9]{1,9})\ufdd3")
+# Noncharacters of Unicode, as in control.py; other ones. No template or role can write the secret.
+_START, _END, _SECRET = "\ufdd2", "\ufdd3", secrets.token_hex(8)
+_MARK = re.compile(f"{_START}{_SECRET}:([0-9]+){_END}")
+
+
+def _has_mark(text: str) -> bool:
+    """Whether a text holds a mark, or a piece of one."""
+    return _START in text or _END in text
 
 
 def _parts(text: str) -> Iterator[str | int]:
@@ -223,7 +230,7 @@ _FACTS: ContextVar[dict[_Fact, None]] = ContextVar("facts")
 
 def _content(number: int, facts: dict[_Fact, None]) -> _Content:
     """The content of message number `number`."""
-    return _watched(f"\ufdd2{number}\ufdd3", number, facts)
+    return _watched(f"{_START}{_SECRET}:{number}{_END}", number, facts)
 
 
 def _watched(text: str, number: int | None, facts: dict[_Fact, None]) -> _Content:
@@ -244,7 +251,7 @@ for _name in set(dir(str)) - _KNOWN - (set(dir(object)) - _ASKS):
 
 def _plain(value: Any) -> str:
     """The text of a string without asking its class. Raises _Looked for anything else."""
-    if not isinstance(value, str):
+    if type(value) not in (str, _Content):
         raise _Looked
     return str.__str__(value)
 
@@ -356,9 +363,10 @@ def _guarded(function: Any, *, whole: bool = False) -> Any:
 
 
 def _without_contents(*values: Any) -> None:
-    """Raise _Looked if a value is a content or a text, list or dict that holds one."""
+    """Raise _Looked if a value is a content or a text, list or dict that holds one, or an object
+    whose attributes may be contents."""
     for value in values:
-        if isinstance(value, _Content):
+        if isinstance(value, _Content | Namespace | LoopContext):
             raise _Looked
         _still_watched(value)
         if isinstance(value, Mapping):
@@ -368,17 +376,26 @@ def _without_contents(*values: Any) -> None:
 
 
 def _still_watched(value: Any) -> Any:
-    """The value. Raises _Looked if it is a text that was made of contents and is watched no more,
-    for instance by joining an iterator's."""
-    if isinstance(value, str) and not isinstance(value, _Content) and _MARK.search(value):
+    """The value. Raises _Looked for a text that was made of contents and is watched no more, for
+    instance by joining an iterator's, and for one that escapes what is added to it (`Markup`)."""
+    if not isinstance(value, str) or isinstance(value, _Content):
+        return value
+    if type(value) is not str or _has_mark(value):
         raise _Looked
     return value
+
+
+# Names that mean something else in a `generation` block, which transformers renders as a call.
+_OF_CALLS = ("caller", "varargs", "kwargs")
 
 
 def _is_watchable(text: str) -> bool:
     """Whether no construct of the template can use a content unnoticed."""
     tree = parse_template(text)
     if tree is None or next(tree.find_all(_REFUSED), None) is not None:
+        return False
+    scoped = (name for scope in tree.find_all(nodes.Scope) for name in scope.find_all(nodes.Name))
+    if any(name.name in _OF_CALLS for name in scoped):
         return False
     written = {id(node) for output in tree.find_all(nodes.Output) for node in output.nodes}
     return all(id(node) in written for node in tree.find_all(nodes.Concat))

@@ -9,13 +9,15 @@ from jinja2.parser import Parser
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}` marks the assistant's text; it does not change the output."""
+    """`{% generation %}` marks the assistant's text; it does not change the output. What is set in
+    it is not set after it, since transformers renders it as a call."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 BLOCKS = (
