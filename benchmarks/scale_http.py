@@ -28,10 +28,11 @@ def measured(at_once: int, sessions: int, turns: int, tokenizer: str) -> dict[st
             run(scale_sessions.rows_of(at_once, turns, 10**6), agent)
             rows = scale_sessions.rows_of(sessions, turns)
             start, cpu = time.perf_counter(), time.process_time()
-            rollouts = scale_workers.checked(run(rows, agent).rollouts)
+            rollouts = run(rows, agent).rollouts
             seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         finally:
             engine.close()
+    scale_workers.checked(rollouts)
     steps = sum(len(rollout.episodes[0].steps) for rollout in rollouts)
     return {
         "http_sessions": at_once,

@@ -65,7 +65,7 @@ SETTINGS = (
 
 class WorkingEnv(common.TalkEnv):
     """A `TalkEnv` that computes for `task_data["seconds"]` at each step. `seconds` is all time that
-    its methods took."""
+    its steps took; the time of its prompts counts as our thread's."""
 
     def __init__(self, tokenizer: Any = None, env_config: Any = None) -> None:
         super().__init__(tokenizer, env_config)
