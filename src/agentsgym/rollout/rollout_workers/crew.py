@@ -7,7 +7,7 @@ stays empty.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from agentsgym.rollout.failures import last_line
@@ -52,6 +52,7 @@ class Crew:
         self._failures = [0] * count
         self._hires_at = [0.0] * count
         self._told = False
+        self._last = ""
         self.players: dict[int, RemotePlayer] = {}
         self.lost = 0
         """How many workers were lost."""
@@ -99,21 +100,31 @@ class Crew:
                 yield self._lose(player, f"gave no answer for {most:g} seconds")
 
     def check_start(self) -> None:
-        """Raise WorkersFailed if no worker could be started in time; warn if some could not."""
-        hired = [player.heard for player in self.players.values() if not player.ready]
-        if self._told or not hired or monotonic() - min(hired) <= worker.START_SECONDS:
-            return
+        """Raise WorkersFailed if no worker is left, or none could be started in time; warn once if
+        some could not."""
+        if min(self._failures) >= MOST_FAILURES:
+            raise WorkersFailed(f"no rollout worker is left: {self._last}")
+        waits = [monotonic() - player.heard for player in self.players.values() if not player.ready]
         text = (
             f"a rollout worker that reserves {self._resources or {'num_cpus': 1}} could not be "
             f"started within {worker.START_SECONDS:g} seconds"
         )
-        if not self.ready:
+        if not self.ready and self._is_full and min(waits) > worker.START_SECONDS:
             raise WorkersFailed(f"{text}; the cluster has {_cluster()}")
-        self._told = True
-        logger.warning("%s; %d play", text, len(self.ready))
+        if self.ready and not self._told and max(waits, default=0.0) > worker.START_SECONDS:
+            self._told = True
+            logger.warning("%s; %d play", text, len(self.ready))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether each place that may have a worker has one."""
+        return all(
+            place in self.players or failures >= MOST_FAILURES
+            for place, failures in enumerate(self._failures)
+        )
 
     def succeeded(self, player: RemotePlayer) -> None:
-        """A worker finished a rollout."""
+        """A worker finished a rollout, or one is given up that it was lost to."""
         self._failures[player.number] = 0
 
     def dismiss(self) -> None:
@@ -132,13 +143,16 @@ class Crew:
         pause = _PAUSE_SECONDS * self._failures[player.number]
         self._hires_at[player.number] = monotonic() + pause
         logger.warning("%s; its rollouts are played by others", why)
-        if min(self._failures) >= MOST_FAILURES:
-            raise WorkersFailed(f"no rollout worker is left: {why}")
+        self._last = why
         return Event(player, "lost", why)
 
 
 def wait_for_any(calls: Sequence[Any], timeout: float) -> list[Any]:
-    """The calls that have finished, after `timeout` seconds at most."""
+    """The calls that have finished, after `timeout` seconds at most. Ray does not wait where
+    there is no call, as between the loss of all workers and their replacement."""
+    if not calls:
+        sleep(timeout)
+        return []
     done: list[Any] = ray_package().wait(list(calls), num_returns=1, timeout=timeout)[0]
     if not done:
         return []

@@ -334,6 +334,7 @@ class RaySource:
     def _on_lost(self, crew: Crew, player: RemotePlayer, why: str) -> None:
         self._idle_before += player.idle / self._workers
         for ticket in self._board.lose(player.number):
+            crew.succeeded(player)
             ticket.over.append(_given_up(ticket, why))
 
 
