@@ -344,6 +344,21 @@ def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
     assert server.resumed == 1
 
 
+def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
+    serve, connect, checkpoints
+) -> None:
+    server = serve(follow=True, fault=first_stalls)
+    learner, other = connect(server), connect(server)
+    learner._shared = True
+    other.submit(requests(1))
+    wait_until(lambda: server.open)
+    learner.replace(checkpoints[1][1])
+    wait_until(lambda: server.is_paused)
+    learner.close()
+    wait_until(lambda: not server.is_paused)
+    assert not server.loaded
+
+
 def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
     serve, connect, checkpoints, monkeypatch
 ) -> None:

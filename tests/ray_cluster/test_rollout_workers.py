@@ -201,15 +201,16 @@ def test_idle_workers_take_weights_without_a_pause(source_of, chat_tokenizer, tm
     assert {rollout.policy_version for rollout in taken(source, requests_of(env, [{}]))} == {5}
 
 
-def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, workers):
     """The others are played again."""
     env = FragileEnv(chat_tokenizer, {})
-    requests = requests_of(env, [{"length": 3}] * 3 + [{"length": 3, "deadly": True}], 1)
-    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
+    requests = requests_of(env, [{"length": 3, "deadly": True}] + [{"length": 3}] * 3, 1)
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]), workers)
     found = taken(source, requests)
-    assert [rollout.failed for rollout in found] == [False] * 3 + [True]
-    assert "3 rollout workers were lost while they played it; the last: " in found[3].error
-    assert "died (ActorDiedError)" in found[3].error
+    assert [rollout.failed for rollout in found] == [True] + [False] * 3
+    assert "3 rollout workers were lost while they played it; the last: " in found[0].error
+    assert "died (ActorDiedError)" in found[0].error
     assert source.figures["lost"] == 3 and source.figures["replayed"] >= 2
 
 

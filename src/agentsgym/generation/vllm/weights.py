@@ -55,7 +55,7 @@ async def load_weights(
         await _load_adapter(client, url, weights)
     elif weights.kind == "checkpoint":
         if shared and sampling:
-            await _post(client, url, "pause?mode=wait")
+            await _pause(client, url)
         try:
             await _load_checkpoint(client, url, weights)
             if shared:
@@ -67,6 +67,17 @@ async def load_weights(
         finally:
             if shared and sampling:
                 await _post(client, url, "resume")
+
+
+async def _pause(client: JsonClient, url: str) -> None:
+    """A server counts as paused before its open requests are answered, so one that this does not
+    wait for to the end, as when the learner ends meanwhile, is resumed."""
+    try:
+        await _post(client, url, "pause?mode=wait")
+    except BaseException:
+        with suppress(HttpError):
+            await client.post(f"{url}/resume", {}, LOAD_SECONDS)
+        raise
 
 
 async def weight_tag(client: JsonClient, url: str) -> str:
