@@ -121,6 +121,7 @@ class RayWorker(Worker):
         self._no_room = no_room
         self._actor: Any = None
         self._job = ""
+        self._stops = 0
 
     def _running(self) -> bool:
         return self._actor is not None and self._job == _job()
@@ -149,6 +150,7 @@ class RayWorker(Worker):
         """The reply to an installation. Where the actor dies meanwhile it is tried again: for some
         seconds Ray places new actors on a node that was lost."""
         arguments = (env_id, _stored(env_id, payload), path)
+        stops = self._stops
         for pause in _START_PAUSES:
             try:
                 return self._reply("install", arguments, worker.START_SECONDS)
@@ -156,6 +158,8 @@ class RayWorker(Worker):
                 raise
             except WorkerLost:
                 time.sleep(pause)
+                if self._stops != stops:
+                    raise
                 self._start()
         return self._reply("install", arguments, worker.START_SECONDS)
 
@@ -179,6 +183,11 @@ class RayWorker(Worker):
         except BaseException:
             self._kill()  # an abandoned request would still be played
             raise
+
+    def stop(self) -> None:
+        """End the actor, even if a thread waits for its answer, which then starts no other one."""
+        self._stops += 1
+        super().stop()
 
     def retire(self, env_id: int) -> None:
         """Let the cluster and the actor drop an environment. Safe in a finalizer."""
