@@ -225,6 +225,17 @@ def test_the_time_without_requests_is_counted(engine, source):
     assert source.idle_seconds - idle < 0.25
 
 
+def test_the_time_of_a_play_is_never_counted_as_idle(engine, source, monkeypatch):
+    pause = source.pause
+    monkeypatch.setattr(source, "pause", lambda: (pause(), time.sleep(0.05)))
+
+    with source._paused(lent=True):
+        time.sleep(0.3)
+    time.sleep(0.05)
+
+    assert source.idle_seconds < 0.25
+
+
 @pytest.mark.parametrize("name", ["Hang", "BlockingHang"])
 def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name, monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.2)

@@ -111,10 +111,11 @@ class LocalSource:
     def _paused(self, *, lent: bool = False) -> Iterator[None]:
         """Within this context the sessions wait between two actions; `lent`: and the caller samples
         for others."""
-        self.pause()
+        with self._changed:  # the thread that waits must not see a pause before what it is for
+            self.pause()
+            self._lent = lent
         try:
             with self._changed:
-                self._lent = lent
                 self._changed.wait_for(lambda: self._quiet or self._ended)
             yield
         finally:
