@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from helpers import DigitEnv
@@ -208,3 +209,19 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
     assert sorted(p.name for p in (tmp_path / "sync").iterdir()) == sorted(
         path.rpartition("/")[2] for path, _ in engine.loaded[-2:]
     )
+
+
+def test_a_checkpoint_that_deepspeed_read_is_known_as_loaded(make_trainer, tmp_path, monkeypatch):
+    """DeepSpeed's way to weights leaves out `_load_from_checkpoint`; the package needs GPUs."""
+    trainer = make_trainer(max_steps=1)
+    trainer.create_optimizer_and_scheduler(num_training_steps=1)
+    torch.save(trainer.lr_scheduler.state_dict(), tmp_path / "scheduler.pt")
+    loaded = []
+    trainer.checkpoint_loaded = loaded.append
+    trainer._load_optimizer_and_scheduler(str(tmp_path))
+    assert loaded == []  # any other run reads its weights by `_load_from_checkpoint`
+    trainer.is_deepspeed_enabled = True
+    wrapper = type("DeepSpeedSchedulerWrapper", (), {})
+    monkeypatch.setattr(transformers.trainer, wrapper.__name__, wrapper, raising=False)
+    trainer._load_optimizer_and_scheduler(str(tmp_path))
+    assert loaded == [tmp_path]

@@ -30,6 +30,7 @@ LAYERS = ("training/checkpoints.py", "training/playing.py", "training/trainer.py
         ("_set_signature_columns_if_needed", ["self"]),
         ("_save_checkpoint", ["self", "model", "trial"]),
         ("_load_from_checkpoint", ["self", "resume_from_checkpoint", "model"]),
+        ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_load_best_model", ["self"]),
         ("_determine_best_metric", ["self", "metrics", "trial"]),
         ("_track_num_input_tokens", ["self", "inputs"]),

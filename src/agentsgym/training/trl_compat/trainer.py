@@ -253,6 +253,12 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         self.checkpoint_loaded(Path(resume_from_checkpoint))
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        # DeepSpeed has read the weights by a way of its own, which the method above is no part of.
+        if checkpoint is not None and self.is_deepspeed_enabled:
+            self.checkpoint_loaded(Path(checkpoint))
+
     def _load_best_model(self) -> None:
         super()._load_best_model()
         self.best_model_loaded()
