@@ -24,7 +24,7 @@ import psutil
 import completions_server
 import helpers
 
-TIMES = {"seconds", "tokens_per_second", "time/rollouts", "time/update", "eval_runtime"}
+TIMES = {"seconds", "tokens_per_second", "eval_runtime"}
 ORPHAN_SECONDS = 4.0
 _STEP_SECONDS = 2.0  # more than a step takes, so that a kill may come in the next ones
 RUN = """\
@@ -191,7 +191,7 @@ def told(run: Path) -> dict[str, Any]:
         return {}
     summary = read_summary(directory.summary)
     metrics = [
-        {key: value for key, value in line.items() if key not in TIMES}
+        {key: line[key] for key in line if key not in TIMES and not key.startswith("time/")}
         for line in read_metrics(directory.metrics)
     ]
     return {

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import dill  # type: ignore[import-untyped]
-
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import ConfigError, place_of
 from agentsgym.rollout.lifetime import needs_end
@@ -273,6 +271,8 @@ def pack(env: MultistepEnv, setting: str = "env_config['workers']") -> bytes:
     A class of the main script or of a function is sent by value, other classes by name. Raises
     ConfigError with the name of a part that cannot be sent.
     """
+    import dill  # type: ignore[import-untyped] # its import needs a directory that can be written
+
     if type(env)._run_complete_episode is not MultistepEnv._run_complete_episode:
         raise ConfigError(
             f"{env.name}: {setting} must be 0, for it defines its own _run_complete_episode"
