@@ -8,6 +8,7 @@ ONLY_SETTINGS = "--estimate"
 # Run as it is or with what makes it end in seconds. `MODEL` is a scripted player.
 ADDED = {
     "agentsgym eval runs/quickstart --output evals/quickstart": "--episodes 64 --threads 1",
+    "agentsgym eval runs/quickstart --episodes 4096": "--episodes 64 --threads 1",
     "agentsgym eval runs/quickstart --plan --episodes 512": "",
     "agentsgym eval MODEL --suite explore": "--episodes 2",
     "agentsgym eval MODEL --suite FILE.yaml": "--episodes 2",
@@ -124,6 +125,7 @@ EXCUSED = {
     "python benchmarks/real_model.py --threads 1 --rollouts": "needs a vLLM server",
     "python benchmarks/memory.py": "measures for minutes",
     "python benchmarks/scale.py": "measures for minutes; benchmarks/test_scale.py runs it in small",
+    "python benchmarks/step_time_check.py": "measures for minutes on a quiet machine",
     "zcat 'runs/quickstart": "needs jq",
     "jq '.blocks": "needs jq and a large run",
     "python benchmarks/environments.py": "measures for half a minute on an idle machine",

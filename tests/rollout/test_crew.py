@@ -8,6 +8,7 @@ import pytest
 from agentsgym.rollout.rollout_workers import crew as crew_module
 from agentsgym.rollout.rollout_workers.actor import RemotePlayer
 from agentsgym.rollout.rollout_workers.crew import MOST_FAILURES, Crew, WorkersFailed, wait_for_any
+from agentsgym.rollout.workers.ray_actor import ray_package
 from agentsgym.rollout.workers.worker import START_SECONDS
 
 
@@ -53,6 +54,7 @@ def test_workers_that_a_trial_killed_until_it_was_given_up_are_not_the_last(crew
         lose(crew, 0)
     with pytest.raises(WorkersFailed, match="no rollout worker is left: the rollout worker died"):
         crew.check_start()
+    assert not ray_package().is_initialized()  # as by a call that ends an actor
 
 
 def test_workers_without_room_are_named_also_when_others_played_before(crew_of, caplog):

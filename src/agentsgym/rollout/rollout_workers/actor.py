@@ -94,8 +94,10 @@ class RemotePlayer:
     def dismiss(self) -> None:
         """End the actor, whatever it does."""
         self.calls.clear()
-        with suppress(Exception):  # the cluster may be gone
-            ray_package().kill(self.actor)
+        ray = ray_package()
+        if ray.is_initialized():  # otherwise Ray would start a cluster here to ask
+            with suppress(Exception):  # the cluster may be gone
+                ray.kill(self.actor)
 
 
 def own_version() -> str:
