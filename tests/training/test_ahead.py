@@ -185,7 +185,7 @@ def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path, caplog):
 
 
 def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
-    rows = task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]).to_list()
+    rows = list(task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]))
     drawn = []
 
     def stream():
