@@ -4,8 +4,7 @@ All data that training needs is restored exactly: ids, masks, logprobs, rewards,
 environment's free-form `info`, `env_config` and `task_data` are restored as far as JSON allows:
 tuples become lists, keys strings, NumPy scalars plain numbers, members of an enum their values,
 UUIDs their text, other objects their repr, infinite numbers and NaN null, and a lone surrogate
-U+FFFD. No value of an environment can prevent a rollout
-from being written.
+U+FFFD. No value of an environment can prevent a rollout from being written.
 """
 
 import json
