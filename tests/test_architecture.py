@@ -17,10 +17,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 # `run_trial` and `_run_complete_episode` play what their environment is about.
 UPWARD = {("agentsgym.envs.base", "agentsgym.rollout")}
 # An environment knows its registered name, and the registry knows the class that it registers.
-# The old name NORMALISERS, which goes with 0.3, is made from the loss types.
 CIRCLES = {
     ("agentsgym.envs.base", "agentsgym.envs.registry"),
-    ("agentsgym.training.loss.weights", "agentsgym.training.loss.losses"),
 }
 # torch, TRL and transformers at the top of a file: only where a model runs, in two files that are
 # imported when one does, and in what only Axolotl imports.

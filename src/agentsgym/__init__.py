@@ -6,8 +6,6 @@ Names are loaded on first use, so `import agentsgym` imports neither torch nor T
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from agentsgym import moved
-
 if TYPE_CHECKING:
     from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
     from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
@@ -75,14 +73,11 @@ __all__ = [
 ]
 
 
-moved.install()
-
-
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS or name in moved.MOVED:
+    if name in _ROOMS:
         return importlib.import_module(f"agentsgym.{name}")
     if name not in _HOMES:
-        return moved.moved_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -79,11 +79,6 @@ def test_what_is_stored_is_read_back_the_same(tmp_path):
     assert load_run(tmp_path, {"model.lora.r": 2}).model.lora.r == 2
 
 
-def test_a_run_of_0_1_had_a_string_and_float32(tmp_path):
-    (tmp_path / "config.yaml").write_text("env: Bandit\nmodel: some/model\n")
-    assert load_run(tmp_path).model == ModelConfig(path="some/model", dtype="float32")
-
-
 def test_our_own_small_models_are_float32_where_nothing_else_is_asked():
     assert of("tiny").precision == of("builtin:quickstart").precision == "float32"
     assert of("some/model").precision == "auto"

@@ -52,7 +52,7 @@ def test_a_run_from_beginning_to_end(config):
     directory = RunDirectory(config().directory)
     assert read_summary(directory.summary) == summary
     assert summary.before.episodes == summary.after.episodes == 32
-    assert summary.before.secrets == 8 and summary.env_config == {}
+    assert summary.before.clusters == 8 and summary.env_config == {}
     assert summary.seconds == pytest.approx(sum(summary.phases.values()), abs=0.01)
     assert set(summary.phases) == {"model", "probe", "before", "rl", "after", "report"}
     lines = list(read_metrics(directory.metrics))

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -565,21 +564,3 @@ def test_an_estimator_of_tokens_may_be_ones_own():
     assert advantages(batch, path, allow_imports=True, share=0.2)[0].tolist() == [0.2]
     with pytest.raises(ValueError, match="gives numbers to tokens, not to steps"):
         credit_steps(table_of(batch.rollouts), path, allow_imports=True)
-
-
-def test_names_of_0_1_go_with_a_warning():
-    import agentsgym.credit as credit
-
-    played = table_of(PLAYED)
-    with pytest.warns(DeprecationWarning, match="step_advantages is now credit_steps"):
-        values = credit.step_advantages(played, "rloo")
-    assert values.tolist() == credit_steps(played, "rloo").value.tolist()
-    with pytest.warns(DeprecationWarning, match="spread is now to_tokens"):
-        rows = credit.spread(PLAYED, values)
-    assert [a.tolist() for a in rows] == [
-        a.tolist() for a in advantages(RolloutBatch(PLAYED), "rloo")
-    ]
-    scaled = partial(ESTIMATORS["grpo"], scale_rewards="none")
-    assert (
-        scaled(played).tolist() == credit_steps(played, "grpo", scale_rewards="none").value.tolist()
-    )

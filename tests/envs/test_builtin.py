@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsgym.envs import builtin, find
+from agentsgym.envs import find
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra, installed
 from agentsgym.types.tables import table
@@ -56,8 +56,3 @@ def test_an_entry_without_a_part_is_an_error_at_import(part):
 def test_an_extra_goes_with_the_module_that_shows_it():
     with pytest.raises(TypeError, match="one of extra and module alone"):
         replace(BUILTIN["Bandit"], extra="textworld")
-
-
-def test_the_names_of_0_1_go_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="SHIPPED is now BUILTIN"):
-        assert builtin.SHIPPED is BUILTIN

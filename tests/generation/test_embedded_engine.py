@@ -331,14 +331,6 @@ def test_new_weights_after_reset(tokenizer: Any) -> None:
     assert engine.stats.extra["reread_tokens"] == 6
 
 
-def test_the_version_can_still_be_set_as_in_0_1(tokenizer: Any) -> None:
-    engine = EmbeddedEngine(build_model(), tokenizer, stop_token_ids=[])
-    with pytest.warns(DeprecationWarning, match="policy_version is now set by update_weights"):
-        engine.policy_version = 7
-    engine.submit([request("s", [3, 4, 5], max_tokens=1)])
-    assert drain(engine)["s"].policy_version == 7
-
-
 def test_weights_of_another_model_are_refused(tokenizer: Any) -> None:
     model = build_model()
     engine = EmbeddedEngine(model, tokenizer)

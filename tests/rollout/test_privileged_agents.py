@@ -100,7 +100,7 @@ def test_a_mock_is_asked_as_it_is():
     agent.get_action.return_value = ("x", None)
     [rollout] = CountdownEnv().run_trial([TASK], agent).rollouts
     assert not rollout.failed and agent.get_action.call_count == 2
-    assert not agent.for_session.called and not agent.seated.called
+    assert not agent.for_session.called
 
 
 def test_a_conversation_alone_is_refused():
@@ -108,17 +108,3 @@ def test_a_conversation_alone_is_refused():
         Asks().get_action([{"role": "user", "content": "hello"}], None)
     with pytest.raises(TypeError, match="for_session"):
         PrivilegedAgent()
-
-
-def test_agents_of_the_first_version_are_still_given_a_seat():
-    class Old:
-        def seated(self, seat):
-            assert seat.session.session_id and type(seat.env) is CountdownEnv
-            return Mock(spec=["get_action"], get_action=lambda *_: (f"{len(seat.said)}", None))
-
-        def get_action(self, messages, agent_state):
-            raise LookupError
-
-    with pytest.warns(DeprecationWarning, match=r"Old\.seated.*PrivilegedAgent"):
-        [rollout] = CountdownEnv().run_trial([TASK], Old()).rollouts
-    assert [step.action for step in rollout.episodes[0].steps] == ["0", "1"]

@@ -3,10 +3,9 @@
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, ScriptedAgent, register
-from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import RolloutRequest, play, run
-from agentsgym.types import GenerationRequest, GenerationResult, session_seed
+from agentsgym.types import GenerationResult, session_seed
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS, place_rewards
 from helpers import CountdownEnv
 
@@ -36,26 +35,6 @@ def test_play_gives_the_rollouts_of_its_requests_in_order(plain_tokenizer):
 def test_a_bad_row_is_told_by_its_number_before_anything_is_played():
     with pytest.raises(ValueError, match="row 1: 'task_data' is missing"):
         run([ROW, {"env_class_path": "Countdown", "env_config": {}}], ScriptedAgent(["a"]), 3)
-
-
-def test_names_of_0_1_still_work(plain_tokenizer):
-    import agentsgym.evaluation
-    import agentsgym.rollout
-    import agentsgym.types
-
-    with pytest.warns(DeprecationWarning, match=r"rollout\.Place is now RolloutRequest\.of"):
-        place = agentsgym.rollout.Place(ROW, 0, 0, 5)
-    assert place == RolloutRequest.of(ROW, 0, 0, 5)
-    with pytest.warns(DeprecationWarning, match="field of RolloutRequest"):
-        (cut,) = play([place], ScriptedAgent(["a"]), EnvPool(plain_tokenizer), max_rollout_tokens=9)
-    assert cut.episodes[-1].stop_reason == "max_rollout_tokens"
-    with pytest.warns(DeprecationWarning, match="Action is now GenerationResult"):
-        action = agentsgym.types.Action("a", (1,), (-1.0,), "length", 2)
-    assert action == GenerationResult("", (1,), (-1.0,), "a", "length", policy_version=2)
-    with pytest.warns(DeprecationWarning, match="ActionRequest is now GenerationRequest"):
-        assert agentsgym.types.ActionRequest is GenerationRequest
-    with pytest.warns(DeprecationWarning, match="places is now rollout_requests"):
-        assert agentsgym.evaluation.places is rollout_requests
 
 
 @pytest.mark.parametrize("logprobs", [None, (), (-1.0,)])

@@ -9,10 +9,9 @@ from types import MappingProxyType
 import pytest
 import trl.trainer.grpo_trainer as trl_trainer
 
-from agentsgym.training import config as config_module
 from agentsgym.training import setting_combinations, setting_conditions
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss import losses, objective, ratios, weights
+from agentsgym.training.loss import objective
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
 from agentsgym.training.loss.objective import settings_of
 from agentsgym.training.loss.ratios import RATIO_SCOPES
@@ -133,16 +132,3 @@ def test_help_names_what_there_is():
     assert all(
         f"'{name}', {scope.help}" in told["ratio_scope"] for name, scope in RATIO_SCOPES.items()
     )
-
-
-def test_tables_of_0_1_go_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="NORMALISERS is now"):
-        assert dict(weights.NORMALISERS) | {
-            "grpo": "rollout", "dapo": "tokens", "dr_grpo": "constant", "cispo": "tokens",
-            "sapo": "rollout", "luspo": "rollouts", "vespo": "tokens",
-        } == weights.NORMALISERS  # fmt: skip
-    for module in (ratios, config_module):
-        with pytest.warns(DeprecationWarning, match="SCOPES is now RATIO_SCOPES"):
-            assert module.SCOPES == ("token", "step", "rollout")
-    with pytest.raises(AttributeError, match="no attribute 'NORMALIZERS'"):
-        losses.weights.NORMALIZERS  # noqa: B018

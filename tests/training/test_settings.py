@@ -61,7 +61,6 @@ WRITTEN = {
     "rollout_workers": (["2"], 2),
     "rollout_worker_resources": (['{"num_cpus": 0.5}'], {"num_cpus": 0.5}),
     "max_staleness": (["2"], 2),
-    "generate_ahead": ([], True),
     "min_signal_share": (["0.5"], 0.5),
     "min_signal_patience": (["3"], 3),
     "eval_rollouts": (["2"], 2),
@@ -400,9 +399,3 @@ def test_an_evaluation_reads_a_runs_limits_as_training_does(config, train, cap, 
     assert limits(train) == (cap, stops)
     made = config(**train)
     assert (made.max_action_tokens, made.stop_strings) == (cap, stops)
-
-
-def test_the_old_name_of_updates_per_generation_still_works(config):
-    made = config(steps_per_generation=4, gradient_accumulation_steps=2, num_iterations=3)
-    with pytest.warns(DeprecationWarning, match="is now updates_per_generation"):
-        assert made.steps_per_window == made.updates_per_generation == 6

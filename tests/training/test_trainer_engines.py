@@ -137,19 +137,6 @@ def test_generating_ahead_needs_a_copy_of_the_weights(make_trainer, inner):
         make_trainer(max_staleness=1)
 
 
-def test_generate_ahead_is_the_old_name_of_one_generation(tmp_path):
-    from agentsgym.training import GRPOEnvConfig
-
-    def staleness(**options):
-        return GRPOEnvConfig(output_dir=str(tmp_path), use_cpu=True, **options).max_staleness
-
-    assert [staleness(), staleness(max_staleness=None), staleness(max_staleness=2)] == [0, 0, 2]
-    with pytest.warns(DeprecationWarning, match="generate_ahead is now max_staleness=1"):
-        assert staleness(generate_ahead=True, max_staleness=None) == 1
-    with pytest.warns(DeprecationWarning, match="will go with agentsgym 0.3"):
-        assert staleness(generate_ahead=True, max_staleness=3) == 3
-
-
 def test_another_copy_of_the_model_is_not_trained_with(make_trainer, inner):
     trainer = make_trainer(engine=inner, model=copy.deepcopy(inner.model))
     with pytest.raises(ValueError, match="another model than the one that is trained"):

@@ -8,13 +8,10 @@ from agentsgym.credit.advantages import (
     find_estimator,
     to_tokens,
 )
-from agentsgym.credit.advantages import spread as _spread
-from agentsgym.credit.advantages import step_advantages as _step_advantages
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.estimators.reward import placed_rewards
 from agentsgym.credit.table import StepTable, concatenate, table_of
-from agentsgym.types.renamed import renamed
 
 __all__ = [
     "ESTIMATORS",
@@ -31,11 +28,3 @@ __all__ = [
     "table_of",
     "to_tokens",
 ]
-
-__getattr__ = renamed(
-    __name__,
-    {
-        "spread": ("to_tokens", lambda: _spread),
-        "step_advantages": ("credit_steps", lambda: _step_advantages),
-    },
-)

@@ -3,9 +3,9 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve, with_new_names
+from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
 from agentsgym.envs.row_paths import remember_paths
 from agentsgym.envs.row_reach import remember_reach
 from agentsgym.tokens import Codec, codec_for
@@ -18,9 +18,6 @@ from agentsgym.types import (
     TrialInfo,
 )
 from agentsgym.types.plain import short_repr
-
-if TYPE_CHECKING:
-    pass
 
 
 class MultistepEnv:
@@ -39,9 +36,6 @@ class MultistepEnv:
 
     config_keys: ClassVar[Mapping[str, Key]] = {}
     """The environment's own keys; they may also change the default of a common key."""
-
-    renamed_keys: ClassVar[Mapping[str, str]] = {}
-    """Old names of keys and their new ones; an old name still works and warns."""
 
     blocking: ClassVar[bool] = False
     """Whether `_step_episode` waits for something external; then it runs in threads."""
@@ -68,9 +62,7 @@ class MultistepEnv:
                 f"{self.name}: env_config must be a dict, got {short_repr(env_config)}"
             )
         self.tokenizer = tokenizer
-        self.env_config: dict[str, Any] = with_new_names(
-            self.name, self.renamed_keys, env_config or {}
-        )
+        self.env_config: dict[str, Any] = dict(env_config or {})
         self.config: Mapping[str, Any] = MappingProxyType(
             resolve(self.name, self.all_config_keys(), self.env_config)
         )

@@ -3,7 +3,6 @@ path, and required extra."""
 
 from dataclasses import dataclass
 
-from agentsgym.types.renamed import renamed
 from agentsgym.types.tables import table
 
 TEXTARENA_GAMES = (
@@ -144,8 +143,3 @@ DOORS = table(
     ),
 )
 """Environments that play those of another framework; they need its settings to be made."""
-
-__getattr__ = renamed(
-    __name__,
-    {"SHIPPED": ("BUILTIN", lambda: BUILTIN), "Shipped": ("BuiltinEnv", lambda: BuiltinEnv)},
-)

@@ -1,7 +1,6 @@
 """The keys of an environment's `env_config`, their checks, and the errors for bad values."""
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -169,31 +168,6 @@ COMMON_KEYS: dict[str, Key] = {
         float, 120.0, "seconds to wait for a worker's answer before replacing it", minimum=0.001
     ),
 }
-
-
-def with_new_names(
-    env_name: str, renamed: Mapping[str, str], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The configuration with the new names of keys, and a DeprecationWarning for each old one.
-
-    Raises ConfigError if a key is given under both names.
-    """
-    result = dict(given)
-    for old, new in renamed.items():
-        if old not in result:
-            continue
-        if new in result:
-            raise ConfigError(
-                f"{env_name}: env_config[{old!r}] is the old name of {new!r}; give one of them"
-            )
-        warnings.warn(
-            f"{env_name}: env_config[{old!r}] is now {new!r}; the old key will go with agentsgym "
-            "0.3",
-            DeprecationWarning,
-            stacklevel=4,
-        )
-        result[new] = result.pop(old)
-    return result
 
 
 def resolve(env_name: str, keys: Mapping[str, Key], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,8 +228,7 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
 
 def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows with this class path and config belong to this object."""
-    new = env.renamed_keys
-    plain = {new.get(name, name): value for name, value in config.items() if name != NEEDS}
+    plain = {name: value for name, value in config.items() if name != NEEDS}
     return (
         config.get(NEEDS) in (None, env.needs)
         and config_key(path, plain) == config_key(path, env.env_config)

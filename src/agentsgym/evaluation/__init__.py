@@ -18,7 +18,6 @@ from agentsgym.evaluation.suite import Suite, parse_suite
 from agentsgym.evaluation.suite_comparison import SuiteComparison, suite_comparison
 from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
 from agentsgym.evaluation.wilson import wilson
-from agentsgym.types.renamed import renamed
 
 __all__ = [
     "ClusterMean",
@@ -51,5 +50,3 @@ __all__ = [
     "suite_figures",
     "wilson",
 ]
-
-__getattr__ = renamed(__name__, {"places": ("rollout_requests", lambda: rollout_requests)})

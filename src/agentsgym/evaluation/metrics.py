@@ -21,7 +21,6 @@ from agentsgym.evaluation.informing import (
     informing_sums,
 )
 from agentsgym.types import Episode, Rollout, Step
-from agentsgym.types.renamed import renamed
 
 PER_STEP = ("truncated", "malformed")
 _PER_ROLLOUT = (
@@ -269,6 +268,3 @@ def _by_episode(live: Sequence[RolloutRecord]) -> dict[str, list[float]]:
 def _stop_shares(records: Sequence[RolloutRecord]) -> dict[str, float]:
     reasons = Counter(reason for one in records for reason in one.stop_reasons)
     return {f"stop/{reason}": n / reasons.total() for reason, n in sorted(reasons.items())}
-
-
-__getattr__ = renamed(__name__, {"summarise": ("summarize", lambda: summarize)})

@@ -6,7 +6,6 @@ from agentsgym.rollout.local_source import LocalSource
 from agentsgym.rollout.run import play, run, run_env
 from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
 from agentsgym.types import RolloutRequest
-from agentsgym.types.renamed import renamed
 
 __all__ = [
     "EveryRolloutFailed",
@@ -23,5 +22,3 @@ __all__ = [
     "run",
     "run_env",
 ]
-
-__getattr__ = renamed(__name__, {"Place": ("RolloutRequest.of", lambda: RolloutRequest.of)})

@@ -1,9 +1,7 @@
 """Playing tasks: the public functions, and the seeds of a batch's rollouts."""
 
 import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
@@ -71,20 +69,11 @@ def play(
     envs: EnvPool,
     *,
     on_rollout: OnRollout | None = None,
-    max_rollout_tokens: int | None = None,
 ) -> list[Rollout]:
     """Play each request and return the rollouts in their order.
 
     `on_rollout` is called with each rollout as soon as it is over, in no fixed order.
-    `max_rollout_tokens` is deprecated: every request has its own.
     """
-    if max_rollout_tokens is not None:
-        warnings.warn(
-            "play's max_rollout_tokens will go with agentsgym 0.3; it is a field of RolloutRequest",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        requests = [replace(r, max_rollout_tokens=max_rollout_tokens) for r in requests]
     asked = [(envs.of(r.env_class_path, r.env_config), r) for r in requests]
     return _play(asked, agent, on_rollout)
 

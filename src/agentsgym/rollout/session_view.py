@@ -1,6 +1,5 @@
 """The view of a running session for a `PrivilegedAgent`."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,27 +50,4 @@ def agent_for(agent: Agent, session: Session) -> Agent:
     """The agent that plays this session; a `PrivilegedAgent` makes one for each session."""
     if isinstance(agent, PrivilegedAgent):
         return agent.for_session(RunningSession(session))
-    seated = getattr(type(agent), "seated", None)  # the interface of 0.1, removed in 0.3
-    return agent if seated is None else _seated(agent, Seat(session))
-
-
-class Seat(RunningSession):
-    """0.1's name of a session's view."""
-
-    __slots__ = ()
-
-    @property
-    def said(self) -> tuple[str, ...]:
-        """0.1's name of `actions`."""
-        return self.actions
-
-
-def _seated(agent: Any, seat: Seat) -> Agent:
-    warnings.warn(
-        f"{type(agent).__name__}.seated(seat) will not be called from agentsgym 0.3 on: subclass "
-        "agentsgym.types.PrivilegedAgent and define for_session(session)",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    played: Agent = agent.seated(seat)
-    return played
+    return agent

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from agentsgym.moved import moved_name
 from agentsgym.rollout.between import memory_text, result_text
 from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, reflect
 from agentsgym.rollout.failures import describe
@@ -112,10 +110,6 @@ def _fail(session: Session, error: BaseException) -> None:
     session.error = f"{session.where()}\n{describe(error)}"
     if len(session.episodes) == session.episode and session.messages:
         session.episodes.append(finish(session, "error"))
-
-
-def __getattr__(name: str) -> Any:
-    return moved_name(__name__, name)
 
 
 def rollout_of(session: Session) -> Rollout:

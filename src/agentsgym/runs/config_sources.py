@@ -8,7 +8,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.config import RunConfig, parse_config
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.summary import check_version
-from agentsgym.runs.model_config import of_0_1
 from agentsgym.runs.overrides import load_yaml, merge
 from agentsgym.runs.shipped_yaml import shipped_yaml
 
@@ -39,8 +38,6 @@ def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunCo
     check_version(directory.summary)
     data = load_yaml(directory.config.read_bytes(), str(directory.config))
     data = {**data, "output_dir": str(run_dir)}
-    if "model" in data:
-        data["model"] = of_0_1(data["model"])
     return parse_config(merge(data, overrides or {}))
 
 

@@ -46,7 +46,7 @@ _SMALL_TRAIN: dict[str, Any] = {
     "push_to_hub": False,
 }
 _SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
-_AHEAD = ("generate_ahead", "max_staleness")
+_AHEAD = ("max_staleness",)
 _PLACE = ("place", "workers", "worker_resources", "worker_timeout")
 _ACTION_NAMES = ("max_completion_length", "generation_kwargs")
 _TEMPLATE_NAMES = ("chat_template", "chat_template_kwargs")

@@ -134,11 +134,6 @@ class ModelConfig(BaseModel):
         return self.model_copy(update=found)
 
 
-def of_0_1(stored: Any) -> Any:
-    """The section of a stored run: before 0.2 it was a string, and every model was float32."""
-    return {"path": stored, "dtype": "float32"} if isinstance(stored, str) else stored
-
-
 def changed(before: Any, given: Any) -> Any:
     """The section after the override `model=…`: a string changes the path and keeps the other
     settings, except the revision, which belonged to the former path."""

@@ -1,6 +1,5 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,6 @@ from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.setting_combinations import check_combinations
 from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
-from agentsgym.types.renamed import renamed
 from agentsgym.types.secrets import masked
 
 _EVAL_ROLLOUTS = 1
@@ -202,9 +200,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "the ratio of what is older."
         },
     )
-    generate_ahead: bool = field(
-        default=False, metadata={"help": "Deprecated: it means max_staleness=1."}
-    )
     min_signal_share: float = field(
         default=0.02,
         metadata={
@@ -254,7 +249,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         if getattr(self, "bf16", None) is None and not self.fp16:
             self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         self._read_texts()
-        self._read_staleness()
         refuse_settings(self)
         check_fields(self)
         choose_metric(self)
@@ -265,16 +259,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self._name_twice("eval_rollouts", "num_generations_eval", _EVAL_ROLLOUTS)
         check_fields(self)
         check_combinations(self)
-
-    def _read_staleness(self) -> None:
-        """What earlier runs have written: no `max_staleness`, or `generate_ahead`."""
-        if self.generate_ahead:
-            warnings.warn(
-                "generate_ahead is now max_staleness=1; the old name will go with agentsgym 0.3",
-                DeprecationWarning,
-                stacklevel=4,
-            )
-        self.max_staleness = self.max_staleness or (1 if self.generate_ahead is True else 0)
 
     def _read_texts(self) -> None:
         """Bring what a command line or YAML gives into the shape of the fields."""
@@ -375,17 +359,3 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         `steps_per_generation` counts micro-batches.)"""
         updates: int = self.steps_per_generation // self.gradient_accumulation_steps
         return updates * int(self.num_iterations)
-
-    @property
-    def steps_per_window(self) -> int:
-        """The name of `updates_per_generation` in 0.1."""
-        warnings.warn(
-            "steps_per_window is now updates_per_generation; the old name will go with "
-            "agentsgym 0.3",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.updates_per_generation
-
-
-__getattr__ = renamed(__name__, {"SCOPES": ("RATIO_SCOPES", lambda: tuple(RATIO_SCOPES))})

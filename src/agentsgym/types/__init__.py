@@ -33,7 +33,6 @@ from agentsgym.types.paths import (
 from agentsgym.types.privileged import PrivilegedAgent, SessionView
 from agentsgym.types.protocols import Agent, Tokenizer
 from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
-from agentsgym.types.renamed import renamed
 from agentsgym.types.rollout_request import RolloutRequest, session_seed
 from agentsgym.types.rollout_source import RolloutSource
 from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
@@ -82,24 +81,3 @@ __all__ = [
     "trainable",
     "wait_for",
 ]
-
-
-def _action(
-    text: str,
-    token_ids: tuple[int, ...] | None = None,
-    logprobs: tuple[float, ...] | None = None,
-    finish_reason: FinishReason = "stop",
-    policy_version: int = 0,
-) -> GenerationResult:
-    return GenerationResult(
-        "", token_ids, logprobs, text, finish_reason, policy_version=policy_version
-    )
-
-
-__getattr__ = renamed(
-    __name__,
-    {
-        "Action": ("GenerationResult", lambda: _action),
-        "ActionRequest": ("GenerationRequest", lambda: GenerationRequest),
-    },
-)

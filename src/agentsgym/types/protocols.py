@@ -2,7 +2,6 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from agentsgym.moved import moved_name
 from agentsgym.types.actions import Message
 
 
@@ -28,7 +27,3 @@ class Agent(Protocol):
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """Answer the conversation `messages` with the action's text and the agent's next state."""
         ...
-
-
-def __getattr__(name: str) -> Any:
-    return moved_name(__name__, name)

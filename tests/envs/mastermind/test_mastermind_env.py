@@ -191,27 +191,3 @@ def test_bad_settings_name_the_key(key, config):
 def test_bad_tasks(task):
     with pytest.raises(ValueError, match="task_data"):
         make()._initialize_episode("s", task)
-
-
-def test_the_british_names_still_work_and_say_so():
-    with pytest.warns(DeprecationWarning, match="'colours'.* is now 'colors'"):
-        env = agentsgym.make("Mastermind", None, {"colours": 3, "length": 3})
-    assert env.row_config == {"colors": 3, "length": 3}
-    with pytest.warns(DeprecationWarning, match="colour_names is now color_names"):
-        assert env.colour_names == env.color_names == ("red", "green", "blue")
-    with pytest.warns(DeprecationWarning, match="colours is now colors"):
-        assert env.space.colours == 3
-    with pytest.warns(DeprecationWarning, match="colour is now color"):
-        assert env.space.win.colour == 0
-
-
-@pytest.mark.filterwarnings("ignore:.*'colours'.*:DeprecationWarning")
-def test_rows_with_the_british_keys_belong_to_the_same_environment():
-    env = agentsgym.make("Mastermind", None, {"colours": 3})
-    task = dict(env.get_eval_dataset()[0]["task_data"])
-    row = {"env_class_path": "Mastermind", "env_config": {"colours": 3}, "task_data": task}
-    [rollout] = env.run_trial([row], agentsgym.ScriptedAgent(["red blue"])).rollouts
-    assert rollout.error is None and rollout.env_config == {"colors": 3}
-    assert agentsgym.EnvPool(envs=[env]).get(row) is env
-    with pytest.raises(ConfigError, match=r"'colours'.* is the old name of 'colors'; give one"):
-        agentsgym.make("Mastermind", None, {"colours": 3, "colors": 3})

@@ -1,7 +1,6 @@
 """Codes, feedback, and sets of codes as bit masks (bit i: `CodeSpace.codes[i]`)."""
 
 import itertools
-import warnings
 from collections import Counter
 from typing import NamedTuple
 
@@ -15,12 +14,6 @@ class Feedback(NamedTuple):
 
     place: int
     color: int
-
-    @property
-    def colour(self) -> int:
-        """The name of `color` in 0.1."""
-        _warn("Feedback.colour", "color")
-        return self.color
 
 
 Told = tuple[tuple[Code, Feedback], ...]
@@ -52,12 +45,6 @@ class CodeSpace:
 
     def __len__(self) -> int:
         return len(self.codes)
-
-    @property
-    def colours(self) -> int:
-        """The name of `colors` in 0.1."""
-        _warn("CodeSpace.colours", "colors")
-        return self.colors
 
     @property
     def win(self) -> Feedback:
@@ -93,11 +80,3 @@ def lowest(candidates: int) -> int:
 
 def _mask(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
-
-
-def _warn(old: str, new: str) -> None:
-    warnings.warn(
-        f"{old} is now {new}; the old name will go with agentsgym 0.3",
-        DeprecationWarning,
-        stacklevel=3,
-    )

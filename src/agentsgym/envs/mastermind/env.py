@@ -1,7 +1,6 @@
 """Mastermind in words."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
@@ -83,7 +82,6 @@ class MastermindEnv(MultistepEnv):
         "train_tasks_per_code": Key(int, 12, "training tasks per code", minimum=1),
         "eval_tasks_per_code": Key(int, 3, "evaluation tasks per code", minimum=1),
     }
-    renamed_keys: ClassVar[Mapping[str, str]] = {"colours": "colors", "colour_names": "color_names"}
     reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def __init__(
@@ -96,17 +94,6 @@ class MastermindEnv(MultistepEnv):
         self.space = CodeSpace(self.config["colors"], self.config["length"])
         self.carries: bool = self.config["carry"] != "none"
         self._players: dict[str, Player] = {}
-
-    @property
-    def colour_names(self) -> tuple[str, ...]:
-        """The name of `color_names` in 0.1."""
-        warnings.warn(
-            "MastermindEnv.colour_names is now color_names; the old name will go with "
-            "agentsgym 0.3",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.color_names
 
     def _check_sizes(self) -> None:
         colors, length, names = (self.config[k] for k in ("colors", "length", "color_names"))

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 
 from agentsgym.envs.twenty_questions.answerer import Answer, History, read_answer
 from agentsgym.types import Message
-from agentsgym.types.renamed import renamed
 
 Complete = Callable[[Sequence[Message]], str]
 """Answers a conversation, for instance `agentsgym.generation.chat.client.ChatClient.complete`."""
@@ -75,6 +74,3 @@ class LLMAnswerer:
 def normalize(question: str) -> str:
     """A question without irrelevant differences: case, white space, marks at its end."""
     return " ".join(question.casefold().split()).rstrip(" ?!.")
-
-
-__getattr__ = renamed(__name__, {"normalise": ("normalize", lambda: normalize)})

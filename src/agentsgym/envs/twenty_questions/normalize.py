@@ -11,8 +11,6 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
-from agentsgym.types.renamed import renamed
-
 MAX_GUESS = 80
 """Longer texts are not guesses; they normalize to the empty string."""
 
@@ -48,6 +46,3 @@ def matches(guess: str, secret: str, synonyms: Iterable[str] = ()) -> bool:
     """Whether the guess equals the secret or a declared synonym after normalization."""
     said = normalize(guess)
     return bool(said) and any(said == normalize(name) for name in (secret, *synonyms))
-
-
-__getattr__ = renamed(__name__, {"normalise": ("normalize", lambda: normalize)})

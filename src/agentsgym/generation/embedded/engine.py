@@ -3,7 +3,6 @@
 Sessions keep their keys and values between their turns, so a turn only reads new tokens.
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,16 +92,6 @@ class EmbeddedEngine(InProcessEngine):
     def policy_version(self) -> int:
         """The version of the weights that the last `update_weights` named; 0 before any."""
         return self._open.policy_version
-
-    @policy_version.setter
-    def policy_version(self, version: int) -> None:
-        warnings.warn(
-            "EmbeddedEngine.policy_version is now set by update_weights; setting it will end with "
-            "agentsgym 0.3",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        self._open.policy_version = version
 
     def reset(self) -> None:
         """Drop all caches, which is necessary after a change of the weights.

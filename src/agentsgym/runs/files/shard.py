@@ -154,7 +154,7 @@ def _blocks(lines: Iterable[RolloutLine]) -> Iterator[_Text]:
 
 
 def read_shard(path: Path) -> Iterator[RolloutLine]:
-    """The rollouts of one shard, also of an older version. Raises DamagedFile if it has any other
+    """The rollouts of one shard. Raises DamagedFile if it has any other
     content, NewerFormat if a newer agentsgym wrote it; the lines before come first."""
     with path.open("rb") as file:
         yield from _read_lines(file, path)

@@ -1,7 +1,6 @@
 """summary.json: what a run did, and its results."""
 
 import json
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -63,16 +62,6 @@ class Figures(BaseModel):
             environments={path: cls.of(own) for path, own in evaluation.environments.items()},
         )
 
-    @property
-    def secrets(self) -> int:
-        """The name of `clusters` in 0.1."""
-        warnings.warn(
-            "Figures.secrets is now Figures.clusters; the old name will go with agentsgym 0.3",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.clusters
-
 
 class Summary(BaseModel):
     """A run's summary. `warm_started` are the figures after the warm start of a pretrained model
@@ -114,7 +103,7 @@ class Summary(BaseModel):
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in a file, also of an older version. Raises DamagedFile if it is not a summary,
+    """The summary in a file. Raises DamagedFile if it is not a summary,
     NewerFormat if a newer agentsgym wrote it."""
     try:
         return Summary.model_validate(SUMMARY.current(read_record(path), path))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from agentsgym.training.loss.chunks import Chunk
-from agentsgym.types.renamed import renamed
 from agentsgym.types.tables import table
 
 
@@ -91,5 +90,3 @@ RATIO_SCOPES = table(
     ),
 )
 """The importance ratio's scopes by name."""
-
-__getattr__ = renamed(__name__, {"SCOPES": ("RATIO_SCOPES", lambda: tuple(RATIO_SCOPES))})

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentsgym.training.loss.batch import TrainRollout
-from agentsgym.types.renamed import renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +101,3 @@ def assign_weights(
             row.weight = weight
             row.entropy_weight = entropy
             row.aux_weight = here * row.length / max(counts.tokens, 1)
-
-
-def _normalisers() -> dict[str, str]:
-    from agentsgym.training.loss.losses import LOSSES
-
-    return {loss.name: loss.weights.name for loss in LOSSES.values()}
-
-
-__getattr__ = renamed(__name__, {"NORMALISERS": ("LOSSES[...].weights", _normalisers)})

@@ -3,8 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.moved import moved_name
-
 if TYPE_CHECKING:
     from agentsgym.training.warm_start.config import WarmStartConfig
     from agentsgym.training.warm_start.loop import WarmStartResult, warm_start
@@ -14,5 +12,5 @@ __all__ = ["WarmStartConfig", "WarmStartResult", "warm_start"]
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        return moved_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.loop"), name)
