@@ -36,9 +36,9 @@ def test_the_citation_has_the_version_and_the_license():
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
 
 
-def test_the_changelog_has_the_version_and_what_comes_after():
+def test_the_changelog_has_the_version():
     headings = re.findall(r"^## \[(.+?)\]", text("CHANGELOG.md"), re.MULTILINE)
-    assert headings[0] == "Unreleased" and agentsgym.__version__ in headings
+    assert agentsgym.__version__ in headings
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
