@@ -26,7 +26,7 @@ from agentsgym.credit import ESTIMATORS, StepTable
 from agentsgym.credit.baselines import leave_one_out
 from agentsgym.credit.estimators.trial import trial_returns
 from agentsgym.credit.table import objects
-from agentsgym.types.arrays import Floats, Ints
+from agentsgym.types.records import Floats, Ints
 
 DOORS = 8
 LOOK, OPEN = 0, 1

@@ -32,7 +32,7 @@ from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
-from agentsgym.types.token_record import StepNumbers, TokenRecord
+from agentsgym.types.records import StepNumbers, TokenRecord
 from browser import chromium, go, open_page, wait
 
 GROUPS, SIZE, STEPS, TOKENS = 125, 8, 10, 100

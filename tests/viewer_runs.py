@@ -7,7 +7,7 @@ from typing import Any
 from agentsgym.runs.files import RolloutWriter
 from agentsgym.runs.files.formats import METRICS, SUMMARY
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
-from agentsgym.types.plain import clean_text
+from agentsgym.types.text import clean_text
 
 HOSTILE = {
     "script": "<script>document.title = 'owned'; alert(1)</script>",

@@ -13,8 +13,8 @@ import agentsgym as package
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.pretrained import load_pretrained
-from agentsgym.types import install
-from agentsgym.types.visible import visible
+from agentsgym.types import names
+from agentsgym.types.text import visible
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202eright\x9b31m"
 
@@ -249,10 +249,10 @@ def test_install_commands_fit_where_the_package_comes_from(monkeypatch, tmp_path
     root = Path(package.__file__).resolve().parents[2]
     monkeypatch.chdir(tmp_path)
     if (root / "pyproject.toml").is_file():
-        assert install.install_command("train") == f"pip install -e '{root}[train]'"
+        assert names.install_command("train") == f"pip install -e '{root}[train]'"
         monkeypatch.chdir(root)
-        assert install.install_command("train") == "pip install -e '.[train]'"
-    monkeypatch.setattr(install, "_source_tree", lambda: None)
+        assert names.install_command("train") == "pip install -e '.[train]'"
+    monkeypatch.setattr(names, "_source_tree", lambda: None)
     told = {
         "": "pip install 'agentsgym[train]'",
         '{"url": "file:///a/b.whl", "archive_info": {}}':
@@ -262,8 +262,8 @@ def test_install_commands_fit_where_the_package_comes_from(monkeypatch, tmp_path
     }  # fmt: skip
     for text, command in told.items():
         found = type("Distribution", (), {"read_text": lambda self, _, text=text: text})()
-        monkeypatch.setattr(install.importlib.metadata, "distribution", lambda _, f=found: f)
-        assert install.install_command("train") == command
+        monkeypatch.setattr(names.importlib.metadata, "distribution", lambda _, f=found: f)
+        assert names.install_command("train") == command
 
 
 def test_a_path_that_cannot_be_is_one_sentence(invoke, workplace):

@@ -9,7 +9,7 @@ from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.files import RolloutWriter, RunDirectory, Summary, read_rollouts
-from agentsgym.types import secrets
+from agentsgym.types import text as texts
 from helpers import CountdownEnv
 
 KEY, URL = "sk-very-secret-4711", "http://me:hunter2@host:8000"
@@ -27,7 +27,7 @@ DATA = {
 
 @pytest.fixture(autouse=True)
 def fresh_secrets(monkeypatch):
-    monkeypatch.setattr(secrets, "_KNOWN", set())
+    monkeypatch.setattr(texts, "_KNOWN", set())
 
 
 def hides(text: str) -> bool:

@@ -20,7 +20,7 @@ from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
 from agentsgym.types import Rollout
-from agentsgym.types.context_room import no_room
+from agentsgym.types.requests import context_overflow
 from chat_server import ChatServer
 
 SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
@@ -275,7 +275,7 @@ def test_references_need_a_reward_for_each_episode():
 @pytest.mark.parametrize(
     ("error", "row"),
     [
-        ("GenerationError: " + no_room(540, 512), "does not fit"),
+        ("GenerationError: " + context_overflow(540, 512), "does not fit"),
         ("This model's maximum context length is 512 tokens. However, you", "does not fit"),
         ("RuntimeError: no such arm", "failed"),
     ],

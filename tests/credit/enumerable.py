@@ -13,7 +13,7 @@ import numpy as np
 
 from agentsgym.credit import StepTable
 from agentsgym.credit.table import objects
-from agentsgym.types.arrays import Floats, Ints
+from agentsgym.types.records import Floats, Ints
 
 GROUP = 3
 

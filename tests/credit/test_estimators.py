@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,6 @@ from agentsgym.credit import (
 )
 from agentsgym.credit.estimators.trial_cv import action_luck, luck_of, trial_cv
 from agentsgym.credit.table import objects, scale_steps
-from agentsgym.types.tables import table
 from credit.played import Did, rollout
 
 OF_STEPS = [name for name, estimator in ESTIMATORS.items() if estimator.per == "step"]
@@ -530,24 +529,6 @@ def test_options_must_be_keyword_only():
     with pytest.raises(ValueError, match="an option is a keyword-only argument"):
         check_estimator(f"{__name__}.by_position", {"gamma": 0.5}, True)
     assert credit_steps(table_of(PLAYED), f"{__name__}.by_position", allow_imports=True)
-
-
-@pytest.mark.parametrize("part", ["assign", "help", "use", "source", "variants"])
-def test_an_estimator_without_a_part_is_an_error_at_import(part):
-    empty = None if part == "assign" else type(getattr(ESTIMATORS["rloo"], part))()
-    with pytest.raises(TypeError, match=part):
-        table(replace(ESTIMATORS["rloo"], **{part: empty}))
-    parts = {f.name: getattr(ESTIMATORS["rloo"], f.name) for f in fields(Estimator)}
-    del parts[part]
-    with pytest.raises(TypeError, match=part):
-        Estimator(**parts)
-
-
-def test_variants_are_a_tuple_of_whole_ones():
-    (variant, *_) = ESTIMATORS["rloo"].variants
-    for bad in (variant, (replace(variant, formula=""),), ("leave one out",)):
-        with pytest.raises(TypeError, match="'rloo': variants must be"):
-            table(replace(ESTIMATORS["rloo"], variants=bad))
 
 
 PER_TOKEN = replace(

@@ -9,7 +9,6 @@ import pytest
 from agentsgym.envs import find
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra, installed
-from agentsgym.types.tables import table
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -45,12 +44,6 @@ def test_the_readme_names_them_all():
     told = line.replace("Twenty Questions", "TwentyQuestions")
     assert all(name.partition("/")[0] in told for name in BUILTIN)
     assert f"{sum(env.page == 'textarena' for env in BUILTIN.values())} TextArena games" in told
-
-
-@pytest.mark.parametrize("part", ["path", "help", "page"])
-def test_an_entry_without_a_part_is_an_error_at_import(part):
-    with pytest.raises(TypeError, match=f"BuiltinEnv 'Bandit' has no {part}"):
-        table(replace(BUILTIN["Bandit"], **{part: ""}))
 
 
 def test_an_extra_goes_with_the_module_that_shows_it():

@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
 from agentsgym.evaluation.exploration import Estimate, mean_estimate
 from agentsgym.types import Episode, Rollout, Step
-from agentsgym.types.context_room import no_room
+from agentsgym.types.requests import context_overflow
 
 REFERENCES = {
     "random": [0.1, 0.1],
@@ -72,7 +72,7 @@ def test_the_mean_is_over_games_in_which_only_exploring_informs():
 def test_a_game_that_did_not_always_fit_has_no_scaled_figures():
     """What fits is a choice by how the games went."""
     one = played([0.9] * 4)
-    long = replace(one.rollouts[0], error=no_room(540, 512), episodes=())
+    long = replace(one.rollouts[0], error=context_overflow(540, 512), episodes=())
     left = Played(one.evaluation, (long, *one.rollouts[1:]))
     found = suite_figures(suite(), [left, played([0.4] * 4)], complete=True)
     game, other = found.games

@@ -22,7 +22,7 @@ from agentsgym.generation.factory import (
 )
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine
-from agentsgym.types.engine import _members
+from agentsgym.types.protocols import _members
 from chat_server import ChatServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "engines.md"

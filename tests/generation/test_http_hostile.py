@@ -16,7 +16,7 @@ from agentsgym.generation.http.event_loop import LoopThread
 from agentsgym.generation.vllm.server_check import top_logprobs
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
-from agentsgym.types import secrets
+from agentsgym.types import text as texts
 from helpers import CountdownEnv
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -74,7 +74,7 @@ def other():
 
 @pytest.fixture
 def no_secrets(monkeypatch):
-    monkeypatch.setattr(secrets, "_KNOWN", set())
+    monkeypatch.setattr(texts, "_KNOWN", set())
 
 
 def ask(server, url=None, **options):

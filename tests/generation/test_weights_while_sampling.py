@@ -15,7 +15,7 @@ from agentsgym.generation.vllm import pausing
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import WeightUpdate
-from agentsgym.types.engine import can_update_while_sampling
+from agentsgym.types.protocols import can_update_while_sampling
 from completions_server import load_weights
 
 SECONDS = 0.4

@@ -11,7 +11,7 @@ from typing import Any
 from agentsgym.runs.files import Figures, RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.metrics import MetricsFile
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
-from agentsgym.types.token_record import StepNumbers, TokenRecord
+from agentsgym.types.records import StepNumbers, TokenRecord
 
 STEPS = 40
 SETS = (0, 1, 2, 20, 34, 36, 38, 39)

@@ -26,8 +26,8 @@ from agentsgym.runs.files.shard import read_group, read_shard
 from agentsgym.runs.files.shard_index import index_path, read_index
 from agentsgym.runs.warm_start import stored_games
 from agentsgym.runs.warm_start.settings import GamesConfig
-from agentsgym.types import secrets
-from agentsgym.types.secrets import MASK
+from agentsgym.types import text as texts
+from agentsgym.types.text import MASK
 from helpers import CountdownEnv
 
 
@@ -370,7 +370,7 @@ def test_enums_and_uuids_are_stored_alike_whatever_is_beside_them(tmp_path, play
 @pytest.mark.parametrize("beside", ["text", {7}], ids=["of JSON's types", "of others"])
 def test_secrets_are_masked_in_what_is_stored(tmp_path, played, monkeypatch, secret, beside):
     """Also those that JSON writes in another way, and those of which an escape may be a part."""
-    monkeypatch.setattr(secrets, "_KNOWN", {secret})
+    monkeypatch.setattr(texts, "_KNOWN", {secret})
     task = {
         "rewards": [], "key": f"a {secret} b", secret: 1, "at the end": secret,
         "line": "\nhunter2", "beside": beside,
@@ -387,7 +387,7 @@ def test_secrets_are_masked_in_what_is_stored(tmp_path, played, monkeypatch, sec
 def test_a_secret_that_is_a_part_of_a_number_or_a_key_damages_no_shard(
     tmp_path, played, monkeypatch, secret
 ):
-    monkeypatch.setattr(secrets, "_KNOWN", {secret})
+    monkeypatch.setattr(texts, "_KNOWN", {secret})
     episode = played[0].episodes[0]
     steps = (replace(episode.steps[0], reward=1 / 3, action=secret), *episode.steps[1:])
     episodes = (replace(episode, steps=steps), *played[0].episodes[1:])

@@ -13,8 +13,8 @@ from agentsgym.report.viewer.naming import rollout_name
 from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_lines
-from agentsgym.types.token_record import StepNumbers, TokenRecord
-from agentsgym.types.visible import visible
+from agentsgym.types.records import StepNumbers, TokenRecord
+from agentsgym.types.text import visible
 from browser import (
     CHROMIUM,
     DRIVER,
@@ -318,7 +318,7 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(driver, tmp_path):
 
 
 def test_characters_are_shown_as_on_a_terminal(driver, tmp_path):
-    """The page's rules for hidden characters are those of agentsgym.types.visible."""
+    """The page's rules for hidden characters are those of agentsgym.types.text."""
     everything = "".join(map(chr, [*range(0x300), *range(0x600, 0x620), *range(0x2000, 0x2070)]))
     everything += "\ufeff\ud800 \udfff\U0001f600"
     rollout = make_rollout(build_tokenizer(None), 0, 0, [[("say", everything, 0.0)]])

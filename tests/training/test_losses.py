@@ -15,7 +15,7 @@ from agentsgym.training.loss import objective
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
 from agentsgym.training.loss.objective import settings_of
 from agentsgym.training.loss.ratios import RATIO_SCOPES
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 PARTS = {
     "help": "'nothing at all'",
@@ -27,7 +27,7 @@ PARTS = {
 SCRATCH = """
 from agentsgym.training.loss.losses import LossType, beyond_both
 from agentsgym.training.loss.weights import PER_TOKEN
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 LOSSES = table(LossType(name="scratch", {parts}))
 """
@@ -44,20 +44,6 @@ def import_scratch(tmp_path, monkeypatch):
         return importlib.import_module(name)
 
     return load
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_a_scratch_loss_without_a_part_fails_at_import(import_scratch, part):
-    others = {name: value for name, value in PARTS.items() if name != part}
-    with pytest.raises(TypeError, match=part):
-        import_scratch(f"scratch_without_{part}", others)
-    with pytest.raises(TypeError, match=f"LossType 'scratch' has no {part}"):
-        import_scratch(f"scratch_with_no_{part}", PARTS | {part: "None"})
-
-
-def test_a_scratch_loss_with_weights_of_another_kind_fails_at_import(import_scratch):
-    with pytest.raises(TypeError, match="'scratch': weights must be WeightRule, got 'tokens'"):
-        import_scratch("scratch_with_a_word", PARTS | {"weights": "'tokens'"})
 
 
 def test_a_whole_scratch_loss_is_trained_with_no_other_line_of_code(

@@ -14,7 +14,7 @@ from agentsgym.runs.files import (
     read_token_records,
 )
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.types.token_record import StepNumbers, TokenRecord
+from agentsgym.types.records import StepNumbers, TokenRecord
 from helpers import CountdownEnv
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agentsgym.types import secrets
-from agentsgym.types.secrets import mask_secrets, remember_secret
+from agentsgym.types import text as texts
+from agentsgym.types.text import mask_secrets, remember_secret
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_credentials_are_recognized_by_their_form(text, masked):
 
 
 def test_a_remembered_secret_is_masked_wherever_it_stands(monkeypatch):
-    monkeypatch.setattr(secrets, "_KNOWN", set())
+    monkeypatch.setattr(texts, "_KNOWN", set())
     remember_secret("hunter2secret")
     remember_secret("the")  # too short to be told from a word
     assert mask_secrets("the key 'hunter2secret' is wrong") == "the key '***' is wrong"

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from agentsgym.types.plain import clean_text, cut, plain, short_repr
+from agentsgym.types.text import clean_text, cut, plain, short_repr
 
 
 class Bad:

@@ -4,8 +4,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentsgym.types.secrets import mask_secrets
-from agentsgym.types.visible import visible
+from agentsgym.types.text import mask_secrets, visible
 
 # Without emoji: ":warning:" in an observation stays text.
 out = Console(highlight=False, emoji=False)

@@ -29,7 +29,7 @@ def envs() -> None:
 def _missing_extra(name: str) -> str | None:
     """The command that installs a built-in environment's missing extra; None if none is missing."""
     from agentsgym.envs.builtin import BUILTIN, DOORS
-    from agentsgym.types.install import install_command
+    from agentsgym.types.names import install_command
 
     env = {**BUILTIN, **DOORS}.get(name)
     if env is None or env.module is None or env.extra is None:

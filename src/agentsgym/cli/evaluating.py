@@ -173,7 +173,7 @@ def plain_data(result: Any) -> dict[str, Any]:
     """A record of figures as plain data, for JSON."""
     import dataclasses
 
-    from agentsgym.types.plain import plain
+    from agentsgym.types.text import plain
 
     found: dict[str, Any] = plain(dataclasses.asdict(result))
     return found

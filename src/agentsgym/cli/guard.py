@@ -11,8 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, INTERRUPTED, err, fail
-from agentsgym.types.secrets import mask_secrets
-from agentsgym.types.visible import visible
+from agentsgym.types.text import mask_secrets, visible
 
 # Messages of libraries that need another package.
 _NOT_INSTALLED = re.compile(r"requires? .{1,60} to be installed|distribution was not found")

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from agentsgym.credit.table import StepTable
-from agentsgym.types.arrays import Flags, Floats, Ints
+from agentsgym.types.records import Flags, Floats, Ints
 
 
 def leave_one_out(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

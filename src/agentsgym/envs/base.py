@@ -17,7 +17,7 @@ from agentsgym.types import (
     Tokenizer,
     TrialInfo,
 )
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 
 class MultistepEnv:

@@ -3,7 +3,7 @@ path, and required extra."""
 
 from dataclasses import dataclass
 
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 TEXTARENA_GAMES = (
     "2048",

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.types.plain import short_repr
 from agentsgym.types.reward_placement import (
     FINAL_REWARDS,
     REWARD_PLACEMENTS,
     FinalReward,
     RewardPlacement,
 )
-from agentsgym.types.visible import visible
+from agentsgym.types.text import short_repr, visible
 
 NEEDS = "needs"
 """Key that marks the `env_config` of rows that only one object can play (`MultistepEnv.needs`)."""

@@ -11,7 +11,7 @@ from agentsgym.envs.row_limits import check_limits
 from agentsgym.envs.row_paths import check_paths
 from agentsgym.envs.row_reach import check_reach
 from agentsgym.types import AllowImports, AllowPaths, Tokenizer
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset

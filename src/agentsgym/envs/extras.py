@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from agentsgym.types.install import install_command
+from agentsgym.types.names import install_command
 
 # The extra of each package that the command line may find missing.
 _EXTRAS = {

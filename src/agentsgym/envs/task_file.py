@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 _CHUNK = 1 << 24
 _STRIDE = 16

@@ -10,7 +10,7 @@ from agentsgym.evaluation.metrics import mean
 from agentsgym.evaluation.suite import Game, References, Suite
 from agentsgym.evaluation.tasks import default_cluster
 from agentsgym.types import Rollout, Step
-from agentsgym.types.context_room import says_no_room
+from agentsgym.types.requests import is_context_overflow
 
 Interval = tuple[float, float]
 
@@ -118,7 +118,7 @@ def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
 def game_figures(game: Game, played: Played) -> GameFigures:
     """The figures of one game's rollouts; failed ones do not count."""
     live = [rollout for rollout in played.rollouts if not rollout.failed]
-    too_long = sum(says_no_room(rollout.error) for rollout in played.rollouts)
+    too_long = sum(is_context_overflow(rollout.error) for rollout in played.rollouts)
     references = game.references
     scaled = None if too_long else references
     score = _estimate([rollout.final_reward for rollout in live], live, references)

@@ -9,8 +9,8 @@ import numpy as np
 
 from agentsgym.envs.dataset import check_row
 from agentsgym.types import RolloutRequest, session_seed
-from agentsgym.types.arrays import Ints
-from agentsgym.types.plain import short_repr
+from agentsgym.types.records import Ints
+from agentsgym.types.text import short_repr
 
 Cluster = Callable[[Mapping[str, Any]], str]
 

@@ -6,7 +6,7 @@ aiohttp when an engine over HTTP is made.
 
 from typing import TYPE_CHECKING
 
-from agentsgym.types.lazy import lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.engine import EmbeddedEngine

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.types.engine import Gather
+from agentsgym.types.protocols import Gather
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.integrations.global_randomness import GlobalRandomness
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 __all__ = ["TextGymEnv", "TextGymError"]
 

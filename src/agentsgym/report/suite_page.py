@@ -11,7 +11,7 @@ from agentsgym.evaluation.suite_comparison import side_by_side
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
 from agentsgym.runs.files.atomic import write_text
-from agentsgym.types.visible import visible
+from agentsgym.types.text import visible
 
 Settings = Mapping[str, str | int | float | None]
 

@@ -15,7 +15,7 @@ from agentsgym.report.viewer.rollout_set import RolloutSet
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutLine
 from agentsgym.types import Episode, Rollout
-from agentsgym.types.visible import visible
+from agentsgym.types.text import visible
 
 _LONGEST = 20_000
 

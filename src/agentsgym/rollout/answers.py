@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentsgym.rollout.session import SessionError
-from agentsgym.types.plain import clean_text, plain, short_repr
+from agentsgym.types.text import clean_text, plain, short_repr
 
 LARGEST_REWARD = 1e30
 """Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""

@@ -20,7 +20,7 @@ from agentsgym.types import (
     StepSpan,
     copy_message,
 )
-from agentsgym.types.plain import clean_text, short_repr
+from agentsgym.types.text import clean_text, short_repr
 
 _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
 _CALLED: dict[tuple[int, str], Session] = {}

@@ -16,7 +16,7 @@ from agentsgym.types import (
     copy_message,
     wait_for,
 )
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ import traceback
 from collections.abc import Iterable
 
 from agentsgym.types import Rollout
-from agentsgym.types.plain import clean_text, cut
-from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.text import clean_text, cut, mask_secrets
 
 # Limit of distinct errors in the log, for environments whose messages all differ.
 _MOST = 20

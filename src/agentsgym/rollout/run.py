@@ -24,7 +24,7 @@ from agentsgym.types import (
     pad_id,
     session_seed,
 )
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
-from agentsgym.types.plain import clean_text, short_repr
+from agentsgym.types.text import clean_text, short_repr
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
 """Exceptions of environments and agents that end only their own session. KeyboardInterrupt is not

@@ -14,7 +14,7 @@ from agentsgym.runs.engine_config import ENDPOINT_KEYS, EngineConfig, with_engin
 from agentsgym.runs.files.retention import KeepRollouts
 from agentsgym.runs.model_config import LoraSettings, ModelConfig
 from agentsgym.training import setting_parsers
-from agentsgym.types.secrets import MASK, masked, remember_secret, secrets_in
+from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
 
 MOST_EPISODES = 10_000_000
 LARGEST_SEED = 2**32 - 1  # NumPy accepts no larger seed

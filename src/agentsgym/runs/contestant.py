@@ -25,7 +25,7 @@ from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.trust import trusted_imports
 from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
-from agentsgym.types.plain import plain
+from agentsgym.types.text import plain
 
 Note = Callable[[str], None]
 

@@ -13,8 +13,7 @@ from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures, p
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import RunLock
 from agentsgym.types import Rollout
-from agentsgym.types.plain import plain, short_repr
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import masked, plain, short_repr
 
 _MOST_WAITING, _LONGEST_WAIT = 64, 30.0  # rollouts, seconds
 

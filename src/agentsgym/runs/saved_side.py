@@ -14,8 +14,7 @@ from agentsgym.runs.links import check_links
 from agentsgym.runs.saved_evaluation import check_place, setting_that_differs
 from agentsgym.runs.trust import trusted_imports
 from agentsgym.types import AllowPaths, RolloutRequest
-from agentsgym.types.plain import plain
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import masked, plain
 
 
 def is_saved(name: str) -> bool:

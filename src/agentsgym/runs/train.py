@@ -43,7 +43,7 @@ from agentsgym.runs.trust import resume_command
 from agentsgym.runs.warm_start.phase import EVALUATED, PROBE, WarmStart
 from agentsgym.runs.warm_start.probe import probe
 from agentsgym.runs.warm_start.settings import warm_starts
-from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer

@@ -21,7 +21,7 @@ from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.model_config import ModelConfig
 from agentsgym.types.paths import allowed_directories, is_allowed, real_path
-from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.text import mask_secrets
 
 
 @dataclass(frozen=True, slots=True)

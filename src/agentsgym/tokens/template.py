@@ -9,7 +9,7 @@ from agentsgym.tokens.skeleton import Skeletons
 from agentsgym.tokens.syntax import names_read
 from agentsgym.tokens.template_cost import check_cost
 from agentsgym.types import Message, Tokenizer
-from agentsgym.types.visible import visible
+from agentsgym.types.text import visible
 
 logger = logging.getLogger(__name__)
 

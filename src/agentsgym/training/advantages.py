@@ -17,7 +17,7 @@ from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRollout, make_rollouts
 from agentsgym.types import Rollout, Row
-from agentsgym.types.arrays import Flags, Floats
+from agentsgym.types.records import Flags, Floats
 
 # Advantages this small are rounding errors, not different rewards.
 _NOTHING = 1e-12

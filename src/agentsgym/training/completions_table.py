@@ -7,7 +7,7 @@ from itertools import takewhile
 import numpy as np
 
 from agentsgym.types import Message, Rollout
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 # The table is printed on a terminal, which obeys control characters, and stored as UTF-8, which
 # has no lone surrogates: both are replaced by visible symbols.

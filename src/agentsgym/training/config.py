@@ -15,7 +15,7 @@ from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.setting_combinations import check_combinations
 from agentsgym.training.setting_ranges import check_fields
 from agentsgym.training.trl_settings import refuse_settings
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import masked
 
 _EVAL_ROLLOUTS = 1
 

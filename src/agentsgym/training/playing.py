@@ -34,7 +34,7 @@ from agentsgym.training.setting_conditions import notes
 from agentsgym.training.tracker_tables import TrackerTables
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any
 from agentsgym.evaluation.metrics import record
 from agentsgym.training.completions_table import conversation, mean_advantage, printable
 from agentsgym.types import Message, Rollout
-from agentsgym.types.arrays import Floats
-from agentsgym.types.plain import cut, plain
+from agentsgym.types.records import Floats
+from agentsgym.types.text import cut, plain
 
 LONGEST = 20_000
 """Characters of a conversation in the table; a longer one loses its middle."""

@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
-from agentsgym.types.token_record import StepNumbers, TokenRecord
+from agentsgym.types.records import StepNumbers, TokenRecord
 
 TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
 """Receives this rank's records of each generation, with its `{"step": global step, "rank": of this

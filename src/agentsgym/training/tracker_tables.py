@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from agentsgym.training.rollout_table import COLUMNS, TableRow, table_rows
 from agentsgym.types import Rollout
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from agentsgym.training.rollouts.workers import worker_figures
 from agentsgym.training.rollouts.zero_variance import LowSignalCallback
 from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]
 

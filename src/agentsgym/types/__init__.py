@@ -1,26 +1,6 @@
-"""Frozen records and small protocols that all other rooms share. Imports no other room."""
+"""The nouns of the library and the protocols that all packages share. Imports no other one."""
 
-from agentsgym.types.actions import (
-    ActionKind,
-    EngineStats,
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    Message,
-    SamplingParams,
-    copy_message,
-)
 from agentsgym.types.batch import RolloutBatch, pad_id
-from agentsgym.types.engine import (
-    Engine,
-    EngineAgent,
-    TrainableEngine,
-    WeightTransfer,
-    WeightUpdate,
-    can_update_while_sampling,
-    trainable,
-    wait_for,
-)
 from agentsgym.types.imports import AllowImports, ImportRefused, import_path
 from agentsgym.types.paths import (
     AllowPaths,
@@ -30,12 +10,42 @@ from agentsgym.types.paths import (
     is_allowed,
     real_path,
 )
-from agentsgym.types.privileged import PrivilegedAgent, SessionView
-from agentsgym.types.protocols import Agent, Tokenizer
-from agentsgym.types.records import Episode, Rollout, Row, Step, StepSpan, count_steps
-from agentsgym.types.rollout_request import RolloutRequest, session_seed
-from agentsgym.types.rollout_source import RolloutSource
-from agentsgym.types.trial_info import EpisodeOutcome, TrialInfo
+from agentsgym.types.protocols import (
+    Agent,
+    Engine,
+    EngineAgent,
+    PrivilegedAgent,
+    RolloutSource,
+    SessionView,
+    Tokenizer,
+    TrainableEngine,
+    WeightTransfer,
+    WeightUpdate,
+    can_update_while_sampling,
+    trainable,
+    wait_for,
+)
+from agentsgym.types.records import (
+    ActionKind,
+    Episode,
+    Message,
+    Rollout,
+    Row,
+    Step,
+    StepSpan,
+    copy_message,
+    count_steps,
+)
+from agentsgym.types.requests import (
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    RolloutRequest,
+    SamplingParams,
+    session_seed,
+)
+from agentsgym.types.trial import EpisodeOutcome, TrialInfo
 
 __all__ = [
     "ActionKind",

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentsgym.types.actions import Message, copy_message
-from agentsgym.types.records import Episode, Rollout, Row
+from agentsgym.types.records import Episode, Message, Rollout, Row, copy_message
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,31 @@
-"""The records of play: steps, episodes, rows of tokens, rollouts. Frozen, ragged, no tensors."""
+"""The nouns of play: messages, steps, episodes, rows of tokens, rollouts. Frozen, no tensors."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from agentsgym.types.actions import ActionKind, Message
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Numbers = tuple[float, ...]
+
+ActionKind = Literal["action", "reflection"]
+
+
+class Message(TypedDict):
+    """One turn of a conversation; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+def copy_message(message: Message) -> Message:
+    """A copy of a message that can be changed without changing the record."""
+    return {"role": message["role"], "content": message["content"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +184,26 @@ class Rollout:
 def count_steps(episodes: Sequence[Episode]) -> int:
     """Number of actions in the episodes, without reflections."""
     return sum(step.kind == "action" for episode in episodes for step in episode.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class StepNumbers:
+    """The numbers of one step's N agent tokens, each of length N.
+
+    `logprobs` (nats) are the trainer's, to be compared with the sampler's: before any update if the
+    generation is used for several, else in the update. `ratios` are the importance ratios in the
+    loss when the rollout was last trained on, and `entropies` (nats) those of the policy then, None
+    if the loss did not compute them.
+    """
+
+    logprobs: Numbers
+    ratios: Numbers
+    entropies: Numbers | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """The numbers of the rollout `session_id` by (episode, step)."""
+
+    session_id: str
+    steps: Mapping[tuple[int, int], StepNumbers]

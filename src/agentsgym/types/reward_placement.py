@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from agentsgym.types.names import table
 from agentsgym.types.records import Step, StepSpan
-from agentsgym.types.tables import table
 
 OnTokens = Callable[[float, int], list[float]]
 """From a reward and a number of tokens, at least 1, to one reward per token."""

@@ -7,7 +7,7 @@ from agentsgym.credit.estimators.reward import placed_rewards
 from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 ESTIMATORS = table(
     Estimator(

@@ -4,7 +4,7 @@ import numpy as np
 
 from agentsgym.credit.baselines import comparable, leave_one_out
 from agentsgym.credit.table import StepTable
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 # Keeps a group whose rewards are (almost) equal from a division by zero; TRL's value.
 EPSILON = 1e-4

@@ -5,7 +5,7 @@ import numpy as np
 from agentsgym.credit.baselines import comparable, leave_one_out, returns_to_go
 from agentsgym.credit.estimators.episodic import EPSILON, grpo, rloo_per_rollout
 from agentsgym.credit.table import StepTable
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 def gigpo(

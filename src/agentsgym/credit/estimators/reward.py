@@ -3,7 +3,7 @@
 import numpy as np
 
 from agentsgym.types import Row
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 def placed_rewards(row: Row) -> Floats:

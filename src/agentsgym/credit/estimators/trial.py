@@ -4,7 +4,7 @@ import numpy as np
 
 from agentsgym.credit.baselines import comparable, episode_starts, leave_one_out, returns_to_go
 from agentsgym.credit.table import StepTable
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> Floats:

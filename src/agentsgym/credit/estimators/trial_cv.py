@@ -9,7 +9,7 @@ import numpy as np
 
 from agentsgym.credit.estimators.trial import less_start, trial_returns
 from agentsgym.credit.table import Choices, StepTable
-from agentsgym.types.arrays import Flags, Floats, Ints
+from agentsgym.types.records import Flags, Floats, Ints
 
 Action = tuple[int, ...]
 """The token ids of an action."""

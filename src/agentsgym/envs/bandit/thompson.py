@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 
 from agentsgym.envs.bandit.beliefs import UNIFORM, Counts, Policy, Prior
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 def sample_arm(counts: Counts, prior: Prior, rng: random.Random, *, explore: bool = False) -> int:

@@ -16,7 +16,7 @@ from agentsgym.envs.extras import require
 from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.gymnasium.words import action_word
 from agentsgym.types import Tokenizer
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""

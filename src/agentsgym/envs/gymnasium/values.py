@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 Transition = tuple[float, int, float, bool]
 Model = Mapping[int, Mapping[int, Sequence[Transition]]]

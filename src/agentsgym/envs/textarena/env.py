@@ -19,7 +19,7 @@ from agentsgym.envs.textarena.moves import moves
 from agentsgym.envs.textarena.patches import playable
 from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.types import Tokenizer
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
 MOST_EXAMPLES = 1024

@@ -4,7 +4,7 @@ gigabytes, or never ends."""
 from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 NUMBERS: Mapping[str, int] = {
     "max_turns": 10_000,

@@ -20,7 +20,7 @@ from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.types import Agent, Tokenizer
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 MAX_ACTION_CHARACTERS = 2000
 _GUESS = re.compile(r"\[([^\[\]]*)\]")

@@ -13,7 +13,7 @@ from agentsgym.generation.http.event_loop import LoopThread
 from agentsgym.generation.http.keys import MissingKey as MissingKey
 from agentsgym.generation.http.keys import read_key
 from agentsgym.types import FinishReason, Message, SamplingParams
-from agentsgym.types.secrets import mask_secrets
+from agentsgym.types.text import mask_secrets
 
 DEFAULT_CONCURRENCY = 16
 _PROBE_SECONDS = 30.0

@@ -15,7 +15,7 @@ import torch
 
 from agentsgym.generation.embedded.sampling import as_seed, sample, uniforms
 from agentsgym.types import SamplingParams
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     "cached": (np.int64, 0),  # tokens whose keys and values the memory holds

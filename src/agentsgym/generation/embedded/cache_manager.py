@@ -16,7 +16,7 @@ from agentsgym.generation.embedded.offload import OffloadedCache, OffloadedCache
 from agentsgym.generation.embedded.prefix_sharing import SharedPrompts
 from agentsgym.generation.embedded.stats import Counters
 from agentsgym.types import GenerationRequest
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 _ROUND_LENGTH = 32
 _MOVING = 1.5  # moving a key costs about as much as reading one and a half

@@ -17,7 +17,7 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 # Minimum saving of one more attention call, in keys read by a row: 2,048 keys and values of 128
 # float32 numbers are 2 MB, and reading them takes about as long as starting a few calls.

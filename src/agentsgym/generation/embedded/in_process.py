@@ -25,7 +25,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 
 class InProcessEngine(ABC):

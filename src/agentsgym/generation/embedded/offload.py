@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 
 @dataclass(frozen=True, slots=True)

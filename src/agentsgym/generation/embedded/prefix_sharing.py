@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from agentsgym.generation.embedded.batch import RowTable, shared_prefix
 from agentsgym.types import GenerationRequest
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 Key = int | str
 

@@ -24,7 +24,7 @@ import torch
 from agentsgym.generation.embedded.shared_weights import ModelParts, SharedMemory, bytes_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
-from agentsgym.types.plain import cut
+from agentsgym.types.text import cut
 
 logger = logging.getLogger(__name__)
 

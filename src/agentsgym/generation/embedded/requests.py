@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from agentsgym.types import GenerationRequest, GenerationResult
-from agentsgym.types.arrays import Ints
-from agentsgym.types.context_room import no_room
+from agentsgym.types.records import Ints
+from agentsgym.types.requests import context_overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Limits:
         if len(outside):
             return f"token id {outside[0]} is outside the vocabulary of {self.vocabulary}"
         if self.max_positions is not None and len(context) >= self.max_positions:
-            return no_room(len(context), self.max_positions)
+            return context_overflow(len(context), self.max_positions)
         most = self.max_cache_tokens
         if most is not None and self.length(request, context) > most:
             return (

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.generation.http.body import BadBody, read_body
-from agentsgym.types.install import install_command
-from agentsgym.types.secrets import mask_secrets
-from agentsgym.types.visible import visible
+from agentsgym.types.names import install_command
+from agentsgym.types.text import mask_secrets, visible
 
 if TYPE_CHECKING:
     import aiohttp

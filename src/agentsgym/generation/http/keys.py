@@ -2,7 +2,7 @@
 
 import os
 
-from agentsgym.types.secrets import remember_secret
+from agentsgym.types.text import remember_secret
 
 
 class MissingKey(RuntimeError):

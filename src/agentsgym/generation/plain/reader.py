@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 _LENGTHS = (11, 7)
 _DECODED = 3

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agentsgym.types.lazy import lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.vllm.engine import VLLMEngine

@@ -28,7 +28,7 @@ from agentsgym.types import (
     WeightTransfer,
     WeightUpdate,
 )
-from agentsgym.types.secrets import remember_secret
+from agentsgym.types.text import remember_secret
 
 
 class VLLMEngine(RemoteEngine):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.launcher import LaunchFailed, VLLMServers
 from agentsgym.generation.vllm.serve_command import places
-from agentsgym.types.secrets import remember_secret
+from agentsgym.types.text import remember_secret
 
 
 @dataclass(frozen=True, slots=True)

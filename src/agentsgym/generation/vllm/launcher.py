@@ -27,8 +27,7 @@ from agentsgym.generation.vllm.serve_command import (
     serve_command,
     serve_environment,
 )
-from agentsgym.types.secrets import mask_secrets, remember_secret
-from agentsgym.types.visible import visible
+from agentsgym.types.text import mask_secrets, remember_secret, visible
 
 START_SECONDS = 1800.0
 """A server that is not ready after this time counts as failed."""

@@ -9,8 +9,7 @@ from typing import Any
 
 from agentsgym.generation.http.engine import request_seed
 from agentsgym.types import FinishReason, GenerationRequest
-from agentsgym.types.secrets import mask_secrets
-from agentsgym.types.visible import visible
+from agentsgym.types.text import mask_secrets, visible
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0

@@ -24,7 +24,7 @@ from agentsgym.types import (
     SamplingParams,
     WeightUpdate,
 )
-from agentsgym.types.engine import Gather
+from agentsgym.types.protocols import Gather
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentsgym.credit import StepTable, check_estimator, credit_steps, find_estimator
 from agentsgym.types import AllowImports
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 # Both need what a mask and rewards do not tell: the state before a step, other possible actions.
 _UNKNOWN = {"gigpo": "the states before the steps", "trial_cv": "other possible actions"}

@@ -37,8 +37,7 @@ from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutLine
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.types import Rollout
-from agentsgym.types.plain import clean_text, plain
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import clean_text, masked, plain
 
 _USUAL = (("before", "warmstarted", "eval", "after"), ("train",))
 _LONGEST_NAME = 80

@@ -19,7 +19,7 @@ from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.transcript import episode_facts
 from agentsgym.rollout import SteppedTrial
 from agentsgym.types import Message, Rollout
-from agentsgym.types.plain import plain
+from agentsgym.types.text import plain
 
 STORED = "agentsgym"
 """The key of a sample's store under which the solver leaves what was played."""

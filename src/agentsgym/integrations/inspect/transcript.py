@@ -18,7 +18,7 @@ from inspect_ai.scorer import Score
 
 from agentsgym.runs.files.encoding import finite
 from agentsgym.types import Episode, Message, Rollout, Step
-from agentsgym.types.plain import clean_text, plain
+from agentsgym.types.text import clean_text, plain
 
 _SETTINGS = GenerateConfig()
 

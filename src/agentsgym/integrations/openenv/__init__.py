@@ -6,7 +6,7 @@ extra `openenv`.
 
 from typing import TYPE_CHECKING
 
-from agentsgym.types.lazy import lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.integrations.openenv.env import OpenEnvEnv

@@ -14,7 +14,7 @@ from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.integrations.openenv.remote import Remote
 from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire
 from agentsgym.types import Tokenizer
-from agentsgym.types.plain import plain, short_repr
+from agentsgym.types.text import plain, short_repr
 
 _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
 

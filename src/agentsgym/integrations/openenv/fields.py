@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 _NOT_TEXT = frozenset({"done", "reward", "metadata"})
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.integrations.openenv.wire import Full, Line, Seen, Unreachable, Wire, WireError
 from agentsgym.rollout.threads import check_wanted
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 T = TypeVar("T")
 

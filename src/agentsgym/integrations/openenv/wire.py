@@ -17,8 +17,7 @@ from agentsgym.generation.http.body import MAX_BODY_BYTES
 from agentsgym.generation.http.client import HttpError, JsonClient, Refused, require_aiohttp
 from agentsgym.generation.http.event_loop import LoopThread
 from agentsgym.rollout.threads import check_wanted
-from agentsgym.types.secrets import mask_secrets
-from agentsgym.types.visible import visible
+from agentsgym.types.text import mask_secrets, visible
 
 if TYPE_CHECKING:
     import aiohttp

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agentsgym.integrations.trl.prompts import prompt_dataset, task_prompt
 from agentsgym.integrations.trl.rewards import episode_reward
 from agentsgym.integrations.trl.tools import ToolEnvironment, environment_factory
-from agentsgym.types.lazy import lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.integrations.trl.rollouts import RolloutFunc, rollout_func

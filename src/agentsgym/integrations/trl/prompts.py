@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs.dataset import TaskRow, check_row
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -6,7 +6,7 @@ Names are loaded on first use; only then is verifiers imported.
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs.extras import ensure
-from agentsgym.types.lazy import lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.integrations.verifiers.env import VerifiersEnv

@@ -5,7 +5,7 @@ from typing import Any
 
 from verifiers.v1.utils.decorators import discover_decorated
 
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 _LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
 

@@ -11,7 +11,7 @@ from agentsgym.evaluation.metrics import record
 from agentsgym.report.doctor.curve import Curve
 from agentsgym.runs.files import Figures
 from agentsgym.types import Rollout
-from agentsgym.types.token_record import TokenRecord
+from agentsgym.types.records import TokenRecord
 
 Group = Sequence[Rollout]
 

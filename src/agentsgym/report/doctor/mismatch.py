@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share
 from agentsgym.report.doctor.finding import Finding
 from agentsgym.types import Rollout
-from agentsgym.types.token_record import TokenRecord
+from agentsgym.types.records import TokenRecord
 
 _MOST_NATS, _MOST_OFF, _MOST_CAPPED = 0.05, 0.05, 0.05
 """Mean absolute difference of log-probabilities; the mean ratio's distance from 1; share of rows

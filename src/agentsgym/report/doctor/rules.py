@@ -16,7 +16,7 @@ from agentsgym.report.doctor.reward import reward_against_wins, reward_falls
 from agentsgym.report.doctor.rows import rows_break
 from agentsgym.report.doctor.signal import no_signal
 from agentsgym.report.doctor.truncation import exhausted_budget, truncated_actions
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentsgym.report.export.selection import Filters
 from agentsgym.types import Episode, Message, Rollout, Step
-from agentsgym.types.plain import clean_text
+from agentsgym.types.text import clean_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from agentsgym.report.export.selection import Filters
 from agentsgym.runs.files import RolloutLine
 from agentsgym.runs.files.encoding import finite
 from agentsgym.types import Rollout, Row
-from agentsgym.types.plain import clean_text, plain
+from agentsgym.types.text import clean_text, plain
 
 Json = dict[str, Any]
 Lines = Sequence[RolloutLine]

@@ -9,8 +9,8 @@ from agentsgym.report.viewer.pieces import Pieces
 from agentsgym.report.viewer.rollout_set import groups
 from agentsgym.runs.files import RolloutLine
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
-from agentsgym.types.plain import plain
-from agentsgym.types.token_record import StepNumbers, TokenRecord
+from agentsgym.types.records import StepNumbers, TokenRecord
+from agentsgym.types.text import plain
 
 Json = dict[str, Any]
 

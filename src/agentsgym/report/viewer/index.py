@@ -10,7 +10,7 @@ from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
 from agentsgym.runs.files import RolloutLine
 from agentsgym.types import Rollout
-from agentsgym.types.plain import plain
+from agentsgym.types.text import plain
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.rollouts import read_shard
-from agentsgym.types.token_record import TokenRecord
+from agentsgym.types.records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
 

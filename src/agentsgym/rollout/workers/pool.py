@@ -81,8 +81,8 @@ def _actors(resources: Mapping[str, Any]) -> Pool:
 
     key = json.dumps(resources, sort_keys=True)
     if key not in _ACTORS:
-        no_room = NoRoom()
-        _ACTORS[key] = Pool(lambda: RayWorker(json.loads(key), no_room))
+        context_overflow = NoRoom()
+        _ACTORS[key] = Pool(lambda: RayWorker(json.loads(key), context_overflow))
     return _ACTORS[key]
 
 

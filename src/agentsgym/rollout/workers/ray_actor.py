@@ -115,10 +115,10 @@ class NoRoom:
 class RayWorker(Worker):
     """One actor, with `resources` reserved for it."""
 
-    def __init__(self, resources: dict[str, float], no_room: NoRoom) -> None:
+    def __init__(self, resources: dict[str, float], context_overflow: NoRoom) -> None:
         super().__init__()
         self._resources = resources
-        self._no_room = no_room
+        self._no_room = context_overflow
         self._actor: Any = None
         self._job = ""
         self._stops = 0

@@ -18,8 +18,7 @@ import orjson
 
 from agentsgym.runs.files.formats import ROLLOUTS
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
-from agentsgym.types.plain import plain
-from agentsgym.types.secrets import mask_known, mask_secrets, masked, may_hold_known
+from agentsgym.types.text import mask_known, mask_secrets, masked, may_hold_known, plain
 
 _JSON_TYPES_ONLY = (
     orjson.OPT_PASSTHROUGH_DATACLASS

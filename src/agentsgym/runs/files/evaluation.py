@@ -18,8 +18,7 @@ from agentsgym.runs.files.rollouts import write_set
 from agentsgym.runs.files.shard import read_shard, remove_shard
 from agentsgym.runs.files.summary import Figures, read_record
 from agentsgym.types import Rollout
-from agentsgym.types.plain import plain
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import masked, plain
 
 Status = Literal["running", "interrupted", "finished"]
 PHASE = "eval"

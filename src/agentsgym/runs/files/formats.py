@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.types.plain import short_repr
+from agentsgym.types.text import short_repr
 
 Record = dict[str, Any]
 

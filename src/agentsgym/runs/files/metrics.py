@@ -7,7 +7,7 @@ from typing import Any
 
 from agentsgym.runs.files.atomic import naming, write_text
 from agentsgym.runs.files.formats import METRICS, NewerFormat
-from agentsgym.types.plain import plain
+from agentsgym.types.text import plain
 
 
 class MetricsFile:

@@ -11,8 +11,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import DamagedFile, write_text
 from agentsgym.runs.files.encoding import finite
 from agentsgym.runs.files.formats import SUMMARY
-from agentsgym.types.plain import plain
-from agentsgym.types.secrets import masked
+from agentsgym.types.text import masked, plain
 
 Status = Literal["running", "interrupted", "failed", "finished"]
 

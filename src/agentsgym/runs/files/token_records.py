@@ -12,7 +12,7 @@ from agentsgym.runs.files.atomic import DamagedFile, replacing
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import finite
 from agentsgym.runs.files.formats import TOKEN_RECORDS, NewerFormat
-from agentsgym.types.token_record import Numbers, StepNumbers, TokenRecord
+from agentsgym.types.records import Numbers, StepNumbers, TokenRecord
 
 _MOST_BYTES = 1 << 26
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agentsgym.tokens import Codec, DraftRow, Transcript
 from agentsgym.types import Episode, GenerationResult, Message, Rollout, Row
-from agentsgym.types.plain import clean_text
+from agentsgym.types.text import clean_text
 
 _MOST_CHARACTERS = 4_000_000
 _ANSWERS = {"user": "assistant", "assistant": "user"}

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from agentsgym.types import Rollout, Row, StepSpan
-from agentsgym.types.arrays import Floats
+from agentsgym.types.records import Floats
 
 
 @dataclass(slots=True)

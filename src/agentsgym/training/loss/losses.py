@@ -11,7 +11,7 @@ from agentsgym.training.loss import weights
 from agentsgym.training.loss.chunks import Chunk
 from agentsgym.training.loss.ratios import rollout_sum
 from agentsgym.training.loss.weights import WeightRule
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 Formula = Callable[..., torch.Tensor]
 """(logps, ratio, chunk, *, settings by name) → the policy loss of each token before weighting.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from agentsgym.training.loss.chunks import Chunk
-from agentsgym.types.tables import table
+from agentsgym.types.names import table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from agentsgym.types import Rollout, Row
-from agentsgym.types.arrays import Ints
+from agentsgym.types.records import Ints
 
 Float32s = npt.NDArray[np.float32]
 

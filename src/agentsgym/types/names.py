@@ -1,9 +1,46 @@
-"""The shell command that installs an extra, whichever way this package was installed."""
+"""Things that are found by name: entries of tables, names imported on first use, extras."""
 
+import importlib
 import importlib.metadata
 import json
 import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+
+class Entry(Protocol):
+    """An object with a name."""
+
+    @property
+    def name(self) -> str:
+        """The name that selects the entry."""
+
+
+E = TypeVar("E", bound=Entry)
+
+
+def table(*entries: E) -> Mapping[str, E]:
+    """The entries by name, in their order, read-only. Raises ValueError for a name that occurs
+    twice."""
+    by_name: dict[str, E] = {}
+    for entry in entries:
+        if entry.name in by_name:
+            raise ValueError(f"{type(entry).__name__} {entry.name!r} stands twice in its table")
+        by_name[entry.name] = entry
+    return MappingProxyType(by_name)
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The package's `__getattr__`: each name is imported from its submodule."""
+
+    def getattribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return getattribute
 
 
 def install_command(extra: str) -> str:

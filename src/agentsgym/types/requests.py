@@ -1,24 +1,15 @@
-"""Requests to an agent or an engine, and their answers, as text and as tokens."""
+"""What is asked for and answered: actions of an agent or an engine, and rollouts of a task."""
 
+import hashlib
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypedDict
+from typing import Any, Literal, Self
+
+from agentsgym.types.records import Message
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ActionKind = Literal["action", "reflection"]
-
-
-class Message(TypedDict):
-    """One turn of a conversation; `role` is system, user or assistant."""
-
-    role: str
-    content: str
-
-
-def copy_message(message: Message) -> Message:
-    """A copy of a message that can be changed without changing the record."""
-    return {"role": message["role"], "content": message["content"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +123,68 @@ class EngineStats:
     read_tokens: int = 0
     occupancy: float = 1.0
     extra: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """One rollout to play: a dataset row's task, its group and its number in the group.
+
+    `seed` is the seed of the sampling noise and `session_id` the name of the session. No row of
+    tokens becomes longer than `max_rollout_tokens` (None: no limit).
+    """
+
+    env_class_path: str
+    env_config: Mapping[str, Any]
+    task_data: Mapping[str, Any]
+    group: int
+    index: int
+    seed: int
+    session_id: str
+    max_rollout_tokens: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        row: Mapping[str, Any],
+        group: int,
+        index: int,
+        seed: int,
+        *,
+        max_rollout_tokens: int | None = None,
+    ) -> Self:
+        """The request for rollout number `index` of `group`, on a row of the dataset schema."""
+        return cls(
+            row["env_class_path"],
+            row["env_config"],
+            row["task_data"],
+            group,
+            index,
+            seed,
+            f"{group:05d}-{index:03d}-{seed:016x}",
+            max_rollout_tokens,
+        )
+
+
+def session_seed(*parts: object) -> int:
+    """A 63-bit seed that depends only on these parts (blake2b of their reprs)."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+# The sentence below, and what endpoints say: OpenAI and vLLM, the former's code, llama.cpp.
+_OVERFLOW = re.compile(
+    r"leaves no room in the model's \d+ positions|maximum context length|context_length_exceeded"
+    r"|exceeds? the available context size",
+    re.IGNORECASE,
+)
+
+
+def context_overflow(tokens: int, positions: int) -> str:
+    """The reason why a model of so many `positions` cannot read a context of so many `tokens`."""
+    return f"the context of {tokens} tokens leaves no room in the model's {positions} positions"
+
+
+def is_context_overflow(error: str | None) -> bool:
+    """Whether the error of a rollout says that the conversation is longer than the context of the
+    model, which an endpoint says in words only."""
+    return error is not None and _OVERFLOW.search(error) is not None
