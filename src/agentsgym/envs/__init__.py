@@ -1,7 +1,7 @@
 """Environments: the base class, the registry, dataset rows, one folder per environment."""
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, check_rows, task_dataset
 from agentsgym.envs.registry import (
     UnknownEnvironment,
@@ -11,6 +11,7 @@ from agentsgym.envs.registry import (
     registered,
 )
 from agentsgym.types import AllowImports
+from agentsgym.types.errors import ConfigError
 
 __all__ = [
     "AllowImports",

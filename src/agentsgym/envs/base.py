@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, NEEDS, ConfigError, Key, resolve
+from agentsgym.envs.config import COMMON_KEYS, NEEDS, Key, resolve
 from agentsgym.envs.row_paths import remember_paths
 from agentsgym.envs.row_reach import remember_reach
 from agentsgym.tokens import Codec, codec_for
@@ -17,6 +17,7 @@ from agentsgym.types import (
     Tokenizer,
     TrialInfo,
 )
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
 

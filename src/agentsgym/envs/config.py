@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.reward_placement import (
     FINAL_REWARDS,
     REWARD_PLACEMENTS,
     FinalReward,
     RewardPlacement,
 )
-from agentsgym.types.text import short_repr, visible
+from agentsgym.types.text import short_repr
 
 NEEDS = "needs"
 """Key that marks the `env_config` of rows that only one object can play (`MultistepEnv.needs`)."""
@@ -20,13 +21,6 @@ NONE_HINT = (
     " (in a dataset whose columns are Arrow structs, the keys of other rows become None: make "
     "the columns datasets.Json(), as agentsgym.task_dataset does)"
 )
-
-
-class ConfigError(ValueError):
-    """A key or value of a configuration that is not allowed; the message names both."""
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(visible(message))
 
 
 @dataclass(frozen=True, slots=True)

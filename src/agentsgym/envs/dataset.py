@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import NEEDS, ConfigError
+from agentsgym.envs.config import NEEDS
 from agentsgym.envs.registry import find, make, names_class, registered_name
 from agentsgym.envs.row_limits import check_limits
 from agentsgym.envs.row_paths import check_paths
 from agentsgym.envs.row_reach import check_reach
 from agentsgym.types import AllowImports, AllowPaths, Tokenizer
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:

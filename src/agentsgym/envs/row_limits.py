@@ -7,7 +7,7 @@ any configuration.
 from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.envs.config import ConfigError
+from agentsgym.types.errors import ConfigError
 
 MOST_ACTIONS = 100_000
 """Limit for one trial: steps of an episode times episodes."""

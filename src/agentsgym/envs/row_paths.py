@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs.cache_folder import cache_folder
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.types import AllowPaths, allowed_directories, checked_path, real_path
+from agentsgym.types.errors import ConfigError
 
 _GIVEN: set[Path] = set()
 

@@ -8,7 +8,8 @@ rows of an environment's own dataset do.
 from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
+from agentsgym.types.errors import ConfigError
 
 _GIVEN: set[tuple[tuple[str, str], ...]] = set()
 

@@ -6,7 +6,7 @@ from agentsgym.checks.playing import play_alone, play_interleaved
 from agentsgym.checks.report import Finding
 from agentsgym.checks.rules.determinism import first_difference
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError
+from agentsgym.types.errors import ConfigError
 
 EPISODES = 3
 

@@ -16,9 +16,10 @@ from agentsgym.envs.bandit.beliefs import (
 from agentsgym.envs.bandit.horizon import FiniteHorizon
 from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types.errors import ConfigError
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."

@@ -17,9 +17,10 @@ from agentsgym.envs.classical_reasoning.questions import (
     shipped_questions,
 )
 from agentsgym.envs.classical_reasoning.splits import split_questions
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.types import Tokenizer
+from agentsgym.types.errors import ConfigError
 
 INSTRUCTIONS = "Think first if you like, then give only your final answer as \\boxed{answer}."
 

@@ -5,8 +5,8 @@ from types import ModuleType
 
 from agentsgym.envs.classical_reasoning.gym_tasks import refusal
 from agentsgym.envs.classical_reasoning.questions import Question
-from agentsgym.envs.config import ConfigError
 from agentsgym.envs.extras import require
+from agentsgym.types.errors import ConfigError
 
 
 def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[Question]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.exploration.agents import (
     ExploreOptimalAgent,
@@ -27,6 +27,7 @@ from agentsgym.envs.exploration.tasks import (
     read_seed,
 )
 from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types.errors import ConfigError
 
 NO_ACTION = "No such action."
 REFLECT = "Note what you know."

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypedDict
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.mastermind.agents import MastermindAgent, MastermindTeacher
 from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
@@ -21,6 +21,7 @@ from agentsgym.envs.mastermind.wording import (
     say_feedback,
 )
 from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types.errors import ConfigError
 
 MAX_CODES = 1296
 MOST_PEGS = 10

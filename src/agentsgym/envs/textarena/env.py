@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.textarena.action import last_move
@@ -19,6 +19,7 @@ from agentsgym.envs.textarena.moves import moves
 from agentsgym.envs.textarena.patches import playable
 from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
 from agentsgym.types import Tokenizer
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000

@@ -9,7 +9,7 @@ from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_paths import shared_directories
@@ -17,6 +17,7 @@ from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure
 from agentsgym.envs.textworld.recipe import SIZES, recipe
 from agentsgym.envs.textworld.walkthrough import HasWalkthrough, WalkthroughAgent
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
+from agentsgym.types.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentsgym.envs.textworld.engine import Game

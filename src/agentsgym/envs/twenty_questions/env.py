@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypedDict
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import spoken
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
@@ -20,6 +20,7 @@ from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.types import Agent, Tokenizer
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
 MAX_ACTION_CHARACTERS = 2000

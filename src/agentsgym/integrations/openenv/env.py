@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, Key
+from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.generation.http.keys import MissingKey, read_key
@@ -14,6 +14,7 @@ from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.integrations.openenv.remote import Remote
 from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire
 from agentsgym.types import Tokenizer
+from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import plain, short_repr
 
 _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on

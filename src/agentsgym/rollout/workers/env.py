@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import ConfigError, place_of
+from agentsgym.envs.config import place_of
 from agentsgym.rollout.lifetime import needs_end
 from agentsgym.rollout.workers.pool import check_place, started_workers, worker_for
 from agentsgym.rollout.workers.prompt import FailedPrompt
 from agentsgym.rollout.workers.worker import Worker, WorkerLost
 from agentsgym.types import TrialInfo
+from agentsgym.types.errors import ConfigError
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states"})
 _HOOKS = frozenset(

@@ -17,12 +17,12 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from agentsgym.envs.config import ConfigError
 from agentsgym.envs.extras import require
 from agentsgym.rollout.workers import worker
 from agentsgym.rollout.workers.channel import Deadline, TookTooLong
 from agentsgym.rollout.workers.main import Server, packed_reply
 from agentsgym.rollout.workers.worker import Worker, WorkerLost, WorkerSilent, unpacked
+from agentsgym.types.errors import ConfigError
 
 _NO_CLUSTER = "but this process has no Ray cluster"
 _WHAT_TO_DO = (
