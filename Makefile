@@ -33,7 +33,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
 # Everything that has Python of ours.
-SOURCES := src tests benchmarks scripts examples
+SOURCES := src tests benchmarks experiments scripts examples
 
 .PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-axolotl test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray fuzz docs audit lint coverage
 .DEFAULT_GOAL := test

@@ -5,7 +5,7 @@
 Prints one JSON line. Ours and the bare game get the same moves, and the times count only where both
 did the same work: as many steps, the same observations at every step, the same reward. Times are
 CPU seconds of the process, the best of several rounds in which both sides take turns, so that
-other programs on the machine matter little; with workers they are wall seconds.
+other programs on the machine matter little; with processes they are wall seconds.
 """
 
 import importlib
@@ -13,13 +13,14 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentsgym import ScriptedAgent, make
+from agentsgym import DirectOutputAgent, make
 from agentsgym.checks.players import RandomPlayer, Replay
 from agentsgym.checks.playing import play_alone
 from agentsgym.envs.textarena.play import KEPT
+from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 ROUNDS = 5
 TASKS = 40
@@ -43,7 +44,8 @@ def main() -> None:
     for name in NATIVE:
         figures[f"{name}_steps_per_second"] = native(name)
         figures[f"{name}_kib_per_session"] = memory(name)
-    figures |= with_workers("TextArena/Minesweeper")
+    figures |= in_processes("TwentyQuestions", "Is it an animal?")
+    figures |= in_processes("TextArena/Minesweeper", "[0 0]")
     figures |= alfworld()
     print(json.dumps({key: float(f"{value:.4g}") for key, value in figures.items()}))
 
@@ -154,28 +156,48 @@ def memory(name: str) -> float:
     return used / 1024 / len(states)
 
 
-def with_workers(name: str) -> dict[str, float]:
-    """Steps per wall second in this process, in one worker and in two, on the same actions.
+class InstantEngine:
+    """Answers every request at once with the same text."""
 
-    A text agent plays one session after another, so that two workers take turns here: the figure
-    is what a step costs through a worker. Side by side they work under an engine's agent.
-    """
-    figures, seen = {}, []
-    for workers in (0, 1, 2):
-        env = make(name, None, {"workers": workers})
-        tasks = first_tasks(env, TASKS)
-        agent = ScriptedAgent([f"[{k // 8} {k % 8}]" for k in range(64)])
-        env.run_trial(tasks[:2], agent)
-        began = time.perf_counter()
-        batch = env.run_trial(tasks, agent)
-        steps = sum(len(rewards) for rewards in batch["step_rewards"])
-        figures[f"{name}_{workers}_workers_steps_per_second"] = steps / (
-            time.perf_counter() - began
-        )
-        seen.append(batch["final_completion_messages"])
-    if any(messages != seen[0] for messages in seen):
-        raise SystemExit(f"{name}: workers play other games than this process")
-    return figures
+    tokenizer = None
+    stats = EngineStats()
+
+    def __init__(self, answer: str, capacity: int) -> None:
+        self.capacity = capacity
+        self._answer = answer
+        self._ready: list[GenerationResult] = []
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        self._ready += [GenerationResult.of_text(self._answer, r.session_id) for r in requests]
+
+    def poll(self) -> list[GenerationResult]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def cancel(self, session_ids: Sequence[str]) -> None: ...
+
+    def release(self, session_ids: Sequence[str]) -> None: ...
+
+
+def in_processes(name: str, action: str) -> dict[str, float]:
+    """Steps per wall second of 64 sessions at once in this process and in two others, which must
+    play the same games; the best of several rounds."""
+    best, conversations = {0: 0.0, 2: 0.0}, []
+    for _ in range(ROUNDS):
+        for workers in best:
+            env = make(name, None, {"workers": workers, "max_steps_per_episode": 20})
+            tasks = first_tasks(env, 64)
+            agent = DirectOutputAgent(InstantEngine(action, len(tasks)))
+            env.run_trial(tasks[:2], agent)
+            began = time.perf_counter()
+            batch = env.run_trial(tasks, agent)
+            seconds = time.perf_counter() - began
+            steps = sum(len(rewards) for rewards in batch["step_rewards"])
+            best[workers] = max(best[workers], steps / seconds)
+            conversations.append(batch["final_completion_messages"])
+    if any(messages != conversations[0] for messages in conversations):
+        raise SystemExit(f"{name}: processes play other games than this one")
+    return {f"{name}_{workers}_processes_steps_per_second": rate for workers, rate in best.items()}
 
 
 def first_tasks(env: Any, count: int) -> list[Mapping[str, Any]]:

@@ -155,7 +155,7 @@ def chat_templates() -> str:
 
 def step_times() -> str:
     """What the model of a training step gives for clusters that were not at hand."""
-    sys.path.append(str(ROOT / "benchmarks"))
+    sys.path.append(str(ROOT / "experiments"))
     import step_time
 
     return _table(step_time.HEAD, step_time.rows())

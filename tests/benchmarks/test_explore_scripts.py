@@ -9,7 +9,7 @@ from agentsgym.runs import load_config, train_run
 
 pytest.importorskip("trl")
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SMALL = {"steps": 2, "batch_size": 8, "games_per_round": 16, "tokenizer_games": 16}
 
 

@@ -9,8 +9,6 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import scale
-import scale_game as game
-from scale_engine import Window
 
 
 def test_quick_run_prints_every_figure_of_sessions(capsys):
@@ -24,13 +22,10 @@ def test_quick_run_prints_every_figure_of_sessions(capsys):
         assert 0 < figures["occupancy"] <= 1
 
 
-def test_quick_run_plays_ahead_of_a_learner(capsys):
-    scale.main(["staleness", "--quick"])
+def test_quick_run_prints_what_a_step_costs_over_http(capsys):
+    scale.main(["http", "--quick"])
 
-    waits = json.loads(capsys.readouterr().out.splitlines()[-1])["learner_waits"]
-
-    assert waits.keys() == {"0", "1", "2"}
-    assert all(0 <= share < 1 for share in waits.values())
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["http_us"] > 0
 
 
 def test_an_unknown_part_is_refused(capsys):
@@ -40,19 +35,20 @@ def test_an_unknown_part_is_refused(capsys):
 
 
 def test_latencies_are_drawn_from_the_request_with_a_long_tail():
-    drawn = [game.latency(game.drawn("request", 3, turn)) for turn in range(2000)]
+    drawn = [scale.latency(scale.drawn("request", 3, turn)) for turn in range(2000)]
 
-    assert drawn == [game.latency(game.drawn("request", 3, turn)) for turn in range(2000)]
+    assert drawn == [scale.latency(scale.drawn("request", 3, turn)) for turn in range(2000)]
     assert min(drawn) >= 0.02
     assert max(drawn) == 0.4
     middle = sorted(drawn)[1000]
     assert middle == pytest.approx(0.08, rel=0.1)
-    assert sum(drawn) / 2000 == pytest.approx(game.mean_latency(), rel=0.05)
-    assert game.mean_latency() > 1.2 * middle
+    mean = sum(scale.latencies()) / len(scale.latencies())
+    assert sum(drawn) / 2000 == pytest.approx(mean, rel=0.05)
+    assert mean > 1.2 * middle
 
 
 def test_occupancy_counts_only_the_time_with_a_session_waiting():
-    window = Window(capacity=2, sessions=3)
+    window = scale.Window(capacity=2, sessions=3)
     window.request(0.0, 4.0, first=True)
     window.request(1.0, 3.0, first=True)  # both places have begun
     window.request(5.0, 9.0, first=True)  # the last one begins
@@ -62,7 +58,7 @@ def test_occupancy_counts_only_the_time_with_a_session_waiting():
 
 
 def test_occupancy_is_unknown_if_no_session_waited():
-    window = Window(capacity=2, sessions=2)
+    window = scale.Window(capacity=2, sessions=2)
     window.request(0.0, 1.0, first=True)
     window.request(0.5, 1.0, first=True)
     assert window.occupancy() is None

@@ -13,25 +13,11 @@ pytest.importorskip("trl")
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 KEYS = {
     "generation.py": {"ours_over_trl_tiny", "ours_over_floor", "ours_growth"},
-    "scheduler.py": {"ours_over_lockstep", "ours_over_verifiers"},
-    "demo.py": {"ours_over_trl", "ours_over_trl_rollouts"},
     "training_step.py": {"ours_over_trl", "ours_seconds_rollouts", "ours_seconds_update"},
-    "real_model.py": {
-        "bfloat16_over_float32_update",
-        "ours_over_trl_rollouts_bfloat16",
-        "update_over_floor_float32",
-        "peak_mb_context_1024",
-    },
 }
 
 
-LONG = {"real_model.py"}
-
-
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in KEYS],
-)
+@pytest.mark.parametrize("script", KEYS)
 def test_quick_run(script, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(FOLDER / script), "--quick", "--threads", "1"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "experiments"))
 
 from step_time import Cluster, Rates, StepTime, Work, rows, step_time
 from step_time_check import BASE, predicted, seconds

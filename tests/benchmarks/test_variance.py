@@ -36,7 +36,7 @@ def test_quick_run(variance, capsys):
 
 @pytest.mark.slow
 def test_quick_run_of_the_language_model(tmp_path):
-    script = FILE.with_name("variance_model.py")
+    script = FILE.parents[1] / "experiments" / "variance_model.py"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script), "--quick"],
         capture_output=True,

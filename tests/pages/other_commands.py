@@ -114,18 +114,15 @@ COVERED = {
     "agentsgym eval chat:smollm2 --suite explore --base-url http://127.0.0.1:8000 --episodes 2 "
     "--max-action-tokens 24 --temperature 0": "cli/test_suites.py::"
     "test_an_endpoint_plays_a_suite_and_against_another_player",
-    "python benchmarks/real_model.py --threads 1": "benchmarks/test_smoke.py::test_quick_run",
 }
 
 # What no test runs, by the beginning of the command, and why. Files, targets, extras and options
 # that they name are checked all the same.
 EXCUSED = {
-    "python benchmarks/legal_actions.py": "needs the weights of SmolLM2",
-    "python benchmarks/viewer.py": "measures for minutes, in a browser",
-    "python benchmarks/real_model.py --threads 1 --rollouts": "needs a vLLM server",
+    "python experiments/legal_actions.py": "needs the weights of SmolLM2",
     "python benchmarks/memory.py": "measures for minutes",
     "python benchmarks/scale.py": "measures for minutes; benchmarks/test_scale.py runs it in small",
-    "python benchmarks/step_time_check.py": "measures for minutes on a quiet machine",
+    "python experiments/step_time_check.py": "measures for minutes on a quiet machine",
     "zcat 'runs/quickstart": "needs jq",
     "jq '.blocks": "needs jq and a large run",
     "python benchmarks/environments.py": "measures for half a minute on an idle machine",

@@ -29,7 +29,7 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages of the repository."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks/README.md"]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*s/README.md")]
     return sorted(path for path in found if not str(path).endswith(WITHOUT))
 
 

@@ -20,7 +20,7 @@ TEXTS = {
     "docs/doctor.md": "a part of what the run of cli/test_doctor_command.py is told",
     "docs/environments/alfworld.md": "a recorded game, with settings that the page names",
     "docs/environments/textworld.md": "a recorded game, with settings that the page names",
-    "docs/scaling.md": "who runs where, and formulas that benchmarks/step_time.py computes",
+    "docs/scaling.md": "who runs where, and formulas that experiments/step_time.py computes",
     "docs/environments/twenty-questions.md": "played again by checks/test_docs.py",
 }
 # What a part of a run file in a page lacks to be one.

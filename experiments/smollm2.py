@@ -1,6 +1,6 @@
 """The results of runs of the preset `smollm2`: figures, a table and a picture.
 
-    python benchmarks/smollm2.py RUN_DIRECTORY ...
+    python experiments/smollm2.py RUN_DIRECTORY ...
 
 Writes docs/results/smollm2.json (each run's evaluations, its rewards in training, its seconds) and
 docs/results/smollm2.png, and prints the tables of docs/results/smollm2.md and games on one

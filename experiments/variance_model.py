@@ -1,6 +1,7 @@
 """Variance of the gradient of a tiny language model, in trials of the environment Explore.
 
-    python benchmarks/variance_model.py [--free N] [--scored N] [--groups N] [--updates N] [--quick]
+    python experiments/variance_model.py [--free N] [--scored N] [--groups N]
+        [--updates N] [--quick]
 
 A tiny model is warm-started on the careless teacher (looks in 15 % of its rounds, uses what it saw
 in 70 %), and plays groups of 8 trials of some free shots and scored episodes. From the same
@@ -13,12 +14,15 @@ forward passes as a share of these updates. The last line is one JSON object.
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import numpy as np
 import torch

@@ -1,6 +1,6 @@
 """Whether a model that learned to explore in one game explores in another.
 
-    python benchmarks/explore_transfer.py [--seeds N] [--cache FOLDER] [--report]
+    python experiments/explore_transfer.py [--seeds N] [--cache FOLDER] [--report]
 
 One start imitates the careless teachers of all games, of both sizes, batch by batch in turn, so it
 knows all words but not when looking pays. Each run trains it on one game and evaluates it on all,
@@ -109,7 +109,7 @@ def write_page(store: Store) -> None:
     results = store.read()
     text = (
         "# Transfer between the games of Explore\n\n"
-        "Written by `python benchmarks/explore_transfer.py` from `explore-transfer.json` and "
+        "Written by `python experiments/explore_transfer.py` from `explore-transfer.json` and "
         "`explore-transfer-remarks.md`; `GAMES`, `LARGER` and `NOISY` in it have the games.\n\n"
         "*Start* imitated the careless teachers of all games, of several sizes, in turn: 1,200 "
         "updates, then 800 with teachers that look in half of the rounds, from which using is "

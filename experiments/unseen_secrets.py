@@ -1,6 +1,6 @@
 """What reinforcement learning does to secrets that it never rewards.
 
-    python benchmarks/unseen_secrets.py [--steps 120] [--seed 0] [--beta 0.03]
+    python experiments/unseen_secrets.py [--steps 120] [--seed 0] [--beta 0.03]
         [--information-reward 0.1]
 
 The quickstart's model is trained on the tasks of 48 of its 64 secrets and evaluated on held-out

@@ -1,6 +1,6 @@
 """What the preset `explore` learns with other estimators and other trials, three seeds each.
 
-    python benchmarks/explore.py [--seed N] [--only NAME] [--starts FOLDER] [--report]
+    python experiments/explore.py [--seed N] [--only NAME] [--starts FOLDER] [--report]
 
 Each cell is the run `agentsgym train explore seed=SEED SETTINGS` with one thread. The warm start
 does not depend on the seed or the estimator, so it is made once for each environment. Results are
@@ -183,7 +183,7 @@ def page(results: Sequence[Mapping[str, Any]], remarks: str) -> str:
     commands = "\n".join(cell.command for cell in CELLS)
     return (
         "# The preset `explore`\n\n"
-        "Written by `python benchmarks/explore.py` from `explore.json` and "
+        "Written by `python experiments/explore.py` from `explore.json` and "
         "`explore-remarks.md`.\n\n"
         "Each row is the run of one of these commands with seeds 0, 1, … (`seed=1`):\n\n"
         f"```bash\n{commands}\n```\n\n"

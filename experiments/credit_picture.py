@@ -1,6 +1,6 @@
 """Draws docs/credit.png: what each estimator pays in one small group, and which one to take.
 
-python benchmarks/credit_picture.py
+python experiments/credit_picture.py
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
 """The model of a training step's time (`step_time.py`) against whole trainings.
 
-    python benchmarks/step_time_check.py [--steps N]
+    python experiments/step_time_check.py [--steps N]
 
 One synchronous training of a tiny model by `GRPOEnvTrainer` gives the parts' rates: the engine's
 process samples, our thread records, the environment answers, weights are passed on, the trainer
@@ -15,12 +15,15 @@ wall time, so the figures mean nothing beside other work. The last line is one J
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import torch
 from common import NEW_TOKENS
@@ -85,7 +88,7 @@ class WorkingEnv(common.TalkEnv):
         return after | {"work": state["work"]}, *rest  # type: ignore[return-value]
 
 
-register("benchmarks/Working", WorkingEnv)
+register("experiments/Working", WorkingEnv)
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
@@ -166,7 +169,7 @@ def trainer_of(setting: Setting, steps: int) -> tuple[Any, WorkingEnv]:
     model, tokenizer = common.tiny()
     games = common.make_games(tokenizer, setting.groups, setting.turns)
     rows = [row["task_data"] | {"seconds": setting.env_seconds} for row in common.rows_of(games)]
-    env = make("benchmarks/Working", tokenizer, {"max_steps_per_episode": setting.turns})
+    env = make("experiments/Working", tokenizer, {"max_steps_per_episode": setting.turns})
     options = common.trainer_options() | {
         "max_steps": steps,
         "num_generations": SIZE,

@@ -1,6 +1,6 @@
 """What rescues a start that hardly looks, or hardly uses what it saw, with a fixed budget.
 
-    python benchmarks/explore_hard.py [--seeds N] [--only NAME] [--report]
+    python experiments/explore_hard.py [--seeds N] [--only NAME] [--report]
 
 Every rescue spends the same number of trials (two environment steps each) on one of two starts of
 the preset `explore`, and is then evaluated on held-out tasks. Seeds beyond the first are only run
@@ -205,7 +205,7 @@ def write_page(store: Store) -> None:
     trials = UPDATES * ROLLOUTS
     text = (
         "# Hard starts in Explore\n\n"
-        "Written by `python benchmarks/explore_hard.py` from `explore-hard-starts.json` and "
+        "Written by `python experiments/explore_hard.py` from `explore-hard-starts.json` and "
         "`explore-hard-starts-remarks.md`; `RESCUES` in it has the settings.\n\n"
         f"Each run spends {trials:,} trials of the preset `explore` ({2 * trials:,} environment "
         f"steps; by default {UPDATES} updates of {ROLLOUTS}) on one start, and is evaluated on "

@@ -1,6 +1,6 @@
 """The share of a pretrained model's actions that are legal, before any training.
 
-    python benchmarks/legal_actions.py [--model DIR] [--env NAME ...] [--temperature T ...]
+    python experiments/legal_actions.py [--model DIR] [--env NAME ...] [--temperature T ...]
 
 An action is legal if it is neither malformed nor (Twenty Questions) a question that the environment
 cannot read. The model plays the first evaluation tasks of each environment, `--steps` actions at

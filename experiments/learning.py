@@ -1,6 +1,6 @@
 """What each way of assigning credit teaches, with the same budget of environment steps.
 
-    python benchmarks/learning.py [--budget SECONDS] [--env NAME] [--setting NAME] [--quick]
+    python experiments/learning.py [--budget SECONDS] [--env NAME] [--setting NAME] [--quick]
 
 Three environments whose best play is known, every estimator that applies, seeds 0 to 2: first all
 cells with seed 0, then seed 1, then seed 2, so that a run that is cut short leaves a fair table.
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import numpy as np
 import torch
@@ -505,7 +506,7 @@ def report(folder: Path) -> None:
     lines = [
         "# What each way of assigning credit teaches",
         "",
-        "Written by `python benchmarks/learning.py` from `learning.json` (`--report` writes it "
+        "Written by `python experiments/learning.py` from `learning.json` (`--report` writes it "
         "again); the module's docstring says what is measured, its `RECIPES` how each environment "
         "is trained. One torch thread per process; several processes may share the grid.",
         "",

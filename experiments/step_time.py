@@ -1,6 +1,6 @@
 """A model of a training step's time, worked out for clusters that were not at hand.
 
-    python benchmarks/step_time.py
+    python experiments/step_time.py
 
 Playing is limited by its slowest part: servers that sample, environments, or our threads, all of
 which work at the same time. A synchronous step adds the weights and the learning; with

@@ -1,4 +1,4 @@
-"""What benchmarks/explore_hard.py and benchmarks/explore_transfer.py share: starts, training,
+"""What experiments/explore_hard.py and experiments/explore_transfer.py share: starts, training,
 figures and stored results of tiny models in the environment `Explore`."""
 
 import json
