@@ -23,7 +23,13 @@ extensions = [
 
 # The source directory is the repository, so that links between pages are those of GitHub.
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "docs/reference/*.rst", "benchmarks/README.md", "experiments/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "docs/reference/*.rst",
+    "benchmarks/README.md",
+    "experiments/README.md",
+]
 include_patterns += ["examples/cluster/README.md"]
 exclude_patterns = [".*", "build", "src", "tests", "scripts", "runs", "evals"]
 exclude_patterns += ["docs/results/*-remarks.md"]  # parts of other pages
