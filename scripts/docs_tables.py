@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from agentsgym.checks.tokens import Conversation, TokenReport, check_tokens
-from agentsgym.checks.tokens.row_breaks import REASONS
+from agentsgym.checks.row_breaks import REASONS, RecordedTalk
+from agentsgym.checks.token_report import TokenReport
+from agentsgym.checks.tokens import check_tokens
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
@@ -169,7 +170,7 @@ def _recorded(report: TokenReport) -> tuple[str, ...]:
     return (*(_rows_of(by_name.get(name)) for name in names), ", ".join(adds))
 
 
-def _rows_of(one: Conversation | None) -> str:
+def _rows_of(one: RecordedTalk | None) -> str:
     if one is None:
         return "the prompt turns thoughts off"
     if one.refused:

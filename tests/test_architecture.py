@@ -197,7 +197,7 @@ def test_torch_is_imported_at_the_top_only_where_a_model_runs():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("agentsgym.tokens.memo", "from agentsgym.rollout import run"),
+        ("agentsgym.tokens.control", "from agentsgym.rollout import run"),
         ("agentsgym.credit.table", "import agentsgym.training.config"),
         (
             "agentsgym.envs.bandit.env",
@@ -217,5 +217,5 @@ def test_an_upward_import_is_found(module, line):
 
 def test_a_circle_is_found():
     texts = sources()
-    texts["agentsgym.tokens.memo"] += "\nfrom agentsgym.tokens import Codec\n"
-    assert any("agentsgym.tokens.memo" in circle for circle in circles(texts))
+    texts["agentsgym.tokens.control"] += "\nfrom agentsgym.tokens import Codec\n"
+    assert any("agentsgym.tokens.control" in circle for circle in circles(texts))

@@ -6,11 +6,9 @@ import json
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.tokens import check_tokens
-from agentsgym.checks.tokens.talk import Answers, ScriptedTalk
+from agentsgym.checks.tokens import Answers, ScriptedTalk, check_tokens, forged_tokens
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.tokens import codec_for
-from agentsgym.tokens.template_cost import TemplateRefused
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
@@ -176,14 +174,7 @@ def test_a_tokenizer_with_a_token_that_has_no_other_spelling_is_not_fit():
 def test_a_codec_that_lets_texts_forge_turns_is_told(chat_tokenizer, monkeypatch):
     env = ScriptedTalk(chat_tokenizer)
     env.codec = codec_for(chat_tokenizer, special_tokens_meant=True)
-    from agentsgym.checks.tokens.forgery import forged_tokens
-
     assert "<|im_end|>" in forged_tokens(env)
-
-
-def test_a_hostile_template_is_refused_in_one_sentence():
-    with pytest.raises(TemplateRefused, match="raises to a power"):
-        check_tokens(build_tokenizer(CHATML + "{{ 'a' * 9 ** 9 }}"))
 
 
 def test_texts_in_other_tokens_are_not_stable_unless_each_byte_is_a_token(chat_tokenizer):

@@ -8,12 +8,14 @@ from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
 SWITCHED = DROPS_THOUGHT.replace("'</think>' in c", "'</think>' in c and not keep")
 
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}" + CHATML
+
 
 @pytest.fixture
 def tokenizers(tmp_path, monkeypatch):
     """The current directory, with directories that contain tokenizers only."""
     monkeypatch.chdir(tmp_path)
-    for name, text in (("drops", SWITCHED), ("plain", None), ("costly", CHATML + "{{ 2 ** 9 }}")):
+    for name, text in (("drops", SWITCHED), ("plain", None), ("endless", ENDLESS)):
         build_tokenizer(text).save_pretrained(name)
     (tmp_path / "appends.jinja").write_text(CHATML)
     return tmp_path
@@ -48,7 +50,6 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
     ("arguments", "status", "said"),
     [
         (("missing/tokenizer/here",), 2, "missing/tokenizer/here"),
-        (("costly",), 1, "the chat template is refused: it raises to a power"),
         (("agent:random",), 2, "no tokenizer"),
         (("http://localhost:1",), 2, "no tokenizer"),
         (("plain", "arms=3"), 2, "--env"),
@@ -70,3 +71,9 @@ def test_a_template_that_refuses_turns_is_status_one(invoke, tokenizers):
     build_tokenizer(refusing + CHATML).save_pretrained("refuses")
     result = invoke("tokens", "refuses")
     assert result.exit_code == 1 and "one only" in result.stdout
+
+
+def test_a_template_that_runs_on_is_ended(invoke, tokenizers, monkeypatch):
+    monkeypatch.setattr("agentsgym.cli.tokens._SECONDS", 1)
+    result = invoke("tokens", "endless")
+    assert result.exit_code == 1 and "1 s" in result.stderr

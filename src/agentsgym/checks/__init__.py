@@ -3,6 +3,7 @@ plays conversations with a tokenizer and reports what is recorded of them."""
 
 from agentsgym.checks.check import check_env
 from agentsgym.checks.report import CheckFailed, Finding, Report
-from agentsgym.checks.tokens import TokenReport, check_tokens
+from agentsgym.checks.token_report import TokenReport
+from agentsgym.checks.tokens import check_tokens
 
 __all__ = ["CheckFailed", "Finding", "Report", "TokenReport", "check_env", "check_tokens"]

@@ -1,6 +1,7 @@
 """`agentsgym tokens`."""
 
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,11 @@ from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
 from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
 
 if TYPE_CHECKING:
-    from agentsgym.checks.tokens import TokenReport
+    from agentsgym.checks.token_report import TokenReport
     from agentsgym.runs import RunConfig
 
-_TALK = "agentsgym.checks.tokens.talk.ScriptedTalk"
+_SECONDS = 60
+_TALK = "agentsgym.checks.tokens.ScriptedTalk"
 
 
 def tokens(
@@ -68,7 +70,8 @@ def tokens(
     run = _run(model, env, given, allow_imports, allow_paths)
     quiet_libraries()
     with _without_warnings("agentsgym.tokens.codec"):  # the report says more than they do
-        report = _report(run)
+        with _time_limit():
+            report = _report(run)
     if as_json:
         typer.echo(report.to_json())
     else:
@@ -107,6 +110,33 @@ def _report(run: "RunConfig") -> "TokenReport":
     tokenizer = load_tokenizer_of(run.model, use)
     env = None if run.env == _TALK else make_env(run)
     return check_tokens(tokenizer, rendering(run, tokenizer), env)
+
+
+class _TimeUp(BaseException):
+    """No `except Exception` around a rendering may hold it up."""
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """End with an error if the template of somebody else runs on. Windows has no such limit."""
+
+    def end(*_: object) -> None:
+        raise _TimeUp
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(_SECONDS)
+    try:
+        yield
+    except _TimeUp:
+        raise fail(
+            f"the chat template needs more than {_SECONDS} s for a few short conversations"
+        ) from None
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def inspect_tokenizer(
         append_only=_only_appends(codec, _PLAIN),
         thoughts_append_only=_only_appends(codec, _THOUGHT),
         forgeable=tuple(codec.control.unspellable()),
-        after_answer=tuple(codec.control.leading_tokens(codec.written.after)),
+        after_answer=tuple(codec.control.leading_tokens(codec.template.written.after)),
         default_system_prompt=codec.template.default_system_prompt(),
         dated=codec.template.dated,
     )

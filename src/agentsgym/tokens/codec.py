@@ -3,7 +3,7 @@
 `PlainCodec` is for tokenizers without a chat template: each text is encoded separately with
 `add_special_tokens=False`, and the ids are joined. `TemplateCodec` finds out which text the chat
 template puts between a sampled action and the next one, and detects a template that rewrites
-history. If a template renders each message independently, only the newest messages are rendered.
+history.
 """
 
 import logging
@@ -12,14 +12,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from agentsgym.tokens.control import ControlTokens, written_around
-from agentsgym.tokens.locality import is_local, reads_first_message
-from agentsgym.tokens.memo import Memo
-from agentsgym.tokens.rewriting import rewriting
-from agentsgym.tokens.template import PROBE, ChatTemplate, log_defaults, template_text
+from agentsgym.tokens.control import ControlTokens
+from agentsgym.tokens.template import (
+    END_OF_THOUGHT,
+    PROBE,
+    ChatTemplate,
+    TemplateFailed,
+    rewriting,
+    template_text,
+)
 from agentsgym.types import Message, Tokenizer
 
 logger = logging.getLogger(__name__)
+
+_MOST_OPENINGS = 1024
+# Answers and observations of the conversations on which a template is tried.
+_PLAIN = ("A mouse?", " a\nb\n", "")
+_THOUGHT = ("<think>\nhm\n</think>\n\nA horse.", "yes", "<think>a</think>b")
+_READ = ("No.", "<tool_response>\nYes.\n</tool_response>", " \n", "Yes.")
+_TURNS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +97,15 @@ class PlainCodec:
 class TemplateCodec:
     """Encodes the text that the tokenizer's chat template adds (its deltas).
 
-    Rollouts of a group begin alike and often continue alike, so openings and encoded texts are
-    cached; for a template that renders each message independently, also the text of each turn.
+    **Templates that append.** To render a whole conversation at each step would cost more with
+    each step. Of a template that appends, only the opening (the messages before the first answer),
+    the last answer and the new message are rendered, and what follows the opening in that text is
+    appended. This gives what a full rendering gives if the template neither changes what it wrote
+    before (it appends) nor lets what it writes depend on the messages between (it is local). Both
+    are tried once per template and roles of the opening, on a conversation of ten turns whose
+    texts templates are known to look for, and on one with thoughts before the first conversation
+    that has some: if one step differs, each step is rendered in full. Every conversation is a
+    further trial: when its length has doubled, it is rendered in full.
     """
 
     def __init__(
@@ -98,22 +116,18 @@ class TemplateCodec:
         special_tokens_meant: bool = False,
     ) -> None:
         self.template = ChatTemplate(tokenizer, template_options)
-        self.written = written_around(self.template.render, PROBE)
-        self.control = ControlTokens(tokenizer, self.template.text, self.written)
+        self.control = ControlTokens(tokenizer, self.template)
         self.turn_end = self._turn_end() or _end_of_text(tokenizer)
-        log_defaults(self.template)
+        template = self.template
+        _log_additions(template.text or "", template.default_system_prompt(), template.dated)
         self._meant = special_tokens_meant
-        self._local = is_local(self.template.text)
-        self._first_matters = not self._local or reads_first_message(self.template.text)
-        self._around: dict[str, tuple[str, str] | None] = {}
-        self._encoded: Memo[str, tuple[int, ...]] = Memo()
-        self._opened: Memo[tuple[tuple[str, str], ...], tuple[str, list[Message]]] = Memo()
-        self._turns: Memo[tuple[str, ...], tuple[str, str]] = Memo()
+        self._around: dict[str, list[str]] = {}
+        self._appends: dict[tuple[str, ...], bool] = {}
+        self._opened: dict[tuple[tuple[str, str], ...], tuple[Opening, list[Message]]] = {}
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
-        text, _ = self._opening(messages)
-        return Opening(self._encode(text), text)
+        return self._opening(messages)[0]
 
     def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
         """The template's text between the action `messages[-2]` and the next action.
@@ -123,42 +137,65 @@ class TemplateCodec:
         agent wrote it (ignoring white space around it). A template that drops earlier `<think>`
         blocks does so.
         """
-        if self._local and len(messages) > 3:
-            turn = self._turn(messages)
-            if turn is not None:
-                delta = self._encode(self._after_stop(turn[0], action_ids))
-                return Bridge(delta, text + turn[1])
-        marked = self._marked(messages)
-        tail, now = self._tail(text, marked)
+        tail, now = self._appended(text, messages)
+        if tail is None:
+            marked = self._marked(messages)
+            tail, now = self._tail(text, marked)
         if tail is None:
             return Bridge(None, now, rewriting(text + marked[-2]["content"], now, marked))
-        return Bridge(self._encode(self._after_stop(tail, action_ids)), now)
+        return Bridge(self.control.encode(self._after_stop(tail, action_ids)), now)
 
-    def _turn(self, messages: Sequence[Message]) -> tuple[str, str] | None:
-        """For a local template: the text after the action `messages[-2]`, and the same text with
-        the action in front; None if the template does not render the action as it was written."""
-        first, said, last = messages[0], messages[-2], messages[-1]
-        before = (first["role"], first["content"]) if self._first_matters else ()
-        key = (*before, said["role"], said["content"], last["role"], last["content"])
-        turn = self._turns.get(key)
-        if turn is None:
-            head, marked = self._opening([first])
-            tail, now = self._tail(head, [*marked, *self._marked([said, last])])
-            if tail is None:
-                return None
-            turn = tail, now[len(head) :]
-            self._turns.put(key, turn, sum(map(len, (*key, *turn))))
-        return turn
+    def _appended(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
+        """As `_tail`, without the messages between opening and action; no tail if it has to be
+        found in full."""
+        first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
+        turns = (len(messages) - first) // 2
+        opening = messages[:first]
+        thinks = END_OF_THOUGHT in text or END_OF_THOUGHT in messages[-2]["content"]
+        roles = tuple([message["role"] for message in opening])
+        if not turns & (turns - 1) or not self._only_appends(roles, thinks):
+            return None, ""
+        head, marked = self._opening(opening)
+        tail, now = self._tail(head.text, [*marked, *self._marked(messages[-2:])])
+        return tail, text + now[len(head.text) :]
+
+    def _only_appends(self, roles: tuple[str, ...], thinks: bool) -> bool:
+        """Whether the template appends to conversations that begin with messages of these roles,
+        and what it appends depends on opening, answer and new message alone."""
+        key = (*roles, str(thinks))
+        if key not in self._appends:
+            try:
+                self._appends[key] = all(
+                    self._appends_in(roles, answers) for answers in (_PLAIN, _THOUGHT)[: 1 + thinks]
+                )
+            except TemplateFailed:
+                self._appends[key] = False
+        return self._appends[key]
+
+    def _appends_in(self, roles: tuple[str, ...], answers: Sequence[str]) -> bool:
+        """The same of a conversation with these answers."""
+        messages: list[Message] = [{"role": role, "content": "Go."} for role in roles]
+        opening = tuple(messages)
+        head = text = self.template.render(opening)
+        for turn in range(_TURNS):
+            messages.append({"role": "assistant", "content": answers[turn % len(answers)]})
+            messages.append({"role": "user", "content": _READ[turn % len(_READ)]})
+            tail, now = self._tail(text, messages)
+            alone, after = self._tail(head, [*opening, *messages[-2:]])
+            if tail is None or tail != alone or now != text + after[len(head) :]:
+                return False
+            text = now
+        return True
 
     def _tail(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """The text after the action `messages[-2]` (None: history was rewritten), and the whole
         conversation as it is rendered now. All messages are marked."""
         now = self.template.render(messages)
-        said = messages[-2]["content"]
+        action = messages[-2]["content"]
         around = self._around_message(messages[-1]["role"])
-        if around is not None:
-            tail = around[0] + messages[-1]["content"] + around[1]
-            if len(now) == len(text) + len(said) + len(tail) and now == text + said + tail:
+        if around:
+            tail = around[1] + messages[-1]["content"] + around[2]
+            if len(now) == len(text) + len(action) + len(tail) and now == text + action + tail:
                 return tail, now
         return self._probed_tail(text, now, messages), now
 
@@ -172,42 +209,31 @@ class TemplateCodec:
         middle = now[len(head) : len(now) - len(tail)] if kept else ""
         return tail if kept and middle.strip() == messages[-2]["content"].strip() else None
 
-    def _around_message(self, role: str) -> tuple[str, str] | None:
+    def _around_message(self, role: str) -> list[str]:
         """The text that a template usually writes before and after a message that follows an
         action. It is a guess: callers compare it with the actual rendering."""
         if role not in self._around:
-            said: Message = {"role": "assistant", "content": PROBE}
-            try:
-                rendered = self.template.render(
-                    [{"role": "user", "content": "."}, said, {"role": role, "content": PROBE}]
-                )
-            except Exception:  # a template may refuse any conversation with any exception
-                rendered = ""
-            parts = rendered.split(PROBE)
-            self._around[role] = (parts[1], parts[2]) if len(parts) == 3 else None
+            _, *parts = self.template.parts_around(["user", "assistant", role]) or [""]
+            self._around[role] = parts
         return self._around[role]
 
-    def _opening(self, messages: Sequence[Message]) -> tuple[str, list[Message]]:
-        """`messages` and the generation prompt, rendered; and the messages, marked."""
+    def _opening(self, messages: Sequence[Message]) -> tuple[Opening, list[Message]]:
+        """`messages` and the generation prompt, rendered and encoded; and the messages, marked.
+        The rollouts of a group begin alike."""
         key = tuple([(message["role"], message["content"]) for message in messages])
         known = self._opened.get(key)
         if known is None:
             marked = self._marked(messages)
-            known = self.template.render(marked), marked
-            self._opened.put(key, known, 3 * len(known[0]))
+            text = self.template.render(marked)
+            known = Opening(self.control.encode(text), text), marked
+            if len(self._opened) >= _MOST_OPENINGS:
+                self._opened.clear()
+            self._opened[key] = known
         return known
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them count as ordinary text."""
-        return self._encode(self.control.mark(text, own=True))
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a rendered text; its marked parts are encoded as ordinary text."""
-        ids = self._encoded.get(text)
-        if ids is None:
-            ids = self.control.encode(text)
-            self._encoded.put(text, ids, len(text))
-        return ids
+        return self.control.encode(self.control.mark(text, own=True))
 
     def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
         """Drop the end-of-turn tokens at the start of `tail`, up to the one that was sampled."""
@@ -216,7 +242,7 @@ class TemplateCodec:
     def _turn_end(self) -> tuple[int, ...]:
         """The first control token that the template writes after an answer, and white space before
         it."""
-        text = self.written.after
+        text = self.template.written.after
         start = len(text) - len(text.lstrip())
         first = self.control.leading_tokens(text[start:])[:1]
         return self.control.encode(text[:start] + first[0]) if first else ()
@@ -238,6 +264,15 @@ def _tell_rewritten(template: str | None) -> None:
         "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
         "uses TRL's training template, which only appends, if TRL has one for this model."
     )
+
+
+@lru_cache(maxsize=64)
+def _log_additions(template: str, prompt: str, dated: bool) -> None:
+    """Log, once for each template, what it adds to prompts by itself."""
+    if prompt:
+        logger.info("The chat template adds its own system prompt if there is none: %r", prompt)
+    if dated:
+        logger.info("The chat template writes today's date into prompts.")
 
 
 def _end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:

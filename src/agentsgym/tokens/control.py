@@ -9,30 +9,19 @@ encoded in one piece.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import nodes
 
 from agentsgym.tokens.encoding import Encoder
-from agentsgym.tokens.syntax import parse_template
-from agentsgym.types import Message, Tokenizer
+from agentsgym.tokens.template import ChatTemplate, Written, parse_template
+from agentsgym.types import Tokenizer
 
 # Noncharacters of Unicode: no text should contain them. If a text does, they are kept and marked.
 _START, _END = "\ufdd0", "\ufdd1"
 _MARKS = frozenset({_START, _END})
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The template's own text: `around` all messages of a plain conversation, `after` an answer up
-    to the next message's content, and `at_end`, after the last one. All are empty if unknown."""
-
-    around: str = ""
-    after: str = ""
-    at_end: str = ""
 
 
 class ControlTokens:
@@ -44,24 +33,22 @@ class ControlTokens:
 
     Args:
         tokenizer: any tokenizer; without `added_tokens_decoder`, only its special ids count.
-        template: the text of its chat template.
-        written: the template's own text around messages without control tokens.
+        template: its chat template, if it has one.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, template: str | None = None, written: "Written | None" = None
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None = None) -> None:
         self._encoder = Encoder(tokenizer)
         known = dict(added_tokens(tokenizer))
         special = {text for text, (_, is_special) in known.items() if is_special}
-        written = written or Written()
-        named = _named_in(template, written.around, known.keys())
-        said = special | _turn_markers(template, written, named)
+        written = template.written if template else Written()
+        text = template.text if template else None
+        named = _named_in(text, written.around, known.keys())
+        marking = special | _turn_markers(text, written, named)
         self._id_of = {text: known[text][0] for text in special | named}
         self.ids = frozenset(self._id_of.values())
         self._unknown = getattr(tokenizer, "unk_token_id", None)
         self._theirs = _pattern(frozenset(special | named))
-        self._own = _pattern(frozenset(said))
+        self._own = _pattern(frozenset(marking))
         self._marked = re.compile(f"{_START}({self._theirs.pattern}){_END}|[{_START}{_END}]")
         # Some added tokens are searched in the normalized text, and normalizing may create one.
         self._normalize = _normalizer(tokenizer)
@@ -248,24 +235,3 @@ def _rest(tails: set[str]) -> str:
     first, last = min(tails), max(tails)
     length = next((i for i, letter in enumerate(first) if letter != last[i]), len(first))
     return re.escape(first[:length]) + _expression({tail[length:] for tail in tails})
-
-
-def written_around(render: Callable[[Sequence[Message]], str], probe: str) -> Written:
-    """The template's own text around contents without control tokens (`probe`), with and without a
-    system message, and with the generation prompt; empty for a conversation that it refuses."""
-    roles = ("system", "user", "assistant", "user")
-    with_system = _parts_around(render, probe, roles)
-    parts = _parts_around(render, probe, roles[1:])
-    *_, after, at_end = parts or with_system or ["", ""]
-    return Written("\0".join((*with_system, *parts)), after, at_end)
-
-
-def _parts_around(
-    render: Callable[[Sequence[Message]], str], probe: str, roles: Sequence[str]
-) -> list[str]:
-    try:
-        text = render([{"role": role, "content": probe} for role in roles])
-    except Exception:  # a template may refuse any conversation with any exception
-        return []
-    parts = text.split(probe)
-    return parts if len(parts) == len(roles) + 1 else []

@@ -1,4 +1,4 @@
-"""The text of an action, for the environment, from the ids that the agent sampled.
+"""From the ids that an agent sampled to the text of its action, and back.
 
 Training uses the ids. The text leaves out special tokens and the parts that they mark as hidden:
 of an answer in channels (gpt-oss, Gemma 4) only the final channel remains, "" if there is none.
@@ -8,8 +8,8 @@ Thoughts between ordinary tokens (`<think>`) stay in the text, where chat templa
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agentsgym.tokens.control import ControlTokens, added_tokens, written_around
-from agentsgym.tokens.template import PROBE, ChatTemplate
+from agentsgym.tokens.control import ControlTokens, added_tokens
+from agentsgym.tokens.template import ChatTemplate
 from agentsgym.types import Tokenizer
 
 # Messages with a header, `<|channel|>final<|message|>yes<|end|>`: tokens that may end the text.
@@ -22,6 +22,7 @@ BLOCKS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
 )
+_OPEN, _CLOSE = "<think>", "</think>"
 
 
 class ActionText:
@@ -121,5 +122,39 @@ def _closing_ids(tokenizer: Tokenizer) -> Sequence[int]:
         template = ChatTemplate(tokenizer)
     except ValueError:  # rendering with it raises a clear error
         return ()
-    written = written_around(template.render, PROBE)
-    return ControlTokens(tokenizer, template.text, written).leading_ids(written.after)
+    return ControlTokens(tokenizer, template).leading_ids(template.written.after)
+
+
+def thoughts_are_off(prompt: str) -> bool:
+    """Whether the end of a prompt, the generation prompt, already holds an empty thought."""
+    return prompt.rstrip().endswith((_CLOSE, *(close for _, close in BLOCKS)))
+
+
+def sampled_answer(tokenizer: Tokenizer, prompt: str, answer: str, thought: str = "") -> str:
+    """What a model of this tokenizer samples after `prompt` to give `answer`, with a thought before
+    it if `thought` is not empty; without the end of turn.
+
+    Of gpt-oss these are messages in channels, of Gemma 4 a block between two special tokens, of
+    most others a block `<think>`, which the generation prompt may have opened.
+    """
+    known = {text for text, _ in added_tokens(tokenizer)}
+    if MESSAGE in known:
+        return _in_messages(answer, thought, CHANNEL in known)
+    if prompt.rstrip().endswith(_OPEN):
+        return f"{thought}\n{_CLOSE}\n\n{answer}"
+    if not thought:
+        return answer
+    for first, last in BLOCKS:
+        if first in known and last in known:
+            head = "thought\n" if first == "<|channel>" else ""
+            return f"{first}{head}{thought}{last}{answer}"
+    return f"{_OPEN}\n{thought}\n{_CLOSE}\n\n{answer}"
+
+
+def _in_messages(answer: str, thought: str, channels: bool) -> str:
+    """A message with the thought and one with the answer, in channels or to recipients."""
+    inner, outer = (
+        (f"{CHANNEL}analysis", f"{CHANNEL}final") if channels else (" to=self", " to=user")
+    )
+    before = f"{inner}{MESSAGE}{thought}<|end|><|start|>assistant" if thought else ""
+    return f"{before}{outer}{MESSAGE}{answer}"

@@ -1,13 +1,16 @@
-"""A tokenizer's chat template and the arguments that are passed to every rendering."""
+"""A tokenizer's chat template: rendering it, what it writes around messages, what it rewrites."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from agentsgym.tokens.encoding import is_theirs
-from agentsgym.tokens.skeleton import Skeletons
-from agentsgym.tokens.syntax import names_read
-from agentsgym.tokens.template_cost import check_cost
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
+
 from agentsgym.types import Message, Tokenizer
 from agentsgym.types.text import visible
 
@@ -40,14 +43,25 @@ _OURS = frozenset(
 )
 # Arguments that `apply_chat_template` accepts even if the template does not read them.
 _READ_ANYWAY = frozenset({"chat_template", "tools", "documents"})
+END_OF_THOUGHT = "</think>"
 
 
 class TemplateFailed(ValueError):
     """A chat template did not render a conversation; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The template's own text: `around` all messages of a plain conversation, `after` an answer up
+    to the next message's content, and `at_end`, after the last one. All are empty if unknown."""
+
+    around: str = ""
+    after: str = ""
+    at_end: str = ""
+
+
 class ChatTemplate:
-    """Renders conversations with a tokenizer's chat template.
+    """Renders conversations with a tokenizer's chat template, in transformers' sandbox.
 
     Args:
         tokenizer: a tokenizer with a chat template, or any tokenizer if `options` contain one.
@@ -58,7 +72,7 @@ class ChatTemplate:
     one.
 
     Raises ValueError for an option that callers may not set and for a template that drops the
-    messages' text, and TemplateRefused (a ValueError) for one that costs too much.
+    messages' text.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> None:
@@ -69,68 +83,67 @@ class ChatTemplate:
             raise ValueError(f"template option {refused[0]!r} cannot be set: rendering sets it")
         self.text = template_text(tokenizer, self._options)
         self._warn_unread()
-        if self.text is not None:
-            variables = {**getattr(tokenizer, "special_tokens_map", {}), **self._options}
-            check_cost(self.text, variables)
         self._as_parts = False
-        self._skeletons = Skeletons(None, {})
         self._as_parts = self._wants_parts()
-        self._skeletons = Skeletons(*self._fixed())
+        self.written = self._written()
 
     def render(self, messages: Sequence[Message]) -> str:
         """The conversation as text, with the generation prompt. Raises TemplateFailed."""
-        text = self._skeletons.fill(messages)
-        if text is None:
-            text = self._rendered(messages)
-            self._skeletons.learn(messages, text)
-        return text
-
-    def _fixed(self) -> tuple[str | None, dict[str, Any]]:
-        """The template and what it is always rendered with; no template if that is not all."""
-        named = {k: v for k, v in self._options.items() if k != "chat_template"}
-        variables = {**getattr(self._tokenizer, "special_tokens_map", {}), **named}
-        whole = not self._as_parts and _READ_ANYWAY.isdisjoint(named)
-        whole = whole and is_theirs(self._tokenizer, "apply_chat_template")
-        return (self.text if whole else None), variables
-
-    def _rendered(self, messages: Sequence[Message]) -> str:
         conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
         try:
             rendered: Any = self._tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=True, **self._options
             )
         except Exception as error:  # a template may refuse a conversation with any exception
-            said = visible(f"{type(error).__name__}: {error}")[:500]
-            raise TemplateFailed(f"the chat template cannot render it: {said}") from error
+            reason = visible(f"{type(error).__name__}: {error}")[:500]
+            raise TemplateFailed(f"the chat template cannot render it: {reason}") from error
         text = str(rendered)
-        given = sum(len(message["content"]) for message in messages)
-        most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * given
+        length = sum(len(message["content"]) for message in messages)
+        most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * length
         if len(text) > most:
             raise TemplateFailed(
                 f"the chat template wrote {len(text)} characters for {len(messages)} messages "
-                f"with {given}"
+                f"with {length}"
             )
         return text
+
+    def parts_around(self, roles: Sequence[str]) -> list[str]:
+        """The template's own text before, between and after messages of these roles, one more than
+        there are; empty if it refuses the conversation or repeats a content."""
+        try:
+            parts = self.render([{"role": role, "content": PROBE} for role in roles]).split(PROBE)
+        except TemplateFailed:
+            return []
+        return parts if len(parts) == len(roles) + 1 else []
 
     @property
     def dated(self) -> bool:
         """Whether the template writes today's date."""
-        return bool(self.text) and "strftime_now" in names_read(str(self.text))
+        return "strftime_now" in self.variables
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables that the template reads from outside; empty if its text is unknown."""
+        tree = parse_template(self.text) if self.text else None
+        return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()
 
     def default_system_prompt(self) -> str:
         """The template's own system prompt for a conversation without one; "" if it writes none or
         refuses such conversations."""
-        user: Message = {"role": "user", "content": PROBE}
-        given: Message = {"role": "system", "content": PROBE}
-        try:
-            alone, both = self.render([user]), self.render([given, user])
-        except Exception:  # a template may refuse any conversation with any exception
+        alone, both = self.parts_around(["user"]), self.parts_around(["system", "user"])
+        if not (alone and both):
             return ""
-        before, between, *_ = [*both.split(PROBE), ""]
-        head = alone.partition(PROBE)[0]
+        head, (before, between, _) = alone[0], both
         if not (before and head.startswith(before) and head.endswith(between)):
             return ""
         return head[len(before) : len(head) - len(between)]
+
+    def _written(self) -> Written:
+        """The template's own text around plain contents, with and without a system message."""
+        roles = ("system", "user", "assistant", "user")
+        with_system, without = self.parts_around(roles), self.parts_around(roles[1:])
+        *_, after, at_end = without or with_system or ["", ""]
+        return Written("\0".join((*with_system, *without)), after, at_end)
 
     def _wants_parts(self) -> bool:
         """Whether the template drops a content given as a string but shows a list of parts."""
@@ -149,32 +162,17 @@ class ChatTemplate:
         """Whether the template shows a message's text; None if it refuses the message."""
         try:
             return PROBE in self.render([message])
-        except Exception:  # a template may refuse any conversation with any exception
+        except TemplateFailed:
             return None
 
     def _warn_unread(self) -> None:
-        given = self._options.keys() - _READ_ANYWAY
-        unread = sorted(given - names_read(self.text)) if given and self.text else []
+        options = self._options.keys() - _READ_ANYWAY
+        unread = sorted(options - self.variables) if options and self.text else []
         if unread:
             logger.warning(
                 "The chat template does not read these options, so they have no effect: %s.",
                 ", ".join(map(repr, unread)),
             )
-
-
-def log_defaults(template: ChatTemplate) -> None:
-    """Log the texts that a template adds to prompts by itself, once for each template."""
-    if template.text is None or template.text in _LOGGED:
-        return
-    _LOGGED.add(template.text)
-    prompt = template.default_system_prompt()
-    if prompt:
-        logger.info("The chat template adds its own system prompt if there is none: %r", prompt)
-    if template.dated:
-        logger.info("The chat template writes today's date into prompts.")
-
-
-_LOGGED: set[str] = set()
 
 
 def _in_parts(message: Message) -> dict[str, Any]:
@@ -187,5 +185,59 @@ def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | Non
     named = options.get("chat_template")
     own = tokenizer.chat_template
     known = own if isinstance(own, Mapping) else {"default": own}
-    found = known.get(named or "default", named)
-    return found if isinstance(found, str) and found else None
+    text = known.get(named or "default", named)
+    return text if isinstance(text, str) and text else None
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}` marks the assistant's text; it does not change the output."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+# The environment only parses templates. Prompts are not HTML.
+_ENVIRONMENT = Environment(  # noqa: S701
+    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
+)
+
+
+@lru_cache(maxsize=64)
+def parse_template(template: str) -> nodes.Template | None:
+    """The syntax tree of a chat template (do not change it); None if the text is no template."""
+    try:
+        return _ENVIRONMENT.parse(template)
+    except (TemplateError, RecursionError):
+        return None
+
+
+def rewriting(was: str, now: str, messages: Sequence[Message]) -> str:
+    """What changed between two renderings, in a word: "thoughts" (those of an earlier answer are
+    dropped), "answer" (the text of the last answer changed), "opening" (what the template writes
+    before it) or "earlier" (anything before).
+
+    `was` is the context before the last answer, `messages[-2]`, and that answer; `now` is the whole
+    conversation as it is rendered now.
+    """
+    if any(thought in was and thought not in now for thought in _thoughts(messages)):
+        return "thoughts"
+    before = len(was) - len(messages[-2]["content"])
+    pairs = enumerate(zip(was, now, strict=False))
+    at = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
+    if at > before:
+        return "answer"
+    observation = messages[-3]["content"]
+    read = was.rfind(observation, 0, before)
+    return "opening" if at >= read + len(observation) else "earlier"
+
+
+def _thoughts(messages: Sequence[Message]) -> Iterator[str]:
+    """The texts that the agent thought."""
+    for message in messages:
+        thought, end, _ = message["content"].partition(END_OF_THOUGHT)
+        if message["role"] == "assistant" and end and (text := thought.strip()):
+            yield text.removeprefix("<think>").strip() or text

@@ -32,7 +32,7 @@ ENDS = [
 ]
 WHOLE = [
     "{{ raise_exception('no') }}",
-    "{{ 'a' * 10 ** 10 }}",
+    "{{ 'a' * 10 ** 8 }}",
     "{% for i in range(10 ** 9) %}{% endfor %}",
     "{{ messages.__class__.__mro__ }}",
     "{% for a in messages %}{% for b in messages %}{{ b.content }}{% endfor %}{% endfor %}",
@@ -42,7 +42,7 @@ WHOLE = [
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TemplateCase:
     """A template, and texts that are said in turn: observation, action, observation, …"""
 
     template: str
@@ -62,11 +62,11 @@ TEMPLATES = st.one_of(
 # Halves of surrogate pairs are mended where a text enters a session.
 WHOLE_TEXTS = TEXTS.map(lambda text: text.encode("utf-8", "replace").decode())
 CASES = st.builds(
-    Conversation, TEMPLATES, st.lists(WHOLE_TEXTS, min_size=1, max_size=6), st.booleans()
+    TemplateCase, TEMPLATES, st.lists(WHOLE_TEXTS, min_size=1, max_size=6), st.booleans()
 )
 
 
-def check(case: Conversation) -> bool:
+def check(case: TemplateCase) -> bool:
     """Every span's ids are what was sampled, after exactly the context that was read; what is said
     holds no control token."""
     tokenizer = build_tokenizer(case.template)
@@ -89,7 +89,7 @@ def check(case: Conversation) -> bool:
     return True
 
 
-def _play(transcript: Any, tokenizer: Any, case: Conversation) -> tuple[list[Any], list[Any]]:
+def _play(transcript: Any, tokenizer: Any, case: TemplateCase) -> tuple[list[Any], list[Any]]:
     messages: list[Any] = []
     contexts, actions = [], []
     for number, text in enumerate(case.texts):
@@ -108,14 +108,14 @@ def _play(transcript: Any, tokenizer: Any, case: Conversation) -> tuple[list[Any
     return contexts, actions
 
 
-def _no_forged_turns(tokenizer: Any, transcript: Any, case: Conversation) -> None:
+def _no_forged_turns(tokenizer: Any, transcript: Any, case: TemplateCase) -> None:
     """Contents with control tokens give as many of them as contents without."""
     harmless = build_tokenizer(case.template)
     texts = [text.replace("<|", "<").replace("<pad>", "pad") for text in case.texts]
     if any(mark in text for mark in ("think>", "<") for text in texts):
         return  # a template may cut there, and then shows more or less of the rest
     twin = Transcript(codec_for(harmless))
-    _play(twin, harmless, Conversation(case.template, texts, case.sampled))
+    _play(twin, harmless, TemplateCase(case.template, texts, case.sampled))
     assert _controls(transcript) == _controls(twin)
 
 

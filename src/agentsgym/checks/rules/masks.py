@@ -6,7 +6,7 @@ from agentsgym.checks.players import RandomPlayer
 from agentsgym.checks.playing import play_alone
 from agentsgym.checks.records import last_line
 from agentsgym.checks.report import Finding
-from agentsgym.checks.tokenizers import byte_tokenizer
+from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.types import Rollout
 

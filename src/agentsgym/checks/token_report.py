@@ -1,4 +1,4 @@
-"""The report on a tokenizer: frozen, printable, and available as JSON."""
+"""The report on a tokenizer: what became of conversations, frozen, printable and as JSON."""
 
 import dataclasses
 import json
@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.checks.tokens.conversation import Conversation
-from agentsgym.checks.tokens.row_breaks import REASONS
-from agentsgym.checks.tokens.stability import Stability
+from agentsgym.checks.row_breaks import REASONS, RecordedTalk
 from agentsgym.tokens import TokenCheck
 
 Line = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """`changed` has the sample texts that are another text after encoding and decoding. `kept` is
+    the share of samples, texts in other tokens than the tokenizer's own, that encode to the sampled
+    tokens again."""
+
+    changed: tuple[str, ...]
+    kept: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +33,13 @@ class TokenReport:
     """
 
     check: TokenCheck
-    conversations: tuple[Conversation, ...]
-    variants: tuple[Conversation, ...]
+    conversations: tuple[RecordedTalk, ...]
+    variants: tuple[RecordedTalk, ...]
     forged: tuple[str, ...]
     stability: Stability
 
     @property
-    def every(self) -> tuple[Conversation, ...]:
+    def every(self) -> tuple[RecordedTalk, ...]:
         """All conversations."""
         return (*self.conversations, *self.variants)
 
@@ -49,12 +57,12 @@ class TokenReport:
     def problems(self) -> tuple[str, ...]:
         """What makes the tokenizer unfit for training; new rows only cost time."""
         first = self.conversations[0]
-        found = {
+        sentences = {
             f"the chat template refuses a conversation: {first.refused}": bool(first.refused),
             "an agent-token mask is not exact": not self.masked,
             f"a text can forge {', '.join(self.forged)}": bool(self.forged),
         }
-        return tuple(sentence for sentence, holds in found.items() if holds)
+        return tuple(sentence for sentence, holds in sentences.items() if holds)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -130,7 +138,7 @@ class TokenReport:
         return "fit for training: one row for each context"
 
 
-def _recorded(one: Conversation) -> Iterator[Line]:
+def _recorded(one: RecordedTalk) -> Iterator[Line]:
     """What became of a conversation."""
     if one.refused:
         yield one.name, f"refused: {one.refused}"
@@ -142,13 +150,13 @@ def _recorded(one: Conversation) -> Iterator[Line]:
         return
     reasons = dict.fromkeys(REASONS[found.reason] for found in one.breaks)
     steps = dict.fromkeys(found.step for found in one.breaks)
-    told = (
+    sentences = (
         f"the template {' and '.join(reasons)}: a new row at {_steps(list(steps))}.",
         f"{one.rows} rows, {size}; {one.one_row_tokens} if it only appended",
         f"({one.cost:.1f} times). The keys of a RolloutBatch hold the last row:",
         f"{one.key_agent_tokens} of the agent's tokens",
     )
-    yield one.name, " ".join(told)
+    yield one.name, " ".join(sentences)
     first = one.breaks[0]
     yield "", f"was {first.was!r}"
     yield "", f"now {first.now!r}"

@@ -1,0 +1,299 @@
+"""check_tokens: what the library records of conversations with a tokenizer."""
+
+import functools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsgym.checks.context import tasks_of
+from agentsgym.checks.players import Player, RandomPlayer
+from agentsgym.checks.row_breaks import Marks, RecordedTalk, recorded
+from agentsgym.checks.token_report import Stability, TokenReport
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.drive import advance
+from agentsgym.rollout.session import Session
+from agentsgym.rollout.trial import play_trial
+from agentsgym.tokens import ActionText, Codec, PlainCodec, TemplateCodec, inspect_tokenizer
+from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
+from agentsgym.types import (
+    GenerationRequest,
+    GenerationResult,
+    Rollout,
+    RolloutRequest,
+    Tokenizer,
+)
+
+SYSTEM_PROMPT = "You answer in one sentence."
+OBSERVATIONS = (
+    "Think of an animal. I ask, you answer.",
+    "No, it is larger than that.",
+    "Yes. Can it swim?",
+    "No. One more.",
+)
+ANSWERS = ("A mouse, maybe?", "Then it is a horse.", "It can, a little.", "I would say: a cow.")
+_WAYS = ((False, "plain answers"), (True, "answers that think"))
+_TOOL = "agentsgym_lookup"
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": _TOOL,
+            "description": "Looks something up.",
+            "parameters": {
+                "type": "object",
+                "properties": {"key": {"type": "string", "description": "what"}},
+                "required": ["key"],
+            },
+        },
+    }
+]
+_TAIL = 16  # tokens of a prompt in which its end is looked for
+_CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_MOST_SPELLED = 48
+_TEXTS = (
+    "Is it an animal?",
+    "I don't know. [apple]",
+    "  two spaces, 3.14 + 2 = 5.14 ",
+    "a line\n\nand another\n",
+    "Ein Vögelchen – “naïve” 日本 🙂",
+    "x = f(y) if y > 0 else None  # why not",
+)
+_CUTS = 10
+
+
+class ScriptedTalk(MultistepEnv):
+    """Says the texts of `task_data["observations"]` (by default `OBSERVATIONS`), one in each
+    step."""
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
+        return {"says": tuple(task_data.get("observations", OBSERVATIONS)), "played": 0}
+
+    def _format_prompt(self, state: dict[str, Any], step: int) -> str:
+        text: str = state["says"][min(step, len(state["says"]) - 1)]
+        return text
+
+    def _step_episode(
+        self, session_id: str, state: dict[str, Any], action: str
+    ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
+        played = state["played"] + 1
+        return {**state, "played": played}, 0.0, played >= len(state["says"]), {}
+
+
+class Answers:
+    """A player that gives the same answers in every trial."""
+
+    def __init__(self, answers: tuple[str, ...] = ANSWERS) -> None:
+        self._answers = answers
+
+    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
+        """The answer of this step."""
+        given = sum(message["role"] == "assistant" for message in request.messages)
+        return self._answers[given % len(self._answers)]
+
+
+@dataclass(slots=True)
+class Speaker:
+    """Plays the answers of `player` as if an engine had sampled them, with thoughts if `thinks`.
+
+    `encode` makes an answer's ids (None: the tokenizer, special tokens included). `said` has the
+    ids of all answers, `thoughts` the texts of all thoughts; `muted` says that a prompt turned
+    thoughts off.
+    """
+
+    player: Player
+    thinks: bool = False
+    encode: Callable[[str], Sequence[int]] | None = None
+    said: list[int] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    muted: bool = False
+
+    def play(self, env: MultistepEnv, task: Any) -> Rollout:
+        """One trial of a task."""
+        assert env.tokenizer is not None and env.codec is not None
+        read = _action_text(env.tokenizer, env.codec)
+        asked = RolloutRequest(env.class_path, env.env_config, task, 0, 0, 0, "tokens-00000")
+        trial = play_trial(Session(env, asked))
+        outcome = advance(trial, None)
+        while isinstance(outcome, GenerationRequest):
+            ids = self._sampled(env, env.tokenizer, outcome) + env.codec.turn_end
+            self.said += ids
+            noughts = (0.0,) * len(ids)
+            answer = GenerationResult(outcome.session_id, ids, noughts, read(ids))
+            outcome = advance(trial, answer)
+        return outcome
+
+    def _sampled(
+        self, env: MultistepEnv, tokenizer: Tokenizer, request: GenerationRequest
+    ) -> tuple[int, ...]:
+        answer = self.player(env, request, 0)
+        if self.encode is not None:
+            return tuple(self.encode(answer))
+        prompt = tokenizer.decode(list(request.token_ids[-_TAIL:]))
+        text = sampled_answer(tokenizer, prompt, answer, self._thought(prompt))
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+    def _thought(self, prompt: str) -> str:
+        self.muted = self.muted or thoughts_are_off(prompt)
+        if not self.thinks or self.muted:
+            return ""
+        self.thoughts.append(f"I look at number {len(self.thoughts)} first.")
+        return self.thoughts[-1]
+
+
+def _action_text(tokenizer: Tokenizer, codec: Codec) -> ActionText:
+    end = tokenizer.eos_token_id
+    return ActionText(tokenizer, {*codec.turn_end, *(() if end is None else (end,))})
+
+
+def check_tokens(
+    tokenizer: Tokenizer,
+    template_options: Mapping[str, Any] | None = None,
+    env: MultistepEnv | None = None,
+) -> TokenReport:
+    """Play scripted conversations with a tokenizer and report what is recorded.
+
+    `template_options` are extra arguments of its chat template, as `codec_for` takes them. With
+    `env`, also an episode of this environment is played, by a random player.
+
+    Raises ValueError, as `codec_for` does, for a template that cannot be used.
+    """
+    options = dict(template_options or {})
+    check = inspect_tokenizer(tokenizer, options)
+    talk = _with_tokenizer(ScriptedTalk(), tokenizer, options)
+    return TokenReport(
+        check=check,
+        conversations=(*_talks(talk), *(_played(env, tokenizer, options) if env else ())),
+        variants=tuple(_variants(tokenizer, options)),
+        forged=forged_tokens(talk),
+        stability=stability(tokenizer),
+    )
+
+
+def _talks(env: MultistepEnv) -> Iterator[RecordedTalk]:
+    """The scripted conversation with plain answers, and with answers that think."""
+    for thinks, name in _WAYS:
+        yield from _play(name, env, {}, Speaker(Answers(), thinks), Marks())
+
+
+def _variants(tokenizer: Tokenizer, options: Mapping[str, Any]) -> Iterator[RecordedTalk]:
+    """It with a system prompt, and with tools if the template reads them."""
+    config = {"system_prompt": SYSTEM_PROMPT}
+    env = _with_tokenizer(ScriptedTalk(None, config), tokenizer, options)
+    yield from _play("a system prompt", env, {}, Speaker(Answers()), Marks(system=SYSTEM_PROMPT))
+    codec = env.codec
+    if isinstance(codec, TemplateCodec) and "tools" in codec.template.variables:
+        env = _with_tokenizer(ScriptedTalk(), tokenizer, {**options, "tools": _TOOLS})
+        yield from _play("tools", env, {}, Speaker(Answers()), Marks(tools=_TOOL))
+
+
+def _played(
+    env: MultistepEnv, tokenizer: Tokenizer, options: Mapping[str, Any]
+) -> Iterator[RecordedTalk]:
+    """An episode of an environment, with plain answers and with answers that think."""
+    task = tasks_of(env.get_eval_dataset())[0]
+    env = _with_tokenizer(env, tokenizer, options)
+    marks = Marks(system=str(env.config["system_prompt"] or ""))
+    for thinks, name in _WAYS:
+        speaker = Speaker(RandomPlayer(0, nonsense=0.0), thinks)
+        yield from _play(f"{env.name}, {name}", env, task, speaker, marks)
+
+
+def _play(
+    name: str, env: MultistepEnv, task: Any, speaker: Speaker, marks: Marks
+) -> Iterator[RecordedTalk]:
+    """The record of a conversation; none of thoughts that the prompt turns off."""
+    rollout = speaker.play(env, task)
+    if not (speaker.thinks and speaker.muted):
+        seen = Marks(tuple(speaker.thoughts), marks.system, marks.tools)
+        yield recorded(name, env, rollout, speaker.said, seen)
+
+
+def _with_tokenizer(
+    env: MultistepEnv, tokenizer: Tokenizer, options: Mapping[str, Any]
+) -> MultistepEnv:
+    """The environment with a tokenizer, whose own template is not tried if another replaces it."""
+    env.tokenizer = tokenizer
+    env.set_template_options(options)
+    return env
+
+
+def forged_tokens(env: MultistepEnv) -> tuple[str, ...]:
+    """The control tokens of which the agent reads more in any step if the texts spell them: in the
+    observations, and in answers of ordinary tokens."""
+    tokenizer, codec = env.tokenizer, env.codec
+    assert tokenizer is not None and isinstance(codec, TemplateCodec | PlainCodec)
+    spelled = _spelled(tokenizer, codec)
+    mine = [token for token in spelled if codec.control.ids.isdisjoint(codec.encode_action(token))]
+    forging = _counts(env, codec, spelled, mine)
+    plain = _counts(env, codec, ["word"], ["word"])
+    forged = {i for one, other in zip(forging, plain, strict=False) for i in one - other}
+    return tuple(sorted(tokenizer.decode([number]) for number in forged))
+
+
+def _spelled(tokenizer: Tokenizer, codec: PlainCodec | TemplateCodec) -> list[str]:
+    """Control tokens as text, first those that the template writes around messages."""
+    texts = [tokenizer.decode([number]) for number in sorted(codec.control.ids)]
+    around = codec.template.written.around if isinstance(codec, TemplateCodec) else ""
+    return sorted(texts, key=lambda text: text not in around)[:_MOST_SPELLED]
+
+
+def _counts(
+    env: MultistepEnv, codec: PlainCodec | TemplateCodec, seen: list[str], said: list[str]
+) -> list[Counter[int]]:
+    """The control tokens that the agent reads before each of its answers."""
+    task = {"observations": [f"Look: {' '.join(seen)}."] * 3}
+    speaker = Speaker(Answers((f"I say {' '.join(said)}.",)), encode=codec.encode_action)
+    rows = speaker.play(env, task).rows
+    return [
+        Counter(i for i in row.token_ids[: span.start] if i in codec.control.ids)
+        for row in rows
+        for span in row.spans
+    ]
+
+
+def stability(tokenizer: Tokenizer, texts: Sequence[str] = _TEXTS) -> Stability:
+    """Encode and decode sample texts, whole and cut into pieces at random places (always the same
+    ones): a model may sample a text in any tokens that spell it."""
+    rng = random.Random(0)
+    samples = [_in_pieces(tokenizer, text, rng) for text in texts for _ in range(_CUTS)]
+    kept = [_encode(tokenizer, tokenizer.decode(ids)) == ids for ids in samples]
+    return Stability(
+        tuple(text for text in texts if tokenizer.decode(_encode(tokenizer, text)) != text),
+        sum(kept) / max(1, len(kept)),
+    )
+
+
+def _in_pieces(tokenizer: Tokenizer, text: str, rng: random.Random) -> list[int]:
+    cut = rng.randrange(1, len(text))
+    return _encode(tokenizer, text[:cut]) + _encode(tokenizer, text[cut:])
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+@functools.lru_cache(maxsize=2)
+def byte_tokenizer(chat: bool) -> Any:
+    """A byte-level tokenizer, with a chat template or without."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<|im_start|>", "<|im_end|>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([*special, *alphabet])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        chat_template=_CHATML if chat else None,
+        clean_up_tokenization_spaces=False,
+    )
