@@ -69,9 +69,9 @@ def tokens(
         given["model.chat_template"] = chat_template
     run = _run(model, env, given, allow_imports, allow_paths)
     quiet_libraries()
-    with _without_warnings("agentsgym.tokens.codec"):  # the report says more than they do
-        with _time_limit():
-            report = _report(run)
+    # The report says more than the warnings do.
+    with _without_warnings("agentsgym.tokens.codec"), _time_limit():
+        report = _report(run)
     if as_json:
         typer.echo(report.to_json())
     else:
