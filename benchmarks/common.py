@@ -150,12 +150,13 @@ def plain_model(name: str) -> tuple[Any, Any]:
 
 def plain_tiny() -> tuple[Any, Any]:
     """A random Llama of 4 layers of width 128 (0.7 M parameters) and its tokenizer."""
-    from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
+    from agentsgym.training.tiny import build_model, build_tokenizer
+    from agentsgym.training.warm_start_settings import TinySettings
 
     rng = random.Random(0)
     lines = [" ".join(rng.choices(_WORDS, k=6)) for _ in range(200)]
     tokenizer = build_tokenizer(lines, 512, max_token_length=8)
-    return build_model(tokenizer, TinyConfig(layers=4, max_positions=2048)), tokenizer
+    return build_model(tokenizer, TinySettings(layers=4, max_positions=2048)), tokenizer
 
 
 def tiny() -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import tempfile
 import torch
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, Key, MultistepEnv, register, task_dataset
-from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
+from agentsgym.training.tiny import build_model, build_tokenizer
 
 
 # --- the environment ---

@@ -13,7 +13,8 @@ import tempfile
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams, make
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.training.warm_start.loop import WarmStartConfig, warm_start
+from agentsgym.training.warm_start import warm_start
+from agentsgym.training.warm_start_settings import WarmStartSettings
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     env = make("TwentyQuestions", env_config=config)
 
     # 2. A model that knows the words, from scripted games of a teacher that asks at random.
-    teaching = WarmStartConfig(steps=20 if quick else 1000)
+    teaching = WarmStartSettings(steps=20 if quick else 1000)
     start = warm_start(env, RandomTeacher(env), teaching, seed=0)
 
     # 3. GRPO on the training tasks.

@@ -4,7 +4,7 @@ figures and stored results of tiny models in the environment `Explore`."""
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,17 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
-from agentsgym.runs.policy import warm_start_settings
-from agentsgym.runs.warm_start.games import best_of_groups
-from agentsgym.training.warm_start.config import WarmStartConfig
-from agentsgym.training.warm_start.fitting import fit
-from agentsgym.training.warm_start.games import ScriptedGames, texts_of
-from agentsgym.training.warm_start.lessons import make_lessons
-from agentsgym.training.warm_start.loop import imitate
-from agentsgym.training.warm_start.supervised import SupervisedConfig
-from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
+from agentsgym.runs.warm_start.sources import best_of_groups
+from agentsgym.training.lessons import Example, GameStream, make_lessons
+from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.training.warm_start import fit, imitate
+from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout, SamplingParams
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ACTION_TOKENS = 8
 ROLLOUTS = 32
-FITTING = SupervisedConfig(epochs=6, learning_rate=1e-3)
+FITTING = WarmStartSettings(epochs=6, learning_rate=1e-3)
 EnvConfig = Mapping[str, Any]
 
 
@@ -49,41 +45,48 @@ def made_start(
     """
     if not (folder / "model.safetensors").is_file():
         torch.set_num_threads(1)
-        config = warm_start_settings(load_config("explore", {}).warm_start | settings)
+        given = load_config("explore", {}).warm_start | settings
+        config = WarmStartSettings.model_validate(given).resolved(new_model=True)
         envs = [make("Explore", None, {"explain_actions": False, **game}) for game in games]
-        played = [
-            ScriptedGames(
+        streams = [
+            GameStream(
                 env,
                 env.teacher_agent(seed=k),
                 list(env.get_train_dataset()["task_data"]),
-                np.random.default_rng(k),
+                config,
+                seed=k,
             )
             for k, env in enumerate(envs)
         ]
-        model, tokenizer = loaded(begun) if begun else _built(played, config)
-        for part in played:
-            part.env = part.env.with_tokenizer(tokenizer)
-        imitate(model, _in_turn([part.endless(tokenizer, config) for part in played]), config)
+        model, tokenizer = loaded(begun) if begun else _built(streams, config)
+        for stream in streams:
+            stream.env = stream.env.with_tokenizer(tokenizer)
+        imitate(model, _InTurn(streams), config, pad_id=tokenizer.pad_token_id)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
 
 
-def _built(played: Sequence[ScriptedGames], config: WarmStartConfig) -> tuple[Any, Any]:
+def _built(streams: Sequence[GameStream], config: WarmStartSettings) -> tuple[Any, Any]:
     """A new model and a tokenizer for these games."""
-    texts = [pair for part in played for pair in texts_of(part.play(config.tokenizer_games))]
+    games = [game for stream in streams for game in stream.play(config.tokenizer_games)]
+    steps = [step for game in games for episode in game.episodes for step in episode.steps]
     tokenizer = build_tokenizer(
-        (text for pair in texts for text in pair),
+        (text for step in steps for text in (step.observation, step.action)),
         config.vocab_size,
         max_token_length=config.max_token_length,
     )
     return build_model(tokenizer, config.model), tokenizer
 
 
-def _in_turn(streams: Sequence[Iterator[Any]]) -> Iterator[Any]:
-    while True:
-        for stream in streams:
-            yield next(stream)
+class _InTurn:
+    """Batches of several streams in turn."""
+
+    def __init__(self, streams: Sequence[GameStream]) -> None:
+        self._streams = streams
+
+    def batch(self, step: int) -> list[Example]:
+        return self._streams[step % len(self._streams)].batch(step // len(self._streams))
 
 
 def loaded(folder: Path) -> tuple[Any, Any]:

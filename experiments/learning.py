@@ -46,8 +46,8 @@ from agentsgym.evaluation import assess, rollout_requests
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
-from agentsgym.training.warm_start.tiny import TinyConfig
+from agentsgym.training.warm_start import warm_start
+from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -227,8 +227,8 @@ def start_of(cell: Cell, cache: Path) -> Path:
     folder = cache / cell.env / setting.replace(", ", "-").replace(" ", "-")
     if not (folder / "model.safetensors").exists():
         env = make(cell.env, None, {**recipe.env_config, **SETTINGS[setting]})
-        shape = TinyConfig(hidden_size=96, layers=2, intermediate_size=192, max_positions=256)
-        config = WarmStartConfig(
+        shape = TinySettings(hidden_size=96, layers=2, intermediate_size=192, max_positions=256)
+        config = WarmStartSettings(
             steps=recipe.start_updates,
             batch_size=32,
             games_per_round=960,

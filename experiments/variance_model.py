@@ -34,8 +34,8 @@ from agentsgym.envs import EnvPool
 from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
-from agentsgym.training.warm_start.tiny import TinyConfig
+from agentsgym.training.warm_start import warm_start
+from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout, SamplingParams
 
 SIZE = 8
@@ -44,8 +44,8 @@ ESTIMATORS = ("rloo", "trial", "trial_cv")
 
 def start(env: Any, updates: int) -> Any:
     """A tiny model that plays like the teacher, and its tokenizer."""
-    shape = TinyConfig(hidden_size=96, layers=2, intermediate_size=192, max_positions=1024)
-    config = WarmStartConfig(
+    shape = TinySettings(hidden_size=96, layers=2, intermediate_size=192, max_positions=1024)
+    config = WarmStartSettings(
         steps=updates,
         batch_size=32,
         games_per_round=640,

@@ -25,8 +25,8 @@ from agentsgym.envs.twenty_questions import OptimalAgent, TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.runs.policy import warm_start_settings
 from agentsgym.training.warm_start import WarmStartResult, warm_start
+from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import RolloutBatch, SamplingParams
 
 PRESETS = Path(__file__).resolve().parent.parent / "src/agentsgym/presets"
@@ -47,7 +47,7 @@ def main() -> None:
     result = warm_start(
         env,
         RandomTeacher(env, seed),
-        warm_start_settings(given),
+        WarmStartSettings.model_validate(given),
         seed,
         progress=lambda *report: show(started, *report),
     )
@@ -65,6 +65,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def show(started: float, step: int, steps: int, values: Mapping[str, float]) -> None:
+    if step % 50:
+        return
     print(
         f"{step:5d}/{steps}  {time.monotonic() - started:6.0f} s  loss {values['loss']:.3f}",
         flush=True,

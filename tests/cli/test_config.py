@@ -7,8 +7,7 @@ from agentsgym.runs import load_config, load_run, merge, parse_config, parse_ove
 from agentsgym.runs.estimate import on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings, trusted_imports
 from agentsgym.runs.overrides import load_yaml
-from agentsgym.runs.policy import warm_start_settings
-from agentsgym.runs.warm_start.settings import settings_of, warm_starts
+from agentsgym.runs.warm_start.phase import settings_of
 
 
 def test_overrides_are_yaml_values():
@@ -85,10 +84,9 @@ def test_every_preset_is_valid():
         assert config.name == name and config.description
         assert train_settings(on_any_machine(config)).seed == config.seed
         make_env(config)
-        if warm_starts(config):
-            settings_of(config.warm_start)
-        else:
-            warm_start_settings(config.warm_start)
+        settings_of(
+            config if "source" in config.warm_start else load_config(name, {"model": "tiny"})
+        )
 
 
 def test_a_configuration_is_read_back_as_it_was(tmp_path):
@@ -135,14 +133,15 @@ def test_the_named_environment_may_be_imported_and_no_other():
 
 
 def test_warm_start_settings_are_checked():
-    settings = warm_start_settings({"steps": 7, "model": {"layers": 3}, "seed": 1})
-    assert settings.steps == 7 and settings.model.layers == 3
-    with pytest.raises(ConfigError, match=r"'warm_start.stepss'"):
-        warm_start_settings({"stepss": 7})
-    with pytest.raises(ConfigError, match=r"'warm_start.model.layer'"):
-        warm_start_settings({"model": {"layer": 7}})
-    with pytest.raises(ConfigError, match="steps must be at least 1"):
-        warm_start_settings({"steps": 0})
+    def settings(**warm_start):
+        return settings_of(parse_config({"env": "E", "model": "tiny", "warm_start": warm_start}))
+
+    found = settings(steps=7, model={"layers": 3}, seed=1)
+    assert found.steps == 7 and found.model.layers == 3
+    for wrong in ({"stepss": 7}, {"model": {"layer": 7}}, {"steps": 0}, {"epochs": 3}):
+        key = next(iter(wrong))
+        with pytest.raises(ConfigError, match=rf"warm_start\.{key}"):
+            settings(**wrong)
 
 
 def test_one_text_is_a_list_of_one_never_its_letters():

@@ -37,7 +37,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
         ({"train": {"max_stepz": 1}}, "max_stepz"),
         ({"model": "no/model"}, "architecture of 'no/model' is not known"),
         ({"env_config": {"arms": "many"}}, "arms"),
-        ({"warm_start": {"source": "nobody"}}, "source must be one of"),
+        ({"warm_start": {"source": "nobody"}}, "warm_start.source"),
     ],
 )
 def test_a_wrong_setting_is_named_before_anything_runs(change, message):

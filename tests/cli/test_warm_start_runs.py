@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import agentsgym.training.warm_start.progress_files as progress_files
+import agentsgym.training.warm_start as training_warm_start
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
 from agentsgym.runs.trust import check_sending
-from agentsgym.runs.warm_start.exported_games import check_export, exported_games
-from agentsgym.runs.warm_start.settings import GamesConfig
+from agentsgym.runs.warm_start.stored import check_stored, stored_games
+from agentsgym.training.warm_start_settings import WarmStartSettings
 from chat_server import ChatServer
 
 CHATTY = """
@@ -195,7 +195,7 @@ def test_a_finished_warm_start_is_not_repeated(run, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train_run(run(signal_check=False), progress=KilledBefore("rl"))
     before = weights("warm/warm-start/model")
-    monkeypatch.setattr(progress_files.ProgressFiles, "resume", None)  # a second one would fail
+    monkeypatch.setattr(training_warm_start.ProgressFiles, "resume", None)
     summary = train_run(load_run(Path("warm")), resume=True)
     assert summary.status == "finished" and summary.warm_started is not None
     assert same(weights("warm/warm-start/model"), before)
@@ -287,8 +287,12 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     with Path("data.jsonl").open("a") as file:
         file.write(json.dumps(broken) + "\n")
     notes: list[str] = []
-    games = exported_games(
-        GamesConfig("export", data="data.jsonl"), env.codec, lambda game: True, None, notes.append
+    games = stored_games(
+        WarmStartSettings(source="export", data="data.jsonl"),
+        env.codec,
+        lambda game: True,
+        None,
+        notes.append,
     )
     assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
     assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
@@ -324,7 +328,7 @@ def test_a_foreign_export_names_no_place_to_read(tmp_path, monkeypatch):
     with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as shard:
         shard.write_table(table)
     for place in (tmp_path / "foreign.parquet", tmp_path):
-        check_export(str(place))
+        check_stored(WarmStartSettings(source="export", data=str(place)))
     assert not opened
 
 
@@ -385,18 +389,18 @@ def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_store
 @pytest.mark.parametrize(
     ("warm", "message"),
     [
-        ({"source": "nobody"}, r"warm_start: source must be one of teacher, optimal"),
+        ({"source": "nobody"}, "warm_start.source.*teacher"),
         ({"source": "optimal"}, r"warm_start.source: .*has no optimal agent"),
         ({"gamse": 3}, r"unknown key 'warm_start.gamse'; did you mean 'warm_start.games'"),
-        ({"games": 0}, r"games must be a whole number from 1"),
-        ({"run": "first"}, r"warm_start.run is only for source 'rollouts'"),
-        ({"source": "rollouts"}, r"needs run"),
+        ({"games": 0}, "warm_start.games"),
+        ({"run": "first"}, r"run is only for source"),
+        ({"source": "rollouts"}, "warm_start.*needs run"),
         ({"source": "export"}, r"needs data"),
         ({"source": "export", "data": "nowhere.parquet"}, r"nowhere.parquet is no export"),
-        ({"data": "here"}, r"warm_start.data is only for source 'export'"),
+        ({"data": "here"}, r"data is only for source"),
         ({"source": "rollouts", "run": "nowhere"}, r"nowhere holds no training rollouts"),
         ({"source": "chat", "engine": {"urls": ["http://x"]}}, r"needs warm_start.engine.served"),
-        ({"learning_rate": "fast"}, r"learning_rate must be a number from 0"),
+        ({"learning_rate": "fast"}, "warm_start.learning_rate"),
     ],
 )
 def test_bad_settings_are_told_before_anything_is_written(run, warm, message):

@@ -24,8 +24,8 @@ from agentsgym.runs.files.retention import KeepRollouts, StoredShard
 from agentsgym.runs.files.rollouts import write_set
 from agentsgym.runs.files.shard import read_group, read_shard
 from agentsgym.runs.files.shard_index import index_path, read_index
-from agentsgym.runs.warm_start import stored_games
-from agentsgym.runs.warm_start.settings import GamesConfig
+from agentsgym.runs.warm_start import stored as warm_start_stored
+from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import text as texts
 from agentsgym.types.text import MASK
 from helpers import CountdownEnv
@@ -141,11 +141,11 @@ def test_a_finished_evaluation_replaces_its_parts(tmp_path, played):
 
 @pytest.mark.usefixtures("small")
 def test_one_game_of_a_group_is_imitated_though_two_shards_have_it(tmp_path, played, monkeypatch):
-    monkeypatch.setattr(stored_games, "rerendered", lambda rollout, codec, most: rollout)
+    monkeypatch.setattr(warm_start_stored, "rerendered", lambda rollout, codec, most: rollout)
     order = (0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11)  # a group in both shards
     write(tmp_path, [played[n] for n in order])
-    config = GamesConfig(source="rollouts", run=str(tmp_path))
-    games = stored_games.stored_games(config, None, lambda rollout: True, None, print)
+    config = WarmStartSettings(source="rollouts", run=str(tmp_path))
+    games = warm_start_stored.stored_games(config, None, lambda rollout: True, None, print)
     assert sorted(game.group for game in games) == [0, 1, 2, 3]
 
 

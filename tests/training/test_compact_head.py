@@ -4,9 +4,10 @@ import pytest
 import torch
 from trl.trainer import utils as trl_utils
 
+from agentsgym.training.tiny import build_model
 from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 from agentsgym.training.trl_compat.head import TRL_HAS_HEAD
-from agentsgym.training.warm_start.tiny import TinyConfig, build_model
+from agentsgym.training.warm_start_settings import TinySettings
 from helpers import CHATML, build_tokenizer
 
 pytestmark = pytest.mark.skipif(
@@ -18,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def fused_model():
-    model = build_model(build_tokenizer(CHATML), TinyConfig(hidden_size=32, heads=2))
+    model = build_model(build_tokenizer(CHATML), TinySettings(hidden_size=32, heads=2))
     trl_utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     return model
 

@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentsgym.tokens import codec_for
-from agentsgym.training.warm_start.tiny import TinyConfig, build_model, build_tokenizer
+from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.training.warm_start_settings import TinySettings
 
 LINES = [
     "Is it electric?",
@@ -19,7 +20,7 @@ LINES = [
     "[apple]",
     "[alarm clock]",
 ]
-SMALL = TinyConfig(hidden_size=32, layers=1, heads=2, intermediate_size=32, max_positions=64)
+SMALL = TinySettings(hidden_size=32, layers=1, heads=2, intermediate_size=32, max_positions=64)
 
 
 def weights_hash(model):

@@ -1,7 +1,4 @@
-"""Warm start: targets worked out by hand, determinism, learning; the checkpoint that ships."""
-
-import json
-from importlib.resources import files
+"""Warm start: targets worked out by hand, equal seeds, checkpoints, LoRA, when it stops."""
 
 import numpy as np
 import pytest
@@ -9,47 +6,51 @@ import torch
 from test_tiny import SMALL, weights_hash
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass, guess_probabilities
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
-from agentsgym.training.warm_start import WarmStartConfig, warm_start
-from agentsgym.training.warm_start.imitation import (
+from agentsgym.training.lessons import (
+    EpochBatches,
     Example,
-    batches,
+    GameStream,
+    Lessons,
+    chunked,
     examples_of,
-    imitation_loss,
+    make_lessons,
     normalize,
     pad,
+    target_loss,
 )
-from agentsgym.training.warm_start.tiny import build_model, build_tokenizer
-from helpers import CountdownEnv
+from agentsgym.training.tiny import build_tokenizer as build_tiny_tokenizer
+from agentsgym.training.warm_start import fit, warm_start
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
 
-QUICKSTART = {
-    "table": "quickstart",
-    "split": "hints",
-    "hints": 2,
-    "max_steps_per_episode": 8,
-    "answer_style": "echo",
-}
-FAST = WarmStartConfig(
+NEW = WarmStartSettings(
     steps=30, batch_size=16, games_per_round=64, tokenizer_games=100, warmup_steps=5, model=SMALL
 )
+FAST = WarmStartSettings(epochs=3, batch_size=2, learning_rate=1e-2, held_out_share=0.25)
 
 
-@pytest.fixture(scope="module")
-def countdown_tokenizer():
-    lines = ["Is it an animal?", "The number is 1", "[apple]", "[banana]", "fail"]
-    return build_tokenizer(lines * 2, 400)
+def played(tokenizer, lines, tasks=({"rewards": [0.0, 1.0]},)):
+    env = CountdownEnv(tokenizer)
+    return env, env.run_trial(list(tasks), ScriptedAgent(lines)).rollouts
 
 
-def test_targets_are_the_agents_tokens_and_the_end_of_its_turns(countdown_tokenizer):
+def marked(tokenizer, example):
+    """The tokens with a weight."""
+    ids, weights = example.ids.tolist(), example.weights.tolist()
+    return [tokenizer.decode([i]) for i, weight in zip(ids, weights, strict=True) if weight]
+
+
+# -- examples --------------------------------------------------------------------------------------
+
+
+def test_targets_are_the_agents_tokens_and_the_end_of_its_turns():
     """Two steps: user, prompt, agent, [apple], end, user, number, agent, [banana], and the end
     that the row does not have yet."""
-    env = CountdownEnv(countdown_tokenizer)
-    agent = ScriptedAgent(["[apple]", "[banana]"])
-    batch = env.run_trial([{"rewards": [0.0, 1.0]}], agent)
-    (example,) = examples_of(batch.rollouts, countdown_tokenizer.eos_token_id, 3.0)
-    assert countdown_tokenizer.convert_ids_to_tokens(example.ids.tolist()) == [
+    lines = ["Is it an animal?", "The number is 1", "[apple]", "[banana]", "fail"]
+    tokenizer = build_tiny_tokenizer(lines * 2, 400)
+    env, (rollout,) = played(tokenizer, ["[apple]", "[banana]"])
+    (example,) = examples_of(rollout, env.codec, 3.0)
+    assert tokenizer.convert_ids_to_tokens(example.ids.tolist()) == [
         "<|user|>",
         "IsĠitĠanĠanimal?",
         "<|agent|>",
@@ -62,41 +63,112 @@ def test_targets_are_the_agents_tokens_and_the_end_of_its_turns(countdown_tokeni
         "<|end|>",
     ]
     assert example.weights.tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 3, 3]
-    assert batch["agent_token_mask"] == [[0, 0, 0, 1, 0, 0, 0, 0, 1]]
 
 
-def test_a_template_without_an_end_marks_the_agents_tokens_only(plain_tokenizer):
-    env = CountdownEnv(plain_tokenizer)
-    batch = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["[apple]"]))
-    (example,) = examples_of(batch.rollouts, None)
-    assert example.weights.tolist() == [float(m) for m in batch["agent_token_mask"][0]]
+def test_actions_that_cannot_be_read_are_no_targets(chat_tokenizer):
+    env, (rollout,) = played(chat_tokenizer, ["bad", "[banana]"])
+    (example,) = examples_of(rollout, env.codec)
+    assert "".join(marked(chat_tokenizer, example)) == "[banana]<|im_end|>"
+    env, (rollout,) = played(chat_tokenizer, ["[apple]", "bad"])
+    (example,) = examples_of(rollout, env.codec)
+    assert "".join(marked(chat_tokenizer, example)) == "[apple]<|im_end|>"
+    assert example.ids[-1] == chat_tokenizer.eos_token_id and example.weights[-1] == 1
 
 
-def test_the_loss_is_the_weighted_sum_over_targets(countdown_tokenizer):
-    model = build_model(countdown_tokenizer, SMALL).eval()
-    long = Example(np.array([2, 7, 4, 9, 1]), np.array([0, 0, 0, 1, 2], dtype=np.float32))
-    short = Example(np.array([2, 8, 4]), np.array([0, 0, 5], dtype=np.float32))
-    ids, weights = pad([long, short], countdown_tokenizer.pad_token_id)
-    assert ids.tolist() == [[2, 7, 4, 9, 1], [2, 8, 4, 0, 0]]
-    total = 0.0
-    for example, targets in ((long, ((3, 1.0), (4, 2.0))), (short, ((2, 5.0),))):
-        logps = model(torch.tensor([example.ids.tolist()])).logits[0].log_softmax(-1)
-        total += sum(float(-w * logps[t - 1, example.ids[t]].detach()) for t, w in targets)
-    assert float(imitation_loss(model, ids, weights).detach()) == pytest.approx(total, rel=1e-5)
+def test_without_a_template_an_action_ends_with_the_end_of_text(plain_tokenizer):
+    """As in a model's own rows, where the token that it sampled last stays in front of the
+    observation."""
+    env, (rollout,) = played(plain_tokenizer, ["[apple]", "[banana]"])
+    (example,) = examples_of(rollout, env.codec)
+    text = plain_tokenizer.decode(example.ids)
+    assert text == "Is it an animal?[apple]<|im_end|>The number is 1[banana]<|im_end|>"
+    assert marked(plain_tokenizer, example).count("<|im_end|>") == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (CHATML, "<|im_end|>"),
+        (CHATML.replace("<|im_end|>\n", " <|im_end|>\n"), " <|im_end|>"),
+        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "<|im_end|>"),
+    ],
+    ids=["ChatML", "a space before it", "no control tokens"],
+)
+def test_the_end_of_a_turn_is_what_the_template_writes(template, end):
+    tokenizer = build_tokenizer(template)
+    assert tokenizer.decode(CountdownEnv(tokenizer).codec.turn_end) == end
+
+
+def test_whole_tasks_are_held_out(chat_tokenizer):
+    tasks = [{"rewards": [0.0, float(k)], "solution": str(k % 4)} for k in range(16)]
+    env, rollouts = played(chat_tokenizer, ["[apple]", "[banana]"], tasks)
+    lessons = make_lessons(rollouts, env.codec, 0.25, seed=1)
+    assert (len(lessons.train), len(lessons.held_out)) == (12, 4)
+    one_task = [r for r in rollouts if r.task_data["solution"] == "0"]
+    lessons = make_lessons(one_task, env.codec, 0.25)
+    assert (len(lessons.train), len(lessons.held_out)) == (3, 1)
+    env, bad = played(chat_tokenizer, ["bad", "bad"])
+    with pytest.raises(ValueError):
+        make_lessons(bad, env.codec, 0.0)
+
+
+# -- batches and the loss --------------------------------------------------------------------------
 
 
 def test_targets_of_short_and_long_games_weigh_the_same():
     games = [Example(np.arange(n), np.ones(n, dtype=np.float32)) for n in (1, 1, 4, 6)]
-    scaled = normalize(games, 2)
-    weights = np.concatenate([game.weights for game in scaled])
+    weights = np.concatenate([game.weights for game in normalize(games, 2)])
     assert weights == pytest.approx(np.full(12, 2 / 12))
 
 
-def test_batches_hold_games_of_like_length_and_each_game_once():
-    games = [Example(np.arange(n), np.zeros(n, dtype=np.float32)) for n in range(1, 21)]
-    found = list(batches(games, 5, np.random.default_rng(0)))
-    assert sorted(len(g.ids) for batch in found for g in batch) == list(range(1, 21))
-    assert all(max(len(g.ids) for g in b) - min(len(g.ids) for g in b) == 4 for b in found)
+def test_an_epoch_has_each_example_once():
+    games = [Example(np.arange(n), np.ones(n, dtype=np.float32)) for n in range(1, 12)]
+    batches = EpochBatches(games, FAST)
+    epochs = [[len(e.ids) for step in range(6) for e in batches.batch(step + k)] for k in (0, 6)]
+    assert batches.per_epoch == 6 and epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1, 12))
+
+
+def test_a_stream_plays_each_task_as_often_and_batches_games_of_like_length(chat_tokenizer):
+    tasks = [{"rewards": [0.0] * k} for k in (1, 2, 3, 4)]
+    settings = NEW.model_copy(update={"batch_size": 2, "games_per_round": 8})
+    env = CountdownEnv(chat_tokenizer)
+    stream = GameStream(env, ScriptedAgent(["[apple]"]), tasks, settings, seed=0)
+    lengths = [[len(e.ids) for e in stream.batch(step)] for step in range(4)]
+    assert all(len(set(batch)) == 1 for batch in lengths)
+    assert len({batch[0] for batch in lengths}) == 4
+
+
+def test_chunks_bound_padded_tokens_and_change_no_update(chat_tokenizer):
+    examples = [Example(np.arange(n) + 3, np.ones(n, dtype=np.float32)) for n in (9, 3, 4, 8, 3)]
+    parts = list(chunked(examples, 12))
+    assert [[len(e.ids) for e in part] for part in parts] == [[3, 3, 4], [8], [9]]
+    losses = [
+        fit(
+            random_llama(chat_tokenizer),
+            Lessons(tuple(examples)),
+            WarmStartSettings(epochs=2, batch_size=5, max_tokens_per_forward=most),
+            pad_id=0,
+        ).loss
+        for most in (12, 1000)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_loss_is_the_weighted_sum_over_targets(tiny_llama):
+    long = Example(np.array([5, 7, 4, 9, 1]), np.array([0, 0, 0, 1, 2], dtype=np.float32))
+    short = Example(np.array([5, 8, 4]), np.array([0, 0, 5], dtype=np.float32))
+    ids, weights = pad([long, short], 0)
+    assert ids.tolist() == [[5, 7, 4, 9, 1], [5, 8, 4, 0, 0]]
+    total = 0.0
+    for example, targets in ((long, ((3, 1.0), (4, 2.0))), (short, ((2, 5.0),))):
+        logps = tiny_llama(torch.tensor([example.ids.tolist()])).logits[0].log_softmax(-1)
+        total += sum(float(-w * logps[t - 1, example.ids[t]].detach()) for t, w in targets)
+    loss = float(target_loss(tiny_llama, ids, weights).detach())
+    assert loss == pytest.approx(total, rel=1e-5)
+
+
+# -- a new model -----------------------------------------------------------------------------------
 
 
 class Adder:
@@ -114,106 +186,110 @@ class Adder:
 def test_any_environment_with_a_scripted_agent_can_be_warm_started():
     reports = []
     result = warm_start(
-        CountdownEnv(), Adder(), FAST, seed=3, progress=lambda *report: reports.append(report)
+        CountdownEnv(), Adder(), NEW, seed=3, progress=lambda *report: reports.append(report)
     )
     assert result.figures["loss"] < 0.5 * result.figures["first_loss"]
     assert result.figures["games"] == 480 and result.figures["tokens_per_action"] == 1.0
     assert reports[-1][:2] == (30, 30) and set(reports[-1][2]) == {"loss", "lr"}
-    same = warm_start(CountdownEnv(), Adder(), FAST, seed=3)
+    same = warm_start(CountdownEnv(), Adder(), NEW, seed=3)
     assert weights_hash(same.model) == weights_hash(result.model)
-    other = warm_start(CountdownEnv(), Adder(), FAST, seed=4)
+    other = warm_start(CountdownEnv(), Adder(), NEW, seed=4)
     assert weights_hash(other.model) != weights_hash(result.model)
 
 
 def test_a_failing_teacher_is_an_error_and_no_empty_lesson():
     with pytest.raises(RuntimeError, match="the environment broke"):
-        warm_start(CountdownEnv(), ScriptedAgent(["fail"]), FAST)
+        warm_start(CountdownEnv(), ScriptedAgent(["fail"]), NEW)
 
 
-def test_settings_and_tasks_are_checked():
-    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        WarmStartConfig(steps=0)
-    with pytest.raises(ValueError, match="at least one task"):
-        warm_start(CountdownEnv(), Adder(), FAST, tasks=[])
+# -- a pretrained model ----------------------------------------------------------------------------
+
+
+def test_only_adapters_are_trained_and_resumed(chat_tokenizer, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    tasks = [{"rewards": [0.0, 1.0], "solution": str(k)} for k in range(8)]
+    env, rollouts = played(chat_tokenizer, ["[apple]", "[banana]"], tasks)
+    lessons = make_lessons(rollouts, env.codec, 0.25)
+
+    def adapted():
+        model = random_llama(chat_tokenizer)
+        torch.manual_seed(1)
+        lora = LoraConfig(r=4, lora_dropout=0.1, target_modules="all-linear")
+        return get_peft_model(model, lora)
+
+    class Killed(Exception):
+        pass
+
+    def kill(step, steps, values):
+        if step == 5:
+            raise Killed
+
+    whole, parts = adapted(), adapted()
+    base = {n: p.clone() for n, p in whole.named_parameters() if not p.requires_grad}
+    result = fit(whole, lessons, FAST, pad_id=0)
+    assert result.held_out_losses[result.step] < result.held_out_losses[0]
+    assert all(torch.equal(p, base[n]) for n, p in whole.named_parameters() if n in base)
+    with pytest.raises(Killed):
+        fit(parts, lessons, FAST, pad_id=0, folder=tmp_path, progress=kill)
+    again = adapted()
+    assert fit(again, lessons, FAST, pad_id=0, folder=tmp_path) == result
+    for (name, one), other in zip(whole.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def test_training_stops_when_the_held_out_loss_rises_and_the_best_weights_stay(chat_tokenizer):
+    """The held-out games are the opposite of the training games."""
+    env, (train,) = played(chat_tokenizer, ["[apple]", "[apple]"])
+    env, (other,) = played(chat_tokenizer, ["9 8 7 6", "5 4 3 2"])
+    lessons = Lessons(
+        tuple(examples_of(train, env.codec)) * 4, tuple(examples_of(other, env.codec))
+    )
+    settings = WarmStartSettings(epochs=50, batch_size=4, learning_rate=0.05, patience=2)
+    model = random_llama(chat_tokenizer)
+    result = fit(model, lessons, settings, pad_id=0)
+    assert result.stopped_early and result.steps == result.step + 2 < 50
+    ids, weights = pad(lessons.held_out, 0)
+    with torch.no_grad():
+        kept = float(target_loss(model, ids, weights)) / float(weights[:, 1:].sum())
+    assert kept == pytest.approx(min(result.held_out_losses.values()), rel=1e-4)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_the_rate_rises_and_falls_along_a_cosine_and_depends_on_what_is_trained():
+    settings = WarmStartSettings(warmup_steps=2, final_lr=0.5)
+    rates = [settings.rate_at(step, 4) / 2e-5 for step in range(4)]
+    half = 0.5**0.5
+    assert rates == pytest.approx([0.5, 0.75 + half / 4, 0.75, 0.75 - half / 4])
+    assert WarmStartSettings().rate_at(1, 40, adapters=True) == pytest.approx(2e-4, rel=0.01)
 
 
 def test_the_last_actions_weight_falls_to_one_half_way():
-    config = WarmStartConfig(steps=100, final_action_weight=4.0)
-    assert [config.final_weight_at(step) for step in (0, 25, 50, 99)] == [4.0, 2.5, 1.0, 1.0]
+    settings = WarmStartSettings(final_action_weight=4.0)
+    assert [settings.final_weight_at(step, 100) for step in (0, 25, 50, 99)] == [4.0, 2.5, 1.0, 1.0]
 
 
-def test_the_teacher_guesses_at_any_step_and_never_against_the_answers():
-    env = TwentyQuestionsEnv(None, QUICKSTART)
-    tasks = list(env.get_train_dataset()["task_data"])
-    batch = env.run_trial(tasks, RandomTeacher(env, 1), 5)
-    assert not any(rollout.failed for rollout in batch.rollouts)
-    lengths = [len(rollout.episodes[0].steps) for rollout in batch.rollouts]
-    counts = np.bincount(lengths, minlength=9)[1:] / len(lengths)
-    assert np.all(abs(counts - 1 / 8) < 0.07)
-    for rollout in batch.rollouts[:50]:
-        known = [*env.hints(rollout.task_data["solution"], rollout.task_data["seed"])]
-        *asked, last = rollout.episodes[0].steps
-        known += [(s.info["attribute"], s.info["answer"] == "Yes") for s in asked]
-        assert last.action[1:-1] in env.best_play.consistent(known)
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"steps": 0}, "steps"),
+        ({"held_out_share": 1.0}, "held_out_share"),
+        ({"source": "rollouts"}, "run"),
+        ({"source": "teacher", "temperature": 2.0}, "temperature"),
+        ({"source": "export", "data": "data", "best_of": 2}, "best_of"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_key(values, key):
+    with pytest.raises(ValueError, match=key):
+        WarmStartSettings(**values)
 
 
-def test_equal_seeds_give_equal_games():
-    env = TwentyQuestionsEnv(None, QUICKSTART)
-    tasks = list(env.get_train_dataset()["task_data"])[:20]
-    played = [
-        env.run_trial(tasks, RandomTeacher(env, seed))["final_completion_messages"]
-        for seed in (1, 1, 2)
-    ]
-    assert played[0] == played[1] != played[2]
-
-
-# -- the checkpoint that ships ---------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def shipped():
-    from agentsgym.runs.pretrained import load_pretrained
-
-    folder = files("agentsgym") / "presets" / "quickstart"
-    figures = json.loads((folder / "figures.json").read_text())
-    return load_pretrained(str(folder)), figures, folder
-
-
-def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
-    policy, figures, folder = shipped
-    assert sum(entry.stat().st_size for entry in folder.iterdir()) <= 4 * 2**20
-    env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
-    found = consistent_mass(policy.model, policy.tokenizer, env, games=64)
-    assert found["mean"] == pytest.approx(figures["consistent_mass"]["mean"], abs=0.05)
-    assert found["chance"] < 0.5 < found["mean"]
-    for text in ("Is it electric?", env.table.attributes[0].question, f"[{env.table.secrets[0]}]"):
-        assert policy.tokenizer.decode(policy.tokenizer.encode(text)) == text
-
-
-def test_an_environment_measures_what_a_new_model_understands(shipped):
-    policy, figures, _ = shipped
-    env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
-    found = env.model_figures(policy.model, policy.tokenizer)
-    assert found["chance_mass"] < 0.5 < 0.85 < found["consistent_mass"] < 1.0
-    trials = TwentyQuestionsEnv(None, {**env.config, "episodes_per_trial": 2, "carry": "full"})
-    assert trials.model_figures(policy.model, policy.tokenizer) == {}
-    assert TwentyQuestionsEnv(None).model_figures(policy.model, policy.tokenizer) == {}
-    assert CountdownEnv(None).model_figures(policy.model, policy.tokenizer) == {}
-
-
-def test_guesses_of_several_tokens_get_the_product_over_their_tokens(shipped):
-    policy, figures, _ = shipped
-    env = TwentyQuestionsEnv(policy.tokenizer, {**figures["env_config"], "explain_actions": False})
-    task = env.get_eval_dataset()["task_data"][0]
-    row = env.run_trial([task], RandomTeacher(env, 0, guesses=False)).rollouts[0].rows[0]
-    guesses = [[300], [301, 302], [303, 304, 305]]
-    found = guess_probabilities(policy.model, row, guesses)
-    assert found.shape == (8, 3) and found.sum(axis=1) == pytest.approx(np.ones(8))
-    context = list(row.token_ids[: row.spans[2].start])
-    scores = []
-    for guess in guesses:
-        logits = policy.model(torch.tensor([context + guess])).logits[0].log_softmax(-1)
-        places = range(len(context) - 1, len(context) + len(guess) - 1)
-        scores.append(sum(float(logits[p, t]) for p, t in zip(places, guess, strict=True)))
-    expected = torch.tensor(scores).softmax(0).tolist()
-    assert found[2].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-6)
+def test_a_key_without_effect_on_the_model_is_refused():
+    with pytest.raises(ValueError, match="epochs"):
+        warm_start(CountdownEnv(), Adder(), WarmStartSettings(epochs=2))
+    with pytest.raises(ValueError, match="vocab_size"):
+        WarmStartSettings(vocab_size=500).resolved(new_model=False)
+    with pytest.raises(ValueError, match="task"):
+        warm_start(CountdownEnv(), Adder(), NEW, tasks=[])

@@ -174,12 +174,12 @@ def _of_config(found: Mapping[str, Any]) -> Architecture:
 
 
 def _tiny(config: RunConfig) -> Architecture:
-    from agentsgym.training.warm_start.tiny import TinyConfig
+    from agentsgym.training.warm_start_settings import TinySettings
 
     given = config.warm_start.get("model", {})
     try:
-        tiny = TinyConfig(**given)
-    except TypeError as error:
+        tiny = TinySettings(**given)
+    except ValueError as error:
         raise ConfigError(f"warm_start.model: {error}") from None
     width, heads, mlp = tiny.hidden_size, tiny.heads, tiny.intermediate_size
     return _llama(tiny.layers, width, heads, heads, mlp, _TINY_VOCABULARY)

@@ -28,7 +28,8 @@ from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.train import train_run
-from agentsgym.runs.warm_start.settings import ENDPOINT_KEYS, settings_of, warm_starts
+from agentsgym.runs.warm_start.phase import settings_of, warm_starts
+from agentsgym.training.warm_start_settings import ENDPOINT_KEYS
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -92,7 +93,7 @@ def _check_all(config: RunConfig, launch: Launch) -> None:
     check_launch(config, launch)
     make_env(config)
     if warm_starts(config):
-        settings_of(config.warm_start)
+        settings_of(config)
     try:
         engine_of(config.engine, config.train).settings()
     except ValueError as error:
@@ -223,7 +224,7 @@ def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> dict
     if not warm_starts(config):
         return {}
     left = {key: value for key, value in config.warm_start.items() if key != "min_reward"}
-    small = {**left, "games": 4, "best_of": 1, "probe_tasks": 1, "max_steps": 1}
+    small = {**left, "games": 4, "best_of": 1, "probe_tasks": 1, "steps": 1}
     if not _asks_endpoint(config):
         return small
     players = available_agents(make_env(config))
@@ -245,7 +246,7 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
 
 
 def _small_tokenizer(config: RunConfig) -> Any:
-    from agentsgym.training.warm_start.tiny import build_tokenizer
+    from agentsgym.training.tiny import build_tokenizer
 
     tasks = train_tasks(make_env(config), config.data)
     texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]

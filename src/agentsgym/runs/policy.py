@@ -1,27 +1,21 @@
 """The initial model of a run, and the reference model of KL."""
 
-import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.adapted import is_adapted
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.builtin_models import builtin_folder
-from agentsgym.runs.config import LARGEST_SEED, RunConfig, check_keys
-from agentsgym.runs.from_config import make_env
+from agentsgym.runs.config import RunConfig
 from agentsgym.runs.load_model import Use, load_model, load_tokenizer_of
 from agentsgym.runs.machine import device_in_use
 from agentsgym.runs.model_config import BUILTIN, TINY, ModelConfig
 from agentsgym.runs.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.scripted_agents import scripted_agent
-
-if TYPE_CHECKING:
-    from agentsgym.training.warm_start.config import WarmStartConfig
+from agentsgym.runs.warm_start.phase import new_model
 
 _FIGURES = "figures.json"
 
@@ -31,7 +25,9 @@ def load_policy(config: RunConfig, progress: Progress, *, training: bool = True)
     it does not exist or cannot be loaded here."""
     path = config.model.path
     if path == TINY:
-        return _warm_start(config, progress)
+        made = new_model(config, progress)
+        figures = dict(made.figures) | {"settings": config.warm_start}
+        return Policy(made.model, made.tokenizer, figures)
     policy = load_model(config.model, _use(config, training))
     figures = _builtin_figures(path) if path.startswith(BUILTIN) else {}
     return Policy(policy.model, policy.tokenizer, figures)
@@ -84,52 +80,6 @@ def _builtin_figures(path: str) -> dict[str, Any]:
         notes = folder / _FIGURES
         found: dict[str, Any] = json.loads(notes.read_bytes()) if notes.is_file() else {}
     return found
-
-
-def _warm_start(config: RunConfig, progress: Progress) -> Policy:
-    from agentsgym.training.warm_start.loop import warm_start
-
-    if config.model.lora is not None:
-        raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
-    # The teacher reads the answers of the knowledge table, and an endpoint is slow.
-    env = make_env(config.model_copy(update={"answerer": {}}))
-    settings = warm_start_settings(config.warm_start)
-    seed = config.warm_start.get("seed", 0)
-
-    def report(step: int, steps: int, values: Mapping[str, float]) -> None:
-        progress.warm_start(step, steps, values)
-
-    try:
-        teacher = scripted_agent(env, "teacher", seed=seed)
-    except ConfigError as error:
-        raise ConfigError(
-            f"model: tiny imitates a teacher first, but {error}; or let 'model' name a model"
-        ) from error
-    result = warm_start(env, teacher, settings, seed, progress=report)
-    figures = dict(result.figures) | {"settings": config.warm_start}
-    return Policy(result.model, result.tokenizer, figures)
-
-
-def warm_start_settings(given: Mapping[str, Any]) -> "WarmStartConfig":
-    """`warm_start` of a RunConfig: fields of `WarmStartConfig` (`model` has those of
-    `TinyConfig`), and `seed`. Raises ConfigError with an unknown key or a bad value."""
-    from agentsgym.training.warm_start.config import WarmStartConfig
-    from agentsgym.training.warm_start.tiny import TinyConfig
-
-    check_keys(given, {"seed", *_names(WarmStartConfig)}, "warm_start.")
-    check_keys(given.get("model", {}), _names(TinyConfig), "warm_start.model.")
-    seed = given.get("seed", 0)
-    if type(seed) is not int or not 0 <= seed <= LARGEST_SEED:
-        raise ConfigError(f"warm_start.seed must be a whole number from 0, got {seed!r}")
-    fields = {name: value for name, value in given.items() if name not in ("seed", "model")}
-    try:
-        return WarmStartConfig(**fields, model=TinyConfig(**given.get("model", {})))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"warm_start: {error}") from error
-
-
-def _names(kind: Any) -> set[str]:
-    return {entry.name for entry in dataclasses.fields(kind)}
 
 
 def name_reference(model: Any, named: ModelConfig, folder: Path) -> None:

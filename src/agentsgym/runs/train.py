@@ -32,6 +32,7 @@ from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.held_out import HeldOutTasks
 from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim, refuse_several_processes
+from agentsgym.runs.model_config import TINY
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
 from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
@@ -40,9 +41,14 @@ from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rew
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trackers import prepare, stores_in
 from agentsgym.runs.trust import resume_command
-from agentsgym.runs.warm_start.phase import EVALUATED, PROBE, WarmStart
-from agentsgym.runs.warm_start.probe import probe
-from agentsgym.runs.warm_start.settings import warm_starts
+from agentsgym.runs.warm_start.phase import (
+    EVALUATED,
+    PROBE,
+    WarmStart,
+    probe,
+    settings_of,
+    warm_starts,
+)
 from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
@@ -93,6 +99,8 @@ class TrainingRun:
         self._train_data, eval_data = datasets_of(self._env, config.data)
         self._held_out = HeldOutTasks(eval_data, config.eval)
         self._checkpoint: tuple[int, Path] | None = None
+        if config.model.path == TINY:
+            settings_of(config)
         self._warm_start = (
             WarmStart(config, self._env, self._train_data, eval_data, progress, resumes=resumes)
             if warm_starts(config)

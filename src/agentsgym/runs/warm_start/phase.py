@@ -10,24 +10,110 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.runs.config import RunConfig
+from agentsgym.evaluation import rollout_requests
+from agentsgym.evaluation.metrics import record, step_means
+from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
 from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
 from agentsgym.runs.files.shard import read_shard, remove_shard
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.model_config import TINY
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.signal_check import signal_text
-from agentsgym.runs.warm_start.probe import probe
-from agentsgym.runs.warm_start.settings import WarmStartSettings, settings_of
-from agentsgym.runs.warm_start.sources import Surroundings, check_source, source_games
+from agentsgym.runs.warm_start.sources import Surroundings, check_source, source_games, teacher_of
+from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
+    from agentsgym.training.warm_start import WarmStartResult
 
 GAMES, PROBE, EVALUATED = "warmstart", "probe", "warmstarted"
 """Phases of its rollouts: the games to imitate, the model's own games on training tasks before and
 after, and the evaluation of the warm-started model."""
+
+
+def warm_starts(config: RunConfig) -> bool:
+    """Whether a run begins with a warm start of a pretrained model."""
+    return config.model.path != TINY and config.warm_start.get("source") is not None
+
+
+def settings_of(config: RunConfig) -> WarmStartSettings:
+    """The run's section `warm_start`. Raises ConfigError with an unknown key, a bad value or a key
+    that has no effect."""
+    given = config.warm_start
+    check_keys(given, WarmStartSettings.model_fields, "warm_start.")
+    check_keys(given.get("model") or {}, TinySettings.model_fields, "warm_start.model.")
+    try:
+        settings = WarmStartSettings.model_validate(given)
+        return settings.resolved(new_model=config.model.path == TINY)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(["warm_start", *map(str, problem["loc"])])
+        text = problem["msg"].removeprefix("Value error, ")
+        shown = f", got {problem['input']!r}" if problem["loc"] else ""
+        raise ConfigError(f"{key}: {text}{shown}") from None
+    except ValueError as error:
+        raise ConfigError(f"warm_start.{error}") from None
+
+
+def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
+    """The model `tiny`, newly made from games of the environment's teacher. Raises ConfigError if
+    there is none."""
+    from agentsgym.training.warm_start import warm_start
+
+    if config.model.lora is not None:
+        raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
+    settings = settings_of(config)
+    # The teacher reads the answers of the knowledge table, and an endpoint is slow.
+    env = make_env(config.model_copy(update={"answerer": {}}))
+    try:
+        teacher = teacher_of(settings, env)
+    except ConfigError as error:
+        raise ConfigError(
+            f"model: tiny imitates a player first, but {error}; or let 'model' name a model"
+        ) from error
+    result = warm_start(env, teacher, settings, settings.seed, progress=progress.warm_start)
+    _note_repetition(result.games, progress)
+    return result
+
+
+def _note_repetition(games: Sequence[Rollout], progress: Progress) -> None:
+    """Tell if a player did the same in every game: there is next to nothing to learn from it."""
+    played = {tuple(s.action for e in game.episodes for s in e.steps) for game in games}
+    if len(games) > 1 and len(played) == 1:
+        progress.note(
+            f"all {len(games)} games of the warm start have the same actions; a player that draws "
+            "must go on with its generator from game to game, and not seed it anew in each"
+        )
+
+
+def probe(
+    trainer: "GRPOEnvTrainer", rows: Sequence[Mapping[str, Any]], tasks: int, seed: int
+) -> tuple[dict[str, float], list[Rollout]]:
+    """A group of games on each of `tasks` rows, with training's sampling settings, and their
+    figures: `malformed`, `truncated` and the environment's own figures as means per action, and
+    `groups_without_signal`, the share of groups whose rewards are equal."""
+    args = trainer.args
+    requests = rollout_requests(
+        rows,
+        tasks * args.num_generations,
+        rollouts_per_task=args.num_generations,
+        seed=seed,
+        max_rollout_tokens=args.max_rollout_tokens,
+    )
+    trainer.push_weights(trainer.state.global_step)
+    rollouts = trainer.collector.train(requests)
+    live = [rollout for rollout in rollouts if not rollout.failed]
+    rewards: dict[int, set[float]] = {}
+    for rollout in live:
+        rewards.setdefault(rollout.group, set()).add(rollout.final_reward)
+    equal = sum(len(values) < 2 for values in rewards.values())
+    figures = step_means([record(rollout) for rollout in live])
+    return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 
 
 class WarmStart:
@@ -47,7 +133,7 @@ class WarmStart:
         *,
         resumes: bool = False,
     ) -> None:
-        self._settings: WarmStartSettings = settings_of(config.warm_start)
+        self._settings = settings_of(config)
         self._env = env
         self._rows: Sequence[Mapping[str, Any]] = (
             rows if hasattr(rows, "__getitem__") else list(rows)
@@ -57,11 +143,10 @@ class WarmStart:
         self._directory = RunDirectory(config.directory)
         self._folder = self._directory.warm_start
         if not (resumes and self._has_games):
-            check_source(self._settings.games, env)
+            check_source(self._settings, env)
 
     def __str__(self) -> str:
-        games = self._settings.games
-        return f"{games.games} games, source {games.source}"
+        return f"{self._settings.games} games, source {self._settings.source}"
 
     @property
     def model(self) -> Path:
@@ -104,6 +189,7 @@ class WarmStart:
             games = list(read_rollouts(self._directory.root, GAMES))
             reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
             self._keep("games", {"games": len(games), "reward": reward})
+            _note_repetition(games, self._progress)
         games = list(read_rollouts(self._directory.root, GAMES))
         vocabulary = len(trainer.tokenizer)
         if any(not 0 <= i < vocabulary for r in games for row in r.rows for i in row.token_ids):
@@ -130,13 +216,12 @@ class WarmStart:
         self, trainer: "GRPOEnvTrainer", done: Sequence[int]
     ) -> Iterator[Sequence[Rollout]]:
         return source_games(
-            self._settings.games,
+            self._settings,
             Surroundings(
                 self._env,
                 self._rows,
                 self._held_out,
                 trainer.collector.envs,
-                self._settings.training.seed,
                 trainer.args.max_rollout_tokens,
                 self._progress.note,
             ),
@@ -146,20 +231,20 @@ class WarmStart:
     # -- training -------------------------------------------------------------------------------
 
     def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
-        from agentsgym.training.warm_start.fitting import fit
-        from agentsgym.training.warm_start.lessons import make_lessons
+        from agentsgym.training.lessons import make_lessons
+        from agentsgym.training.warm_start import fit
 
-        config = self._settings.training
+        settings = self._settings
         codec = trainer.collector.envs.get(self._rows[0]).codec
         assert codec is not None
         try:
-            lessons = make_lessons(games, codec, config.held_out_share, config.seed)
+            lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
             raise ConfigError(f"warm_start.source: {error}") from None
         result = fit(
             trainer.accelerator.unwrap_model(trainer.model),
             lessons,
-            config,
+            settings,
             pad_id=trainer.tokenizer.pad_token_id,
             folder=self._folder,
             autocast=trainer.accelerator.autocast,
@@ -180,10 +265,10 @@ class WarmStart:
     # -- the model's own games ------------------------------------------------------------------
 
     def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
-        tasks = self._settings.games.probe_tasks
+        tasks = self._settings.probe_tasks
         if not tasks:
             return {}
-        figures, rollouts = probe(trainer, self._rows, tasks, self._settings.training.seed)
+        figures, rollouts = probe(trainer, self._rows, tasks, self._settings.seed)
         write(rollouts, {"phase": PROBE, "step": step, "advantages": None})
         when = "after" if step else "before"
         self._progress.note(f"{when} the warm start: {signal_text(figures)}")
@@ -202,10 +287,10 @@ class WarmStart:
 
     def _figures(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._path.read_bytes())
+            figures = json.loads(self._path.read_bytes())
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return figures if isinstance(figures, dict) else {}
 
     @property
     def _path(self) -> Path:

@@ -1,25 +1,32 @@
-"""The games of each source of a warm start."""
+"""The games of a warm start: played by an agent of the environment or a model behind an endpoint,
+or stored."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
+from agentsgym.envs.dataset import check_row
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import ENGINES, make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.runs.endpoint import CHAT, check_complete, purpose_of
+from agentsgym.rollout import play
+from agentsgym.runs.endpoint import check_complete, parse_endpoint, purpose_of
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.scripted_agents import scripted_agent
-from agentsgym.runs.warm_start.exported_games import check_export, exported_games
-from agentsgym.runs.warm_start.games import played_games
-from agentsgym.runs.warm_start.settings import ENGINE, EXPORT, ROLLOUTS, GamesConfig
-from agentsgym.runs.warm_start.stored_games import check_run, stored_games
-from agentsgym.types import Agent, Rollout, SamplingParams
+from agentsgym.runs.warm_start.stored import check_stored, stored_games
+from agentsgym.training.warm_start_settings import CHAT, EXPORT, ROLLOUTS, WarmStartSettings
+from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
 
+ENGINE = "warm_start.engine"
 _MOST_COMPARED = 100_000  # training rows
+_ROUND = 64  # tasks played before the next are drawn
+_MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,72 +38,34 @@ class Surroundings:
     rows: Sequence[Mapping[str, Any]]
     held_out: Iterable[Mapping[str, Any]]
     envs: EnvPool
-    seed: int
     max_rollout_tokens: int | None
     note: Callable[[str], None]
 
 
-def check_source(games: GamesConfig, env: MultistepEnv) -> None:
+def check_source(settings: WarmStartSettings, env: MultistepEnv) -> None:
     """Raise ConfigError if the source is not there."""
-    if games.source == ROLLOUTS:
-        check_run(str(games.run))
-    elif games.source == EXPORT:
-        check_export(str(games.data))
-    elif games.source == CHAT:
-        _check_endpoint(games)
+    if settings.source in (ROLLOUTS, EXPORT):
+        check_stored(settings)
+    elif settings.source == CHAT:
+        check_complete(parse_endpoint(settings.engine, ENGINE), ENGINE)
+        check_installed(ENGINES[CHAT])
     else:
-        _scripted(games, env, 0)
+        teacher_of(settings, env)
 
 
 def source_games(
-    games: GamesConfig, around: Surroundings, done: Sequence[int] = ()
+    settings: WarmStartSettings, around: Surroundings, done: Sequence[int] = ()
 ) -> Iterator[Sequence[Rollout]]:
     """The games in parts, to be kept as they come; `done` has the numbers of games in the parts
     that were kept before, which are left out. Raises the errors of its source."""
-    if games.source in (ROLLOUTS, EXPORT):
+    if settings.source in (ROLLOUTS, EXPORT):
         codec = around.envs.get(around.rows[0]).codec
         assert codec is not None
-        read = stored_games if games.source == ROLLOUTS else exported_games
         wanted = _of_training_tasks(around)
-        yield read(games, codec, wanted, around.max_rollout_tokens, around.note)
+        yield stored_games(settings, codec, wanted, around.max_rollout_tokens, around.note)
         return
-    with _player(games, around) as agent:
-        yield from played_games(
-            around.rows,
-            agent,
-            around.envs,
-            games,
-            around.seed,
-            max_rollout_tokens=around.max_rollout_tokens,
-            done=done,
-        )
-
-
-@contextmanager
-def _player(games: GamesConfig, around: Surroundings) -> Iterator[Agent]:
-    if games.source != CHAT:
-        yield _scripted(games, around.env, around.seed)
-        return
-    assert games.engine is not None
-    engine = make_engine(games.engine.settings(), EngineParts(), purpose_of(ENGINE))
-    sampling = SamplingParams(games.max_answer_tokens, games.temperature)
-    try:
-        yield DirectOutputAgent(engine, sampling, seed=around.seed)
-    finally:
-        engine.close()
-
-
-def _scripted(games: GamesConfig, env: MultistepEnv, seed: int) -> Agent:
-    try:
-        return scripted_agent(env, games.source, seed=seed)
-    except ConfigError as error:
-        raise ConfigError(f"warm_start.source: {error}") from error
-
-
-def _check_endpoint(games: GamesConfig) -> None:
-    assert games.engine is not None
-    check_complete(games.engine, ENGINE)
-    check_installed(ENGINES[CHAT])
+    with _player(settings, around) as agent:
+        yield from _played_games(settings, around, agent, done)
 
 
 def _of_training_tasks(around: Surroundings) -> Callable[[Rollout], bool]:
@@ -112,3 +81,96 @@ def _of_training_tasks(around: Surroundings) -> Callable[[Rollout], bool]:
         return same and default_cluster(rollout.task_data) not in held_out
 
     return wanted
+
+
+# -- agents that play ------------------------------------------------------------------------------
+
+
+def teacher_of(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
+    """The environment's agent that is imitated. Raises ConfigError if it has none."""
+    try:
+        return scripted_agent(env, str(settings.source), seed=settings.seed)
+    except ConfigError as error:
+        raise ConfigError(f"warm_start.source: {error}") from error
+
+
+@contextmanager
+def _player(settings: WarmStartSettings, around: Surroundings) -> Iterator[Agent]:
+    if settings.source != CHAT:
+        yield teacher_of(settings, around.env)
+        return
+    endpoint = parse_endpoint(settings.engine, ENGINE)
+    engine = make_engine(endpoint.settings(), EngineParts(), purpose_of(ENGINE))
+    sampling = SamplingParams(settings.max_answer_tokens, settings.temperature)
+    try:
+        yield DirectOutputAgent(engine, sampling, seed=settings.seed)
+    finally:
+        engine.close()
+
+
+def _played_games(
+    settings: WarmStartSettings, around: Surroundings, agent: Agent, done: Sequence[int]
+) -> Iterator[list[Rollout]]:
+    """Rounds of games, `games` in all: the best of `best_of` on each drawn task.
+
+    Raises RuntimeError if all games of a round fail, or if none has enough reward for too long.
+    """
+    count, without = sum(done), 0
+    for number, drawn in enumerate(_drawn(around.rows, settings.seed)):
+        if count >= settings.games:
+            return
+        if number < len(done):
+            continue
+        requests = [
+            RolloutRequest.of(
+                check_row(row, group),
+                group,
+                index,
+                session_seed(settings.seed, "warm start", number, group, index),
+                max_rollout_tokens=around.max_rollout_tokens,
+            )
+            for group, row in enumerate(drawn[: settings.games - count])
+            for index in range(settings.best_of)
+        ]
+        best = best_of_groups(_live(play(requests, agent, around.envs)))
+        least = settings.min_reward
+        kept = [game for game in best if least is None or game.final_reward >= least]
+        count, without = count + len(kept), 0 if kept else without + 1
+        yield kept
+        if without >= _MOST_ROUNDS_WITHOUT:
+            raise RuntimeError(
+                f"warm_start.min_reward: none of the last {without * len(requests)} games of the "
+                f"{settings.source} player had a reward of {least:g}"
+            )
+
+
+def _live(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollouts that did not fail. Raises RuntimeError if all did."""
+    live = [rollout for rollout in rollouts if not rollout.failed]
+    if not live:
+        last = str(rollouts[0].error).strip().splitlines()[-1]
+        raise RuntimeError(f"every game of the warm start failed; the first: {last}")
+    return live
+
+
+def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollout with the highest reward of each group, the first of equal ones."""
+    best: dict[int, Rollout] = {}
+    for rollout in rollouts:
+        known = best.get(rollout.group)
+        if known is None or rollout.final_reward > known.final_reward:
+            best[rollout.group] = rollout
+    return list(best.values())
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], seed: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Endless rounds of rows; each pass over the rows has a new order."""
+    order = _numbers(len(rows), seed)
+    while True:
+        yield [rows[number] for number in islice(order, _ROUND)]
+
+
+def _numbers(size: int, seed: int) -> Iterator[int]:
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from map(int, rng.permutation(size))

@@ -6,13 +6,12 @@ differs between TRL 1.9 and 1.16 is here. tests/training/test_trl_compat.py chec
 interface, and that no other module of this room uses a private name of its trainer.
 """
 
-from agentsgym.training.trl_compat.head import ensure_head, fused_head, fused_head_on_agent_tokens
+from agentsgym.training.trl_compat.head import ensure_head, fused_head_on_agent_tokens
 from agentsgym.training.trl_compat.trainer import REFERENCE_ADAPTER, TRLTrainer
 
 __all__ = [
     "REFERENCE_ADAPTER",
     "TRLTrainer",
     "ensure_head",
-    "fused_head",
     "fused_head_on_agent_tokens",
 ]

@@ -67,24 +67,6 @@ def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterato
         utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
 
 
-@contextmanager
-def fused_head(model: Any) -> Iterator[None]:
-    """Inside the block, `model(…, labels=…, fused_lm_head=True)` returns log-probabilities at
-    temperature 1, also if a trainer gave the model a head of another temperature."""
-    core = _core(model)
-    before = core.__dict__.get("forward")
-    add_head(core, 1.0)
-    device = next(core.parameters()).device
-    try:
-        with fused_head_on_agent_tokens(device, core.config.get_text_config().vocab_size):
-            yield
-    finally:
-        if before is None:
-            del core.forward
-        else:
-            core.forward = before
-
-
 def add_head(model: Any, temperature: float) -> None:
     """Give a model without an adapter the head that this version of TRL calls for."""
     if TRL_HAS_HEAD:

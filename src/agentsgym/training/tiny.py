@@ -1,10 +1,11 @@
 """A tiny Llama and its byte-level BPE tokenizer, newly built and deterministic."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from agentsgym.training.warm_start_settings import TinySettings
 
 PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
 SPECIAL_TOKENS = (PAD, END, USER, SYSTEM, AGENT)
@@ -17,22 +18,6 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|agent|>' }}{% endif %}"
 )
 """It only appends: earlier turns never change, so a rollout is one row."""
-
-
-@dataclass(frozen=True, slots=True)
-class TinyConfig:
-    """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
-
-    `initializer_range` is the standard deviation of the initial weights; transformers' default of
-    0.02 is too small for this width and learns several times slower.
-    """
-
-    hidden_size: int = 128
-    layers: int = 2
-    heads: int = 4
-    intermediate_size: int = 256
-    max_positions: int = 512
-    initializer_range: float = 0.06
 
 
 def build_tokenizer(
@@ -80,14 +65,14 @@ def build_tokenizer(
     return tokenizer
 
 
-def build_model(tokenizer: Any, config: TinyConfig | None = None, seed: int = 0) -> Any:
+def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 0) -> Any:
     """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`.
 
     The global random state does not change.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = config or TinyConfig()
+    config = config or TinySettings()
     llama = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=config.hidden_size,

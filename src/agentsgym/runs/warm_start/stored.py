@@ -1,0 +1,271 @@
+"""Stored games as a source of a warm start: the rollouts of a run, or the conversations of an
+export. They may come from anybody: only their texts are used, the rows are written anew by the
+model's own codec, and what no game can contain is left out."""
+
+import heapq
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.formats import NewerFormat
+from agentsgym.runs.files.rollouts import read_shard
+from agentsgym.tokens import Codec, DraftRow, Transcript
+from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
+from agentsgym.types import Episode, GenerationResult, Message, Rollout, Row, Step
+from agentsgym.types.text import clean_text
+
+Note = Callable[[str], None]
+Wanted = Callable[[Rollout], bool]
+
+_BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MOST_CHARACTERS = 4_000_000
+_ANSWERS = {"user": "assistant", "assistant": "user"}
+
+
+def check_stored(settings: WarmStartSettings) -> None:
+    """Raise ConfigError if the run or the export is not there."""
+    if settings.source == ROLLOUTS:
+        _training_shards(str(settings.run))
+    else:
+        next(_rows_of_export(str(settings.data)), None)
+
+
+def stored_games(
+    settings: WarmStartSettings, codec: Codec, wanted: Wanted, max_tokens: int | None, note: Note
+) -> list[Rollout]:
+    """At most `games` games, those with most reward: of an export of equal ones the first, of a run
+    the best of each group and of equal ones the latest.
+
+    `wanted` selects games by environment and task. Damaged ones, and those with a row of more than
+    `max_tokens`, are left out with a note. Raises ConfigError if none remains.
+    """
+
+    def counts(game: Rollout) -> bool:
+        reward = game.final_reward
+        enough = settings.min_reward is None or reward >= settings.min_reward
+        return not game.failed and math.isfinite(reward) and enough and wanted(game)
+
+    of_run = settings.source == ROLLOUTS
+    key, place = ("run", str(settings.run)) if of_run else ("data", str(settings.data))
+    games = _best_of_run(place, counts, note) if of_run else _games_of_export(place)
+    best: list[tuple[float, int, Rollout]] = []
+    bad = count = 0
+    for game in games:
+        count += 1
+        try:
+            if game is None:
+                raise ValueError("it is damaged")
+            if not counts(game):
+                continue
+            game = rerendered(game, codec, max_tokens)
+        except _BAD:
+            bad += 1
+            continue
+        best.append((game.final_reward, -count, game))
+        if len(best) > 2 * settings.games:
+            best = heapq.nlargest(settings.games, best)
+    if bad:
+        note(f"warm_start.{key}: {bad} of {count} games are left out: damaged or too long")
+    if not best:
+        raise ConfigError(
+            f"warm_start.{key}: {place} holds no game of this environment's training tasks"
+            + ("" if settings.min_reward is None else f" with a reward of {settings.min_reward:g}")
+        )
+    return [game for *_, game in heapq.nlargest(settings.games, best)]
+
+
+# -- a run -----------------------------------------------------------------------------------------
+
+
+def _training_shards(folder: str) -> list[tuple[int, Path]]:
+    """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
+    shards = RunDirectory(Path(folder)).shards()
+    found = [(step, path) for phase, step, path in shards if phase == "train"]
+    if not found:
+        raise ConfigError(f"warm_start.run: {folder} holds no training rollouts of a run")
+    return found
+
+
+def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
+    """The best game of each group, the latest generation first."""
+    by_step = groupby(_training_shards(folder), key=itemgetter(0))
+    for files in reversed([[path for _, path in files] for _, files in by_step]):
+        best: dict[int, Rollout] = {}  # a group may continue in the next shard
+        for path in files:
+            try:
+                for line in read_shard(path):
+                    game = line.rollout
+                    known = best.get(game.group)
+                    if counts(game) and (known is None or game.final_reward > known.final_reward):
+                        best[game.group] = game
+            except (DamagedFile, NewerFormat) as error:
+                note(f"warm_start.run: {error}; the rest of this file is left out")
+        yield from best.values()
+
+
+# -- an export -------------------------------------------------------------------------------------
+
+_KINDS = {".parquet": "parquet", ".jsonl": "json"}
+_SHARD = re.compile(r"data-\d+-of-\d+\.arrow")
+_COLUMNS = {"messages", "malformed", "env", "task", "reward"}
+
+
+def _files_of_export(place: str) -> tuple[str, list[str]]:
+    """The kind of the files of an export, and their paths."""
+    path = Path(place)
+    if path.is_dir():
+        shards = (p for p in path.iterdir() if _SHARD.fullmatch(p.name) and not p.is_symlink())
+        kind, files = "arrow", sorted(shards)
+    else:
+        kind, files = _KINDS.get(path.suffix, ""), [path] if path.is_file() else []
+    if not kind or not files:
+        raise ConfigError(
+            f"warm_start.data: {place} is no export; write one with agentsgym export RUN "
+            "--to messages"
+        )
+    return kind, [str(file.absolute()) for file in files]
+
+
+def _rows_of_export(place: str) -> Iterator[Mapping[str, Any]]:
+    from datasets import load_dataset
+
+    kind, files = _files_of_export(place)
+    try:
+        rows = load_dataset(kind, data_files=files, split="train", streaming=True)
+        # A file may declare a column as images or audio, which would be read from where it says.
+        for number, row in enumerate(rows.decode(False)):
+            if not number and not set(row) >= _COLUMNS:
+                raise ConfigError(
+                    f"warm_start.data: {place} has no column "
+                    f"{', '.join(sorted(_COLUMNS - set(row)))}; export it with --to messages"
+                )
+            yield row
+    except ConfigError:
+        raise
+    except (ValueError, OSError, RuntimeError, TypeError, KeyError) as error:
+        raise ConfigError(f"warm_start.data: {place} cannot be read: {error}") from None
+
+
+def _games_of_export(place: str) -> Iterator[Rollout | None]:
+    """The conversations as games of one episode; None for a damaged one."""
+    for number, row in enumerate(_rows_of_export(place), start=1):
+        try:
+            yield _game(row, number)
+        except _BAD:
+            yield None
+
+
+def _game(row: Mapping[str, Any], number: int) -> Rollout:
+    messages: list[Message] = [
+        {"role": message["role"], "content": message["content"]} for message in row["messages"]
+    ]
+    steps = _steps(messages, row["malformed"])
+    episode = Episode(0, steps, tuple(messages), float(row["reward"]), 1.0, "")
+    return Rollout(
+        session_id=f"export-{number}",
+        group=number,
+        index=0,
+        env_class_path=str(row["env"]),
+        env_config={},
+        task_data=dict(json.loads(row["task"])),
+        episodes=(episode,),
+        rows=(),
+    )
+
+
+def _steps(messages: Sequence[Message], malformed: Sequence[bool]) -> tuple[Step, ...]:
+    places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+    return tuple(
+        Step(
+            number,
+            messages[place - 1]["content"] if place else "",
+            messages[place]["content"],
+            0.0,
+            place == places[-1],
+            malformed=bool(bad),
+        )
+        for number, (place, bad) in enumerate(zip(places, malformed, strict=True))
+    )
+
+
+# -- new rows --------------------------------------------------------------------------------------
+
+
+def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:
+    """The rollout with the rows that a text agent with these words would have got.
+
+    Its own token ids are not read, so the run may be another model's. Raises ValueError if the
+    conversation is not one of a game, or has a row of more than `max_tokens`.
+    """
+    transcript = Transcript(codec)
+    before: Sequence[Message] = ()
+    for episode in rollout.episodes:
+        messages = [_clean(message) for message in episode.messages]
+        goes_on = bool(before) and messages[: len(before)] == list(before)
+        if not goes_on:
+            transcript.restart()
+        _write(transcript, episode, messages, len(before) if goes_on else 0, rollout.session_id)
+        before = messages
+    if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
+        raise ValueError("a row is longer than max_rollout_tokens")
+    return replace(rollout, rows=tuple(_row(rollout, row) for row in transcript.rows))
+
+
+def _write(
+    transcript: Transcript,
+    episode: Episode,
+    messages: Sequence[Message],
+    known: int,
+    session_id: str,
+) -> None:
+    """Add an episode's messages from number `known` on."""
+    if sum(len(message["content"]) for message in messages) > _MOST_CHARACTERS:
+        raise ValueError("the conversation is too long")
+    answers = [k for k in range(known, len(messages)) if messages[k]["role"] == "assistant"]
+    if len(answers) != len(episode.steps):
+        raise ValueError("the conversation has another number of actions than the game")
+    _check_turns(messages[1:] if messages[:1] and messages[0]["role"] == "system" else messages)
+    for step, k in enumerate(answers):
+        transcript.observe(messages[:k])
+        action = GenerationResult(session_id, None, None, messages[k]["content"])
+        transcript.act(action, episode.index, step)
+
+
+def _check_turns(messages: Sequence[Message]) -> None:
+    expected = "user"
+    for message in messages:
+        if message["role"] != expected:
+            raise ValueError(f"a message has the role {message['role']!r:.40}, not {expected!r}")
+        expected = _ANSWERS[expected]
+
+
+def _clean(message: Message) -> Message:
+    if not isinstance(message["content"], str):
+        raise ValueError("a message's content is no text")
+    return {"role": message["role"], "content": clean_text(message["content"])}
+
+
+def _row(rollout: Rollout, draft: DraftRow) -> Row:
+    length = len(draft.token_ids)
+    return Row(
+        session_id=rollout.session_id,
+        group=rollout.group,
+        rollout=rollout.index,
+        token_ids=tuple(draft.token_ids),
+        agent_token_mask=tuple(draft.mask),
+        logprobs=(0.0,) * length,
+        per_token_rewards=(0.0,) * length,
+        spans=tuple(draft.spans),
+        begins=draft.begins,
+        sampled=False,
+        rewrites=draft.rewrites,
+    )

@@ -1,0 +1,267 @@
+"""What a warm start learns from: recorded rollouts as supervised examples, and their loss.
+
+Invariant: a target is a token of an action, or one of the tokens with which the chat template ends
+the agent's turn. A model that starts a turn must end it, so the end is a target even where the row
+does not have it yet. Actions that the environment could not read are context, never targets.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.evaluation import default_cluster
+from agentsgym.tokens import Codec
+from agentsgym.training.loss.positions import only_at
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.types import Agent, Rollout, Row, Step
+from agentsgym.types.records import Ints
+
+Float32s = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row to imitate: `ids` (T,) and the loss weight of each as a target, `weights` (T,)."""
+
+    ids: Ints
+    weights: Float32s
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Examples to train on, and examples of other tasks for the held-out loss (may be empty)."""
+
+    train: tuple[Example, ...]
+    held_out: tuple[Example, ...] = ()
+
+    @property
+    def targets(self) -> int:
+        """Number of tokens to learn from."""
+        return sum(int((example.weights > 0).sum()) for example in self.train)
+
+
+# -- examples of rollouts --------------------------------------------------------------------------
+
+
+def make_lessons(
+    rollouts: Sequence[Rollout], codec: Codec, held_out_share: float, seed: int = 0
+) -> Lessons:
+    """The examples of `rollouts`, whose rows `codec` wrote.
+
+    About `held_out_share` of the tasks (of the games, if all are of one task; tasks with one
+    solution count as one) are held out. Raises ValueError if there is nothing to train on.
+    """
+    keys = [default_cluster(rollout.task_data) for rollout in rollouts]
+    if len(set(keys)) == 1:
+        keys = [str(number) for number in range(len(keys))]
+    held = _drawn(sorted(set(keys)), held_out_share, seed)
+    train: list[Example] = []
+    held_out: list[Example] = []
+    for key, rollout in zip(keys, rollouts, strict=True):
+        (held_out if key in held else train).extend(examples_of(rollout, codec))
+    if not train:
+        raise ValueError("there is no game with a readable action to learn from")
+    return Lessons(tuple(train), tuple(held_out))
+
+
+def _drawn(keys: Sequence[str], share: float, seed: int) -> set[str]:
+    count = round(share * len(keys))
+    if share > 0 and len(keys) > 1:
+        count = min(max(count, 1), len(keys) - 1)
+    order = np.random.default_rng(seed).permutation(len(keys)).tolist()
+    return {keys[number] for number in order[:count]}
+
+
+def examples_of(rollout: Rollout, codec: Codec, final_weight: float = 1.0) -> list[Example]:
+    """One example per row with targets; none for a failed rollout. Targets have weight 1, those of
+    each episode's last action `final_weight`."""
+    if rollout.failed:
+        return []
+    weights = {
+        (episode.index, number): _readable(step)
+        * (final_weight if number == len(episode.steps) - 1 else 1.0)
+        for episode in rollout.episodes
+        for number, step in enumerate(episode.steps)
+    }
+    examples = [_example(row, weights, codec.turn_end) for row in rollout.rows]
+    return [example for example in examples if example.weights.any()]
+
+
+def _readable(step: Step) -> bool:
+    """Whether the environment understood an action."""
+    metrics = step.info.get("metrics")
+    unparsed = isinstance(metrics, Mapping) and metrics.get("unparsed")
+    return not step.malformed and not unparsed
+
+
+def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[int, ...]) -> Example:
+    """The row up to its last target. A row of text lacks the end of its last turn, and that of
+    every turn if no template writes it; a model samples it, and its rows have it."""
+    ids: list[int] = []
+    weights: list[float] = []
+    position = 0
+
+    def extend(tokens: Iterable[int], weight: float) -> None:
+        more = list(tokens)
+        ids.extend(more)
+        weights.extend([weight] * len(more))
+
+    for span in row.spans:
+        weight = weight_of.get(span.key, 0.0)
+        extend(row.token_ids[position : span.start], 0.0)
+        extend(row.token_ids[span.start : span.stop], weight)
+        position = span.stop
+        extend(end, weight)
+        if row.token_ids[position : position + len(end)] == end:
+            position += len(end)
+    last = max((i for i, weight in enumerate(weights) if weight), default=-1)
+    return Example(
+        np.array(ids[: last + 1], dtype=np.int64), np.array(weights[: last + 1], dtype=np.float32)
+    )
+
+
+def normalize(examples: Sequence[Example], batch_size: int) -> list[Example]:
+    """The examples with their weights scaled so that a batch's weights sum to 1 on average.
+
+    The scale is the same for all: games of similar length may share a batch, and dividing each
+    batch by its own sum would give the targets of short games more weight than those of long games.
+    """
+    scale = -(-len(examples) // batch_size) / max(sum_of_weights(examples), 1e-8)
+    return [Example(example.ids, example.weights * np.float32(scale)) for example in examples]
+
+
+def sum_of_weights(examples: Sequence[Example]) -> float:
+    """The sum of all weights."""
+    return sum(float(example.weights.sum()) for example in examples)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+class Batches(Protocol):
+    """Gives the examples of each update, whose weights sum to 1 on average."""
+
+    def batch(self, step: int) -> list[Example]:
+        """The examples of update number `step`."""
+        ...
+
+
+class EpochBatches:
+    """Batches of stored examples: each epoch takes every example once, in a new order."""
+
+    def __init__(self, examples: Sequence[Example], settings: WarmStartSettings) -> None:
+        assert settings.batch_size is not None
+        self._size = settings.batch_size
+        self._seed = settings.seed
+        self._examples = normalize(examples, self._size)
+        self.per_epoch = -(-len(examples) // self._size)
+
+    def batch(self, step: int) -> list[Example]:
+        """The examples of update number `step`, the same in a resumed training."""
+        epoch, number = divmod(step, self.per_epoch)
+        rng = np.random.default_rng((self._seed, epoch))
+        order = rng.permutation(len(self._examples)).tolist()
+        return [self._examples[i] for i in order[number * self._size : (number + 1) * self._size]]
+
+
+class GameStream:
+    """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed. Each
+    pass over the tasks has a new order, and no game is used twice."""
+
+    def __init__(
+        self,
+        env: MultistepEnv,
+        agent: Agent,
+        tasks: Sequence[Mapping[str, Any]],
+        settings: WarmStartSettings,
+        seed: int,
+    ) -> None:
+        self.env = env
+        self._agent = agent
+        self._tasks = tasks
+        self._settings = settings
+        self._rng = np.random.default_rng(seed)
+        self._order: list[int] = []
+        self._batches: Iterator[list[Example]] = iter(())
+
+    def play(self, count: int) -> tuple[Rollout, ...]:
+        """Play `count` games. Raises RuntimeError if one fails."""
+        while len(self._order) < count:
+            self._order += self._rng.permutation(len(self._tasks)).tolist()
+        chosen, self._order = self._order[:count], self._order[count:]
+        rollouts = self.env.run_trial([self._tasks[i] for i in chosen], self._agent).rollouts
+        for rollout in rollouts:
+            if rollout.failed:
+                raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
+        return tuple(rollouts)
+
+    def batch(self, step: int) -> list[Example]:
+        """The next batch; `step` is the number of its update."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = self._round(step)
+            batch = next(self._batches)
+        return batch
+
+    def _round(self, step: int) -> Iterator[list[Example]]:
+        """A round of games in batches of like length, the batches in random order."""
+        settings, codec = self._settings, self.env.codec
+        assert settings.steps is not None and settings.batch_size is not None
+        assert codec is not None
+        weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
+        games = self.play(settings.games_per_round)
+        examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
+        drawn = self._rng.permutation(len(examples)).tolist()
+        order = sorted(drawn, key=lambda i: len(examples[i].ids))
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
+        for k in self._rng.permutation(len(parts)).tolist():
+            yield [examples[i] for i in parts[k]]
+
+
+def chunked(examples: Sequence[Example], most: int) -> Iterator[list[Example]]:
+    """The examples in parts of at most `most` padded tokens, those of like length together. A
+    longer example has a part of its own."""
+    part: list[Example] = []
+    for example in sorted(examples, key=lambda example: len(example.ids)):
+        if part and (len(part) + 1) * len(example.ids) > most:
+            yield part
+            part = []
+        part.append(example)
+    if part:
+        yield part
+
+
+# -- the loss --------------------------------------------------------------------------------------
+
+
+def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`ids` int64 and `weights` float32, shape (B, T), padded on the right.
+
+    Padding needs no attention mask, because a causal model never attends to later positions.
+    """
+    length = max(len(example.ids) for example in examples)
+    ids = np.full((len(examples), length), pad_id, dtype=np.int64)
+    weights = np.zeros((len(examples), length), dtype=np.float32)
+    for i, example in enumerate(examples):
+        ids[i, : len(example.ids)] = example.ids
+        weights[i, : len(example.ids)] = example.weights
+    return torch.from_numpy(ids), torch.from_numpy(weights)
+
+
+def target_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Σ weight · cross-entropy (nats, temperature 1) of each id given the ids before it.
+
+    Both have shape (B, T). Logits are computed at targets only. 0 if there are no targets.
+    """
+    device = next(model.parameters()).device
+    ids, weights = ids.to(device), weights.to(device)
+    targets = weights[:, 1:] > 0
+    with only_at(model.get_output_embeddings(), *targets.nonzero(as_tuple=True)):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0].float()
+    losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][targets], reduction="none")
+    return (losses * weights[:, 1:][targets]).sum()

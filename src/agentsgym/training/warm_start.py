@@ -1,0 +1,406 @@
+"""Warm start: supervised training on recorded games, before reinforcement learning.
+
+One loop trains a new tiny model on games that are played as they are needed, and a pretrained model
+on games that are stored. The model reads the same kind of transcripts that it will write later, and
+learns only from the agent's tokens.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.generation.adapted import is_adapted
+from agentsgym.training.lessons import (
+    Batches,
+    EpochBatches,
+    Example,
+    GameStream,
+    Lessons,
+    chunked,
+    normalize,
+    pad,
+    sum_of_weights,
+    target_loss,
+)
+from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.types import Agent, Rollout
+
+Progress = Callable[[int, int, Mapping[str, float]], None]
+"""Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
+Autocast = Callable[[], AbstractContextManager[Any]]
+
+
+def _no_progress(step: int, steps: int, values: Mapping[str, float]) -> None:
+    """No progress report."""
+
+
+# -- a new model -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartResult:
+    """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
+    (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
+    and `tokens_per_observation` (means, without the template's markers). `games` are those of which
+    the tokenizer was made."""
+
+    model: Any
+    tokenizer: Any
+    figures: dict[str, float]
+    games: tuple[Rollout, ...] = ()
+
+
+def warm_start(
+    env: MultistepEnv,
+    agent: Agent,
+    settings: WarmStartSettings | None = None,
+    seed: int = 0,
+    *,
+    tasks: Sequence[Mapping[str, Any]] | None = None,
+    progress: Progress = _no_progress,
+) -> WarmStartResult:
+    """Build a tiny model and its tokenizer from games that `agent` plays.
+
+    `tasks` (default: the environment's training tasks) are played in random order, again and
+    again. Equal arguments on one machine give equal weights, if the agent's answers depend only on
+    its own seed; the number of torch threads counts as an argument. Raises ValueError without
+    tasks or for a setting without effect, RuntimeError if a game fails.
+    """
+    settings = (settings or WarmStartSettings()).resolved(new_model=True)
+    assert settings.steps is not None and settings.batch_size is not None
+    tasks = list(env.get_train_dataset()["task_data"]) if tasks is None else list(tasks)
+    if not tasks:
+        raise ValueError("a warm start needs at least one task")
+    stream = GameStream(env, agent, tasks, settings, seed)
+    games = stream.play(settings.tokenizer_games)
+    steps = [step for game in games for episode in game.episodes for step in episode.steps]
+    texts = {
+        "tokens_per_action": [step.action for step in steps],
+        "tokens_per_observation": [step.observation for step in steps],
+    }
+    tokenizer = build_tokenizer(
+        (text for part in texts.values() for text in part),
+        settings.vocab_size,
+        max_token_length=settings.max_token_length,
+    )
+    model = build_model(tokenizer, settings.model, seed)
+    stream.env = env.with_tokenizer(tokenizer)
+    pad_id = tokenizer.pad_token_id
+    result = imitate(model, stream, settings, pad_id=pad_id, progress=progress)
+    figures = {
+        "games": float(settings.steps * settings.batch_size),
+        "steps": float(settings.steps),
+        "parameters": float(sum(p.numel() for p in model.parameters())),
+        "vocabulary": float(len(tokenizer)),
+        "first_loss": result.first_loss,
+        "loss": result.loss,
+    } | {name: _mean_tokens(tokenizer, part) for name, part in texts.items()}
+    return WarmStartResult(model, tokenizer, figures, games)
+
+
+def imitate(
+    model: Any,
+    batches: Batches,
+    settings: WarmStartSettings,
+    *,
+    pad_id: int,
+    progress: Progress = _no_progress,
+) -> "FitResult":
+    """Train `model` in place on `steps` of these batches; it ends in evaluation mode."""
+    settings = settings.resolved(new_model=True)
+    assert settings.steps is not None
+    with tempfile.TemporaryDirectory() as scratch:
+        training = _Training(model, batches, settings, pad_id, settings.steps)
+        return training.carry_out(ProgressFiles(Path(scratch)), progress)
+
+
+def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
+    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return float(np.mean([len(ids) for ids in encoded]))
+
+
+# -- a pretrained model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """Figures of a finished warm start. `step` is the update whose weights were kept (0: those
+    before training), `steps` the number of updates; losses are in nats per target."""
+
+    step: int
+    steps: int
+    stopped_early: bool
+    first_loss: float
+    loss: float
+    held_out_losses: Mapping[int, float]
+
+
+def fit(
+    model: Any,
+    lessons: Lessons,
+    settings: WarmStartSettings,
+    *,
+    pad_id: int,
+    folder: Path | None = None,
+    autocast: Autocast = nullcontext,
+    progress: Progress = _no_progress,
+) -> FitResult:
+    """Train `model` in place on stored games; it ends in evaluation mode with the best weights.
+
+    Everything that requires a gradient is trained: all weights, or the adapters of a PEFT model.
+    The best weights are those with the lowest held-out loss; without held-out examples the last
+    ones. `folder` keeps checkpoints, from which the same call continues after a kill, to the same
+    weights. `autocast` makes the context of every forward pass (`accelerator.autocast`). Raises
+    ValueError if nothing in the model requires a gradient.
+    """
+    settings = settings.resolved(new_model=False)
+    batches = EpochBatches(lessons.train, settings)
+    steps = settings.epochs * batches.per_epoch
+    steps = min(steps, settings.steps or steps)
+    with tempfile.TemporaryDirectory() as scratch:
+        training = _Training(model, batches, settings, pad_id, steps)
+        training.evaluate_with(lessons.held_out, settings.eval_steps or batches.per_epoch)
+        training.autocast = autocast
+        return training.carry_out(ProgressFiles(folder or Path(scratch)), progress)
+
+
+# -- the loop --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Progressed:
+    """How far a warm start has come: `step` updates done; `held_out` losses (nats per target) by
+    the step before which they were computed; `losses`, one per update; the `best` step."""
+
+    step: int = 0
+    best: int = 0
+    held_out: dict[int, float] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def without_better(self) -> int:
+        """Number of held-out losses since the lowest."""
+        return sum(step > self.best for step in self.held_out)
+
+    def note_held_out(self, loss: float) -> None:
+        """Record the held-out loss of the current weights."""
+        lowest = min(self.held_out.values(), default=float("inf"))
+        self.held_out[self.step] = loss
+        if loss < lowest:
+            self.best = self.step
+
+
+class _Training:
+    """One warm start during its execution: `steps` updates of AdamW on `batches`."""
+
+    def __init__(
+        self,
+        model: Any,
+        batches: Batches,
+        settings: WarmStartSettings,
+        pad_id: int,
+        steps: int,
+    ) -> None:
+        assert settings.max_tokens_per_forward is not None
+        self.autocast: Autocast = nullcontext
+        self._model = model
+        self._batches = batches
+        self._settings = settings
+        self._pad_id = pad_id
+        self._steps = steps
+        self._most = settings.max_tokens_per_forward
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = _optimizer(self._trained, settings)
+        self._adapters = is_adapted(model)
+        self._held_out: Sequence[Example] = ()
+        self._every: int | None = None
+
+    def evaluate_with(self, held_out: Sequence[Example], every: int) -> None:
+        """Compute the loss of these examples, and save a checkpoint, after `every` updates."""
+        self._held_out = normalize(held_out, max(1, len(held_out)))
+        self._every = every
+
+    def carry_out(self, files: "ProgressFiles", progress: Progress) -> FitResult:
+        state = files.resume(self._model, self._optimizer)
+        if state.step == 0 and not state.held_out:
+            self._check_point(files, state)
+        while state.step < self._steps and state.without_better < self._settings.patience:
+            state.losses.append(self._update(state.step))
+            state.step += 1
+            if self._every and (state.step % self._every == 0 or state.step == self._steps):
+                self._check_point(files, state)
+            progress(state.step, self._steps, self._report(state))
+        if self._held_out and state.best != state.step:
+            files.load_weights(state.best, self._model)
+        self._model.eval()
+        return self._result(state)
+
+    def _check_point(self, files: "ProgressFiles", state: Progressed) -> None:
+        if self._every is None:
+            return
+        if self._held_out:
+            state.note_held_out(self._held_out_loss())
+        files.save(self._model, self._optimizer, state)
+
+    def _report(self, state: Progressed) -> dict[str, float]:
+        values = {"loss": _mean(state.losses[-20:]), "lr": self._optimizer.param_groups[0]["lr"]}
+        if state.held_out:
+            values["held_out_loss"] = state.held_out[max(state.held_out)]
+        return values
+
+    def _result(self, state: Progressed) -> FitResult:
+        tenth = max(1, len(state.losses) // 10)
+        return FitResult(
+            step=state.best if self._held_out else state.step,
+            steps=state.step,
+            stopped_early=state.step < self._steps,
+            first_loss=_mean(state.losses[:1]),
+            loss=_mean(state.losses[-tenth:]),
+            held_out_losses=dict(state.held_out),
+        )
+
+    def _update(self, step: int) -> float:
+        """One update; returns its loss in nats per target."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._settings.rate_at(step, self._steps, adapters=self._adapters)
+        batch = self._batches.batch(step)
+        total = 0.0
+        self._model.train()
+        # Dropout's noise depends only on the seed and the step, so that a resumed run repeats it.
+        with torch.random.fork_rng():
+            torch.manual_seed(self._settings.seed + step)
+            for chunk in chunked(batch, self._most):
+                loss = self._loss(chunk)
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(self._trained, self._settings.max_grad_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return total
+
+    @torch.no_grad()
+    def _held_out_loss(self) -> float:
+        self._model.eval()
+        losses = (float(self._loss(chunk)) for chunk in chunked(self._held_out, self._most))
+        return sum(losses) / sum_of_weights(self._held_out)
+
+    def _loss(self, chunk: Sequence[Example]) -> torch.Tensor:
+        with self.autocast():
+            return target_loss(self._model, *pad(chunk, self._pad_id))
+
+
+def _optimizer(
+    trained: Sequence[torch.nn.Parameter], settings: WarmStartSettings
+) -> torch.optim.AdamW:
+    assert settings.adam_beta2 is not None
+    if not trained:
+        raise ValueError("nothing in this model requires a gradient")
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        betas=(0.9, settings.adam_beta2),
+        fused=trained[0].is_cuda,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+_WEIGHTS, _OPTIMIZER, _FIGURES = "weights.safetensors", "optimizer.safetensors", "progress.json"
+
+
+class ProgressFiles:
+    """The checkpoints in a folder: weights and optimizer in safetensors files, figures in JSON.
+
+    A checkpoint appears only when it is complete. No file of it is a pickle, so reading one runs no
+    code.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, model: Any, optimizer: Any, progressed: Progressed) -> None:
+        """Write a checkpoint of the current step, and remove all but it and the best."""
+        path = self._path(progressed.step)
+        part = path.with_name(f"{path.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        save_file({name: p.detach().contiguous() for name, p in _trained(model)}, part / _WEIGHTS)
+        states = {
+            f"{number}.{name}": torch.as_tensor(value).contiguous()
+            for number, state in optimizer.state_dict()["state"].items()
+            for name, value in state.items()
+        }
+        save_file(states, part / _OPTIMIZER)
+        (part / _FIGURES).write_text(json.dumps(asdict(progressed)), encoding="utf-8")
+        shutil.rmtree(path, ignore_errors=True)
+        part.rename(path)
+        self._keep({progressed.step, progressed.best})
+
+    def resume(self, model: Any, optimizer: Any) -> Progressed:
+        """Load the newest checkpoint that can be read; the start of training if there is none."""
+        for step in sorted(self._steps(), reverse=True):
+            try:
+                return self._load(step, model, optimizer)
+            except Exception:  # the readers raise many kinds of errors for damaged files
+                shutil.rmtree(self._path(step), ignore_errors=True)
+        return Progressed()
+
+    def load_weights(self, step: int, model: Any) -> None:
+        """Load the weights of a checkpoint. Raises ValueError if they are another model's."""
+        own, stored = dict(_trained(model)), load_file(self._path(step) / _WEIGHTS)
+        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
+            raise ValueError(f"{self._path(step)} has the weights of another model")
+        with torch.no_grad():
+            for name, tensor in stored.items():
+                own[name].copy_(tensor)
+
+    def _load(self, step: int, model: Any, optimizer: Any) -> Progressed:
+        record = json.loads((self._path(step) / _FIGURES).read_bytes())
+        held_out = {int(k): float(v) for k, v in record["held_out"].items()}
+        losses = [float(value) for value in record["losses"]]
+        progressed = Progressed(int(record["step"]), int(record["best"]), held_out, losses)
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for key, tensor in load_file(self._path(step) / _OPTIMIZER).items():
+            number, _, name = key.partition(".")
+            states.setdefault(int(number), {})[name] = tensor
+        if progressed.step != step or not (self._path(progressed.best) / _WEIGHTS).is_file():
+            raise ValueError("the checkpoint is not complete")
+        self.load_weights(step, model)
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+        return progressed
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"checkpoint-{step}"
+
+    def _steps(self) -> list[int]:
+        matches = (_NAME.fullmatch(path.name) for path in self._folder.glob("checkpoint-*"))
+        return [int(match[1]) for match in matches if match]
+
+    def _keep(self, steps: Collection[int]) -> None:
+        for step in self._steps():
+            if step not in steps:
+                shutil.rmtree(self._path(step), ignore_errors=True)
+
+
+def _trained(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]

@@ -1,0 +1,189 @@
+"""The section `warm_start` of a run: who plays the games, and how a model learns from them."""
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCRIPTED = ("teacher", "optimal", "random")
+ROLLOUTS, EXPORT, CHAT = "rollouts", "export", "chat"
+ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
+"""The keys that only a chat endpoint has."""
+SOURCE_KEYS = {"run": ROLLOUTS, "data": EXPORT, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
+"""Keys that belong to one source."""
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+_NEW_MODEL: dict[str, Any] = {
+    "source": "teacher",
+    "steps": 1000,
+    "batch_size": 96,
+    "learning_rate": 3e-3,
+    "warmup_steps": 50,
+    "adam_beta2": 0.98,
+    "max_tokens_per_forward": 1 << 20,
+}
+_PRETRAINED: dict[str, Any] = {
+    "batch_size": 16,
+    "adam_beta2": 0.999,
+    "max_tokens_per_forward": 4096,
+}
+_ONLY_NEW_MODEL = frozenset(
+    {
+        "final_action_weight",
+        "games_per_round",
+        "tokenizer_games",
+        "vocab_size",
+        "max_token_length",
+        "model",
+    }
+)
+_ONLY_PRETRAINED = frozenset(
+    {
+        "games",
+        "best_of",
+        "min_reward",
+        "probe_tasks",
+        *SOURCE_KEYS,
+        "epochs",
+        "held_out_share",
+        "eval_steps",
+        "patience",
+    }
+)
+_ADAPTER_RATE, _WEIGHTS_RATE = 2e-4, 2e-5
+_WARMUP_SHARE = 0.05
+
+
+class TinySettings(BaseModel):
+    """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
+
+    `initializer_range` is the standard deviation of the initial weights; transformers' default of
+    0.02 is too small for this width and learns several times slower.
+    """
+
+    model_config = _STRICT
+
+    hidden_size: int = Field(default=128, ge=1)
+    layers: int = Field(default=2, ge=1)
+    heads: int = Field(default=4, ge=1)
+    intermediate_size: int = Field(default=256, ge=1)
+    max_positions: int = Field(default=512, ge=1)
+    initializer_range: float = Field(default=0.06, gt=0)
+
+
+class WarmStartSettings(BaseModel):
+    """A warm start: of a new model (`model: tiny`), which plays games of the teacher as they are
+    needed, or of a pretrained one, which learns from a number of games for some epochs.
+
+    The learning rate rises over `warmup_steps` and then falls along a cosine to `final_lr` times
+    its maximum. None is a default that depends on the model. Raises ValueError for a bad value.
+    """
+
+    model_config = _STRICT
+
+    source: Literal["teacher", "optimal", "random", "rollouts", "export", "chat"] | None = None
+    """Who plays the games. None: no warm start; for the model tiny, the teacher."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of the games, of their order and of the split."""
+
+    games: int = Field(default=256, ge=1)
+    """Games that a pretrained model imitates; of stored ones at most."""
+    best_of: int = Field(default=1, ge=1)
+    """Games on each drawn task, of which the best is imitated."""
+    min_reward: float | None = None
+    """Games with less reward are not imitated."""
+    probe_tasks: int = Field(default=8, ge=0)
+    """Training tasks that the model plays before and after, a group of games each; 0: none."""
+    run: str | None = None
+    """Of source rollouts: the directory of the run."""
+    data: str | None = None
+    """Of source export: the folder or file of the export."""
+    engine: dict[str, Any] | None = None
+    """Of source chat: the endpoint's urls, served_model, key_env, capacity."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Of the endpoint's answers."""
+    max_answer_tokens: int = Field(default=512, ge=1)
+    """Limit on each of the endpoint's answers."""
+
+    tokenizer_games: int = Field(default=2000, ge=1)
+    """Games whose text trains the tokenizer of a new model."""
+    games_per_round: int = Field(default=1920, ge=1)
+    """Games for a new model that are played at a time."""
+    final_action_weight: float = Field(default=1.0, ge=0)
+    """Loss weight of each episode's last action, which may be the most informative one. It falls to
+    1 over the first half of the updates, so that in the end the model acts as often as its
+    teacher."""
+    vocab_size: int = Field(default=2048, ge=1)
+    """Most tokens of a new tokenizer."""
+    max_token_length: int = Field(default=40, ge=1)
+    """Most characters of a new tokenizer's token."""
+    model: TinySettings = Field(default_factory=TinySettings)
+    """Shape of a new model."""
+
+    epochs: int = Field(default=3, ge=1)
+    """Passes over the games of a pretrained model."""
+    steps: int | None = Field(default=None, ge=1)
+    """Updates. None: 1000 of a new model, of a pretrained one as many as the epochs have."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
+    max_tokens_per_forward: int | None = Field(default=None, ge=1)
+    """Padded tokens of a forward pass; bounds memory, not the result. None: 4096 of a pretrained
+    model, of a new one whole batches."""
+    learning_rate: float | None = Field(default=None, ge=0)
+    """AdamW's maximum. None: 3e-3 of a new model, 2e-4 of adapters, 2e-5 of other weights."""
+    warmup_steps: int | None = Field(default=None, ge=0)
+    """Updates with a rising rate. None: 50 of a new model, a twentieth of a pretrained one's."""
+    final_lr: float = Field(default=0.02, ge=0, le=1)
+    """Share of the learning rate that is left at the end."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's; biases and norms have none."""
+    adam_beta2: float | None = Field(default=None, ge=0, lt=1)
+    """AdamW's. None: 0.98 of a new model, 0.999 of a pretrained one."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """The gradient is scaled down to this norm."""
+    held_out_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the tasks whose games are only used for the held-out loss."""
+    eval_steps: int | None = Field(default=None, ge=1)
+    """Updates between two held-out losses, each with a checkpoint. None: once per epoch."""
+    patience: int = Field(default=2, ge=1)
+    """Training ends after this number of held-out losses without a new lowest one."""
+
+    @model_validator(mode="after")
+    def _source_has_its_keys(self) -> Self:
+        for key, source in SOURCE_KEYS.items():
+            if key in self.model_fields_set and getattr(self, key) is not None:
+                if self.source != source:
+                    raise ValueError(f"{key} is only for source {source!r}; leave it out")
+            elif self.source == source and key in ("run", "data", "engine"):
+                raise ValueError(f"source {source!r} needs {key}")
+        if self.source in (ROLLOUTS, EXPORT) and self.best_of != 1:
+            raise ValueError(
+                f"source {self.source!r} has games that were played; leave best_of out"
+            )
+        return self
+
+    def resolved(self, *, new_model: bool) -> Self:
+        """The settings with the defaults of a new or of a pretrained model. Raises ValueError for a
+        key that has no effect on it."""
+        kind = "of the new model tiny" if new_model else "of a pretrained model"
+        for key in self.model_fields_set & (_ONLY_PRETRAINED if new_model else _ONLY_NEW_MODEL):
+            raise ValueError(f"{key} has no effect on the warm start {kind}; leave it out")
+        if new_model and self.source not in (None, *SCRIPTED):
+            raise ValueError(f"source of a warm start {kind} must be one of {', '.join(SCRIPTED)}")
+        defaults = _NEW_MODEL if new_model else _PRETRAINED
+        missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
+        return self.model_copy(update=missing)
+
+    def rate_at(self, step: int, steps: int, *, adapters: bool = False) -> float:
+        """The learning rate of update number `step`, from 0, of `steps`."""
+        top = self.learning_rate
+        if top is None:
+            top = _ADAPTER_RATE if adapters else _WEIGHTS_RATE
+        warmup = round(_WARMUP_SHARE * steps) if self.warmup_steps is None else self.warmup_steps
+        rise = min(1.0, (step + 1) / max(warmup, 1))
+        fall = 0.5 * (1 + math.cos(math.pi * step / steps))
+        return top * rise * (self.final_lr + (1 - self.final_lr) * fall)
+
+    def final_weight_at(self, step: int, steps: int) -> float:
+        """Loss weight of an episode's last action in update number `step` of `steps`."""
+        return 1.0 + (self.final_action_weight - 1.0) * max(0.0, 1 - 2 * step / steps)
