@@ -46,7 +46,6 @@ def changed(**sections):
         ({"engine": {"urls": ["http://a:1", "http://a:1"]}}, Launch(2), "names http://a:1 twice"),
         ({}, ZERO3, "whole weights only from FSDP2"),
         ({"engine": {}, "train": {"max_staleness": 1}}, Launch(2), "max_staleness=1 needs an"),
-        ({"train": {"max_staleness": 1}}, Launch(2), r"its 4 rollouts .* num_generations \(8\)"),
         ({"engine": {"name": "vllm"}}, Launch(2), "needs engine.urls or engine.launch"),
         ({"env_config": {"place": "ray"}}, Launch(2), r"\['place'\]='ray' needs .*workers"),
         (

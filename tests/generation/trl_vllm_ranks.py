@@ -17,7 +17,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
 from agentsgym.generation.vllm.trl import TRLVLLMEngine
 from agentsgym.rollout import run
-from agentsgym.training.distributed import Ranks
+from agentsgym.training.ranks import Ranks
 from helpers import CountdownEnv
 
 

@@ -219,7 +219,7 @@ class AtOnce:
 
 
 def one_ahead(tokenizer, out, processes, **options):
-    """A trainer whose rollouts are played one generation ahead; each process has whole groups."""
+    """A trainer whose rollouts are played one generation ahead."""
     EmbeddedEngine.can_generate_ahead = True  # nothing is sampled beside the optimizer
     try:
         trainer, gradients = train(

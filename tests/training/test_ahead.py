@@ -1,6 +1,5 @@
 """Training in which sampling is up to `max_staleness` generations ahead."""
 
-import json
 import os
 import signal
 import threading
@@ -10,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import IterableDataset
-from transformers import TrainerCallback, TrainerState
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import TrainerCallback
 
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
-from agentsgym.training.distributed import Ranks
-from agentsgym.training.rollouts.queue_file import NAME
-from agentsgym.types import WeightUpdate, session_seed
+from agentsgym.training.staleness import AheadPlayer, age
+from agentsgym.types import Episode, Rollout, RolloutRequest, Step, WeightUpdate, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from training.copy_engine import CopyEngine
 
@@ -38,16 +38,12 @@ class Watch:
 
 
 def check_steps(watch, ahead):
-    """Whole groups, each once, none too old; the first batch is played by the first weights."""
-    groups = []
+    """Each batch is its generation, in the order of the requests, and none is too old."""
     for step, rollouts in watch.steps.items():
-        numbers = [r.group for r in rollouts]
-        assert [r.index for r in rollouts] == [0, 1, 2, 3] * 2 and not any(
-            r.failed for r in rollouts
-        )
+        places = [(2 * step + group, index) for group in range(2) for index in range(4)]
+        assert [(r.group, r.index) for r in rollouts] == places
+        assert not any(r.failed for r in rollouts)
         assert all(step - ahead <= r.policy_version <= step for r in rollouts)
-        groups += sorted(set(numbers))
-    assert sorted(groups) == list(range(2 * len(watch.steps)))
 
 
 def check_noise(watch, trainer):
@@ -131,57 +127,20 @@ def test_groups_without_signal_are_replaced_by_others(ahead):
         assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
 
 
-def test_a_checkpoint_has_its_queue_before_it_can_be_continued_from(ahead, monkeypatch):
-    """A run that is killed while it deletes old checkpoints has no queue otherwise."""
-    there, save = [], TrainerState.save_to_json
-
-    def saving(state, path):
-        there.append((Path(path).parent / NAME).is_file())
-        save(state, path)
-
-    monkeypatch.setattr(TrainerState, "save_to_json", saving)
-    trainer, _ = ahead(max_staleness=1, save_strategy="steps", save_steps=1, max_steps=1)
-    trainer.train()
-    assert there and all(there)
-
-
-def test_a_resumed_run_plays_what_was_in_the_queue(ahead, tmp_path, caplog):
-    """Each group once, however far it is ahead now, and after a part without any."""
-    caplog.set_level("INFO", logger="agentsgym")
+def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
+    """No task is lost, however far ahead it plays now."""
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4}
-
-    def played(staleness, at=None):
+    trainer, before = ahead(max_staleness=2, **saving)
+    trainer.add_callback(_StopAt(2))
+    trainer.train()
+    check_steps(before, 2)
+    for staleness in (3, 1, 0):
         trainer, watch = ahead(max_staleness=staleness, **saving)
-        if at is None:
-            trainer.add_callback(_StopAt(2))
-        trainer.train(resume_from_checkpoint=at and str(tmp_path / "out" / f"checkpoint-{at}"))
-        return {step: sorted({r.group for r in rs}) for step, rs in watch.steps.items()}, watch
-
-    before, _ = played(2)
-    file = tmp_path / "out" / "checkpoint-2" / NAME
-    saved = json.loads(file.read_text())
-    in_batches = [group for groups in before.values() for group in groups]
-    left = sorted(set(range(8)) - set(in_batches))
-    assert saved["generations"] == 4 and sorted(saved["open"]) == left and len(left) == 4
-    after, _ = played(3, at=2)
-    assert sorted(after) == [2, 3]
-    assert sorted(in_batches + [g for groups in after.values() for g in groups]) == [*range(8)]
-    assert "had begun 4 groups that were in no batch yet; they are played first" in caplog.text
-    assert "ahead any more" not in caplog.text
-    saving["max_steps"], left = 5, [1, 2, 3, 7]
-    file.write_text(json.dumps(saved | {"open": left}))
-    after, watch = played(0, at=2)
-    assert after == {2: left[:2], 3: left[2:], 4: [8, 9]}
-    assert "with max_staleness=0 nothing is played ahead any more" in caplog.text
-    seeds = {(r.group, r.index): r.seed for at in watch.steps.values() for r in at}
-    assert seeds == {
-        (group, index): session_seed(42, "train", group // 2, group % 2, index)
-        for group in (*left, 8, 9)
-        for index in range(4)
-    }
-    assert all(r.policy_version == step for step, at in watch.steps.items() for r in at)
-    again, _ = played(1, at=3)
-    assert sorted(g for groups in again.values() for g in groups) == [*left[2:], 8, 9]
+        trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+        assert list(watch.steps) == [2, 3]
+        if staleness:
+            check_steps(watch, staleness)
+            check_noise(watch, trainer)
 
 
 def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
@@ -194,7 +153,6 @@ def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_t
             yield row
 
     options = {"save_strategy": "steps", "save_steps": 2, "shuffle_dataset": False}
-    seen = []
     for staleness, steps, resume in ((1, 3, None), (2, 5, 2), (0, 5, 2)):
         trainer, watch = ahead(
             dataset=IterableDataset.from_generator(stream),
@@ -202,12 +160,10 @@ def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_t
         )  # fmt: skip
         drawn.clear()
         trainer.train(resume_from_checkpoint=resume and str(tmp_path / "out" / "checkpoint-2"))
-        groups = {r.group: r.task_data["seed"] for at in watch.steps.values() for r in at}
-        assert groups == {group: group % 6 for group in groups}
-        assert len(groups) == 2 * len(watch.steps)
-        seen.append((sorted(groups), len(drawn)))
-    assert [found for found, _ in seen][1] == [found for found, _ in seen][2]
-    assert [reads for _, reads in seen] == [6, 10, 10]
+        for step, rollouts in watch.steps.items():
+            tasks = [2 * step % 6] * 4 + [(2 * step + 1) % 6] * 4
+            assert [r.task_data["seed"] for r in rollouts] == tasks
+        assert 0 <= len(drawn) - 2 * steps <= 2
 
 
 class _StopAt(TrainerCallback):
@@ -254,14 +210,6 @@ def test_an_error_while_playing_ends_training_with_its_reason(ahead):
         trainer.train()
 
 
-def test_groups_that_would_be_spread_over_processes_are_refused(ahead, monkeypatch):
-    monkeypatch.setattr(Ranks, "__init__", lambda self, _: self.__dict__.update(index=0, number=4))
-    with pytest.raises(
-        ValueError, match="its 2 rollouts of a generation must be a multiple of num"
-    ):
-        ahead(max_staleness=1)
-
-
 def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, monkeypatch):
     told = []
     for name in ("submit", "use_weights"):
@@ -275,6 +223,57 @@ def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, mo
     trainer, _ = ahead(max_staleness=1, max_steps=3)
     trainer.train()
     assert told == [0, 16, 1, 8, 2]
+
+
+class _Scripted:
+    """A source that ends one rollout at a `poll`, in an order that the test draws."""
+
+    idle_seconds = 0.0
+
+    def __init__(self, draw):
+        self.draw, self.submitted, self.open = draw, [], []
+
+    def submit(self, requests):
+        self.submitted.append(len(requests))
+        self.open += requests
+
+    def poll(self, timeout=None):
+        if timeout == 0.0 or not self.open:
+            return []
+        return [_over(self.open.pop(self.draw(st.integers(0, len(self.open) - 1))))]
+
+
+def _over(request, version=0, error=None):
+    episode = Episode(0, (Step(0, "go", "a", 1.0, True),), (), 1.0, 1.0, "done")
+    return Rollout(
+        request.session_id, request.group, request.index, "Digit", {}, {}, (episode,), (),
+        error=error, policy_version=version,
+    )  # fmt: skip
+
+
+def _requests_of(number):
+    row = {"env_class_path": "Digit", "env_config": {}, "task_data": {}}
+    groups = (2 * number, 2 * number + 1)
+    return [RolloutRequest.of(row, group, k, 100 * group + k) for group in groups for k in range(3)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.integers(1, 3), st.integers(0, 3))
+def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahead, first):
+    source = _Scripted(data.draw)
+    player = AheadPlayer(source, _requests_of, first=first, last=first + 3, ahead=ahead)
+    for number in range(first, first + 4):
+        requests, rollouts = player.batch(number)
+        assert requests == _requests_of(number)
+        assert [r.session_id for r in rollouts] == [r.session_id for r in requests]
+    assert source.submitted[0] == 6 * (min(ahead, 3) + 1) and sum(source.submitted) == 24
+    assert not source.open
+
+
+def test_a_failed_rollout_has_no_age():
+    request = _requests_of(0)[0]
+    assert age(_over(request, 2), 6, 2) == 2.0
+    assert age(_over(request, 2, error="it broke"), 6, 2) == 0.0
 
 
 @pytest.mark.slow

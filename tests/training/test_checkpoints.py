@@ -172,7 +172,7 @@ def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
     """Servers know weights by their version, which loading does not change."""
     from agentsgym.generation.vllm import VLLMEngine
     from agentsgym.generation.vllm.weight_files import WeightFiles
-    from agentsgym.training.rollouts.weight_sync import WeightSync
+    from agentsgym.training.collect import WeightSync
 
     class Engine(VLLMEngine):
         """Without servers: looks at what they would load."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.collect import WeightSync
 from agentsgym.types import WeightTransfer
 
 

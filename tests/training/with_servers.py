@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from agentsgym.generation import EmbeddedEngine, VLLMEngine
 from agentsgym.generation.vllm.shard_files import ShardFiles
-from agentsgym.training.distributed import Ranks
+from agentsgym.training.ranks import Ranks
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from completions_server import CompletionsServer
 from training import learner

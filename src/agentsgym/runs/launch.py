@@ -76,7 +76,7 @@ def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
     settings = _settings_over_all(config, launch)
     _check_sharding(config, launch)
     _check_servers(config, launch)
-    _check_ahead(config, settings, launch)
+    _check_ahead(config, settings)
     return settings
 
 
@@ -138,18 +138,10 @@ def _check_servers(config: RunConfig, launch: Launch) -> None:
             )
 
 
-def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig", launch: Launch) -> None:
-    if not settings.max_staleness:
-        return
-    if sampling_place(config) == "here":
+def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig") -> None:
+    if settings.max_staleness and sampling_place(config) == "here":
         raise ConfigError(
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
             "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "
             "or set engine.name to 'process'"
-        )
-    share, group = settings.generation_batch_size // launch.processes, settings.num_generations
-    if share % group:
-        raise ConfigError(
-            f"with train.max_staleness each process takes whole groups: its {share} rollouts of a "
-            f"generation must be a multiple of num_generations ({group})"
         )

@@ -14,8 +14,8 @@ from agentsgym.credit import (
 )
 from agentsgym.credit.table import StepChoices, scale_steps
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRollout, make_rollouts
+from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row
 from agentsgym.types.records import Flags, Floats
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback
 
+from agentsgym.training.collect import WeightSync
 from agentsgym.training.reference_model import load_reference, save_reference
-from agentsgym.training.rollouts.weight_sync import WeightSync
 from agentsgym.training.trl_compat import TRLTrainer
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from agentsgym.credit.table import StepChoices
-from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row
 
 Action = tuple[int, ...]

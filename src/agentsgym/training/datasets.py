@@ -9,8 +9,7 @@ import torch.utils.data
 from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.envs.dataset import row_problem
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.rollouts.checked_tasks import CheckedTasks
-from agentsgym.training.rollouts.task_stream import TaskStream
+from agentsgym.training.tasks import CheckedTasks, TaskStream
 
 # Evaluation sets are kept in memory; an endless one must not fill it.
 _MOST_STREAMED = 10_000

@@ -13,7 +13,7 @@ from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.model_folder import served_model
 from agentsgym.generation.vllm.serve_command import NoCommand, find_program
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.distributed import Ranks
+from agentsgym.training.ranks import Ranks
 from agentsgym.types import TrainableEngine, trainable
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -37,22 +37,14 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
         )
 
 
-def check_ahead(args: GRPOEnvConfig, engine: TrainableEngine, ranks: Ranks) -> None:
+def check_ahead(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
     """Raise ValueError if the engine cannot sample during the optimizer's work although generations
-    are played ahead, or if a group would be spread over processes, which take groups whole."""
-    if not args.max_staleness:
-        return
-    if not engine.can_generate_ahead:
+    are played ahead."""
+    if args.max_staleness and not engine.can_generate_ahead:
         raise ValueError(
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
             f"{type(engine).__name__} does not have: set engine='process', or name vLLM servers in "
             "engine_urls"
-        )
-    share = int(args.generation_batch_size) // ranks.number
-    if share % int(args.num_generations):
-        raise ValueError(
-            f"with max_staleness each process takes whole groups: its {share} rollouts of a "
-            f"generation must be a multiple of num_generations ({args.num_generations})"
         )
 
 

@@ -11,6 +11,7 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.best_model import check_metric, with_metric
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import CheckpointingTrainer
+from agentsgym.training.collect import RolloutCollector, WeightSync, check_ray
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (
     check_training_set,
@@ -20,17 +21,13 @@ from agentsgym.training.datasets import (
     refuse_bad_rows,
     tasks_per_generation,
 )
-from agentsgym.training.distributed import Ranks
 from agentsgym.training.engines import Note, check_ahead, check_engine, check_own_engine, own_engine
+from agentsgym.training.ranks import Ranks
 from agentsgym.training.reference_model import check_reference
-from agentsgym.training.rollouts.collector import RolloutCollector
-from agentsgym.training.rollouts.failures import FailureReport
-from agentsgym.training.rollouts.group_batches import GroupBatches
-from agentsgym.training.rollouts.sampler import TaskSampler
-from agentsgym.training.rollouts.task_stream import GenerationReader, TaskStream
-from agentsgym.training.rollouts.weight_sync import WeightSync
-from agentsgym.training.rollouts.workers import check_workers
 from agentsgym.training.setting_conditions import notes
+from agentsgym.training.staleness import AheadPlayer, drop_stale
+from agentsgym.training.stopping import FailureReport
+from agentsgym.training.tasks import GenerationReader, TaskSampler, TaskStream
 from agentsgym.training.tracker_tables import TrackerTables
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
@@ -91,18 +88,11 @@ class PlayingTrainer(CheckpointingTrainer):
         self.rollout_sink = rollout_sink
         self.ranks = Ranks(self.accelerator)
         engine = engine or own_engine(self, self.ranks, note)
-        check_workers(args, engine)
-        check_ahead(args, engine, self.ranks)
+        check_ray(args, engine)
+        check_ahead(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self.groups = GroupBatches(
-            args,
-            self.collector,
-            self.ranks,
-            groups=tasks_per_generation(args),
-            row_of=self._row_of_group,
-            note=note,
-        )
+        self._ahead: AheadPlayer | None = None
         streamed = isinstance(self.train_dataset, TaskStream)
         self._stream = GenerationReader(self.train_dataset) if streamed else None
         self.failures = FailureReport(self.ranks)
@@ -156,17 +146,52 @@ class PlayingTrainer(CheckpointingTrainer):
         self, inputs: Sequence[Mapping[str, Any]]
     ) -> tuple[list[RolloutRequest], list[Rollout]]:
         """The requests and rollouts of this step's batch: of the rows in `inputs`, or, where
-        generations are played ahead, of the groups that finished first. All ranks must call it."""
+        generations are played ahead, of the generation of this step. All ranks must call it."""
         step = self.state.global_step
         if self.args.max_staleness:
-            self.ranks.together(lambda: self.groups.start_player(step, self.state.max_steps))
-            self.push_weights(step)
-            return self.ranks.together(lambda: self.groups.next_ahead(step))
-        if self.groups.in_use:
-            requests = self.ranks.together(self.groups.next_requests)
-        else:
-            requests = self.collector.train_requests(inputs, step)
+            return self._next_ahead(step)
+        requests = self.collector.train_requests(inputs, step)
         return requests, self.collect(requests)
+
+    def _next_ahead(self, step: int) -> tuple[list[RolloutRequest], list[Rollout]]:
+        updates, most = self.args.updates_per_generation, self.args.max_staleness
+        generation = step // updates
+        player = self.ranks.together(lambda: self._player_ahead(generation))
+        self.push_weights(step)
+        requests, rollouts = self.ranks.together(lambda: player.batch(generation))
+        return requests, drop_stale(rollouts, step, updates, most)
+
+    def _player_ahead(self, generation: int) -> AheadPlayer:
+        """The player of a training that begins or continues with this generation."""
+        if self._ahead is None:
+            self._ahead = AheadPlayer(
+                self.collector.source or self.collector.open_source(),
+                self._requests_of_generation,
+                first=generation,
+                last=(self.state.max_steps - 1) // self.args.updates_per_generation,
+                ahead=self.args.max_staleness,
+            )
+        return self._ahead
+
+    def _requests_of_generation(self, number: int) -> list[RolloutRequest]:
+        """This rank's requests of a generation, with the noise that they have where nothing is
+        played ahead. Groups are numbered over all generations, as several are open at once."""
+        step, size = number * self.args.updates_per_generation, tasks_per_generation(self.args)
+        if self._stream is not None:
+            rows = [row for row in self._stream.rows(number) for _ in range(self.num_generations)]
+        else:
+            tasks = self.task_sampler(self.train_dataset).generation(number)
+            rows = [self.train_dataset[task] for task in tasks]
+        rows = rows[self.ranks.slice(len(rows) // self.ranks.number)]
+        return self.collector.train_requests(rows, step, first_group=number * size)
+
+    def ahead_figures(self) -> dict[str, float]:
+        """How the learner and the sampler waited for each other, by metric; means over ranks. Empty
+        where nothing is played ahead, and at the first batch. All ranks must call it."""
+        if self._ahead is None:
+            return {}
+        every = self.ranks.gather([self._ahead.figures])
+        return {name: sum(of[name] for of in every) / len(every) for name in every[0]}
 
     def collect(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Training rollouts of these requests, played now with the current weights. All ranks must
@@ -174,42 +199,15 @@ class PlayingTrainer(CheckpointingTrainer):
         self.push_weights(self.state.global_step)
         return self.ranks.together(lambda: self.collector.train(requests))
 
-    def begin_at(self, step: int) -> None:
-        """Also go on with the groups of a checkpoint, and let the data loader leave a stream to the
-        groups that are drawn by number."""
-        super().begin_at(step)
-        self.groups.begin_at(step)
-        if self._stream is not None:
-            self.train_dataset.by_number = self.groups.in_use
-
-    def _row_of_group(self, number: int) -> Mapping[str, Any]:
-        """The training row of a group, counted over all generations."""
-        generation, group = divmod(number, tasks_per_generation(self.args))
-        row: Mapping[str, Any]
-        if self._stream is not None:
-            row = self._stream.rows(generation)[group]
-        else:
-            tasks = self.task_sampler(self.train_dataset).generation(generation)
-            row = self.train_dataset[tasks[group * self.num_generations]]
-        return row
-
     def train(self, *args: Any, **options: Any) -> Any:
         """Train as transformers does, and end the playing however training ends."""
+        if self._stream is not None:
+            self.train_dataset.by_number = self.args.max_staleness > 0
         try:
             return super().train(*args, **options)
         finally:
             self.collector.close_source()
-            self.groups.end()
-
-    def saving_checkpoint(self, folder: Path) -> None:
-        """Also save which groups have not been in a batch."""
-        super().saving_checkpoint(folder)
-        self.groups.save(folder)
-
-    def checkpoint_loaded(self, folder: Path) -> None:
-        """Find out which groups the saved run had open; they are played first."""
-        super().checkpoint_loaded(folder)
-        self.groups.load(folder)
+            self._ahead = None
 
     # -- evaluation -----------------------------------------------------------------------------
 

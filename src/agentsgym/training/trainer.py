@@ -22,7 +22,6 @@ from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.training.choices import ChoiceScorer
 from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.distributed import Gradients
 from agentsgym.training.engines import Note
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.logprobs import Scorer
@@ -31,12 +30,11 @@ from agentsgym.training.loss.objective import Sums, settings_of
 from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics_log import mean_of_sums, warn_of_capped_rows
 from agentsgym.training.playing import PlayingTrainer, RolloutSink
+from agentsgym.training.ranks import Gradients
 from agentsgym.training.reference_model import reference_adapter
-from agentsgym.training.rollouts.checked_tasks import CheckedTasks
-from agentsgym.training.rollouts.collector import age
-from agentsgym.training.rollouts.task_stream import TaskStream
-from agentsgym.training.rollouts.workers import worker_figures
-from agentsgym.training.rollouts.zero_variance import LowSignalCallback
+from agentsgym.training.staleness import age
+from agentsgym.training.stopping import LowSignalCallback
+from agentsgym.training.tasks import CheckedTasks, TaskStream
 from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
 from agentsgym.types.records import Floats
@@ -248,10 +246,10 @@ class GRPOEnvTrainer(PlayingTrainer):
             "time/rollouts": seconds,
             "occupancy": self.collector.engine.stats.occupancy,
         }
-        values |= worker_figures(self.collector.source)
+        values |= self.collector.source_figures
         if isinstance(self.train_dataset, TaskStream | CheckedTasks):
             values["bad_rows"] = self.train_dataset.bad
-        values |= self.groups.waiting() | self._ages(rollouts)
+        values |= self.ahead_figures() | self._ages(rollouts)
         for name, value in values.items():
             if not math.isnan(value):
                 self.record_metric(name, value)

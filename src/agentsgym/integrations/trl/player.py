@@ -14,10 +14,10 @@ from agentsgym.generation.stop_criteria import end_of_turn_ids
 from agentsgym.integrations.trl.prompts import task_prompt
 from agentsgym.rollout import play
 from agentsgym.training.chat_templates import template_options
-from agentsgym.training.distributed import Ranks
+from agentsgym.training.collect import WeightSync
 from agentsgym.training.engines import sampling_dtype
-from agentsgym.training.rollouts.failures import FailureReport
-from agentsgym.training.rollouts.weight_sync import WeightSync
+from agentsgym.training.ranks import Ranks
+from agentsgym.training.stopping import FailureReport
 from agentsgym.types import (
     AllowImports,
     AllowPaths,

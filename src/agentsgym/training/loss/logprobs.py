@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from agentsgym.training.distributed import Ranks
 from agentsgym.training.loss.batch import TrainRow, weightless
 from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
 from agentsgym.training.loss.positions import only_at
+from agentsgym.training.ranks import Ranks
 from agentsgym.training.trl_compat import fused_head_on_agent_tokens
 
 

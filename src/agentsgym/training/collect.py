@@ -1,0 +1,250 @@
+"""The trainer's rollouts: requests, their seeds, playing them; weights for the engine."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import EnvPool
+from agentsgym.envs.dataset import TaskRow, check_row
+from agentsgym.rollout import LocalSource, play
+from agentsgym.training import setting_parsers as given
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.ranks import Ranks
+from agentsgym.types import (
+    Rollout,
+    RolloutRequest,
+    RolloutSource,
+    SamplingParams,
+    TrainableEngine,
+    WeightTransfer,
+    WeightUpdate,
+    session_seed,
+)
+
+
+class RolloutCollector:
+    """Plays training and evaluation rollouts on this rank, with the engine's current weights.
+
+    The noise of a rollout is a function of (run seed, global step, task, rollout), so a resumed
+    run plays the same rollouts as an uninterrupted one.
+    """
+
+    def __init__(
+        self,
+        engine: TrainableEngine,
+        envs: EnvPool,
+        args: GRPOEnvConfig,
+        ranks: Ranks,
+    ) -> None:
+        self.engine = engine
+        self.envs = envs
+        self.source: RolloutSource | None = None
+        self._closed: LocalSource | None = None
+        self._args = args
+        self._ranks = ranks
+
+    def train_requests(
+        self, rows: Sequence[Mapping[str, Any]], step: int, *, first_group: int = 0
+    ) -> list[RolloutRequest]:
+        """A request for each local row of the generation at `step`, whose groups have numbers from
+        `first_group`. A row stands there `num_generations` times over the slices of all ranks, so a
+        group may be spread over ranks; group numbers are global."""
+        first = self._ranks.slice(len(rows)).start
+        requests = []
+        for offset, row in enumerate(rows):
+            group, index = divmod(first + offset, self._args.num_generations)
+            seed = session_seed(self._args.seed, "train", step, group, index)
+            checked = check_row(row, first + offset)
+            requests.append(self._request(checked, first_group + group, index, seed))
+        return requests
+
+    def other_task(
+        self, request: RolloutRequest, dataset: Any, step: int, round_: int
+    ) -> RolloutRequest:
+        """The same rollout with another task; every rank draws the same task for a group."""
+        parts = (self._args.seed, "again", step, round_, request.group)
+        number = session_seed(*parts) % len(dataset)
+        seed = session_seed(*parts, request.index)
+        row = check_row(dataset[number], number)
+        return self._request(row, request.group, request.index, seed)
+
+    def eval_requests(self, dataset: Any, name: str = "") -> list[RolloutRequest]:
+        """This rank's share of the evaluation tasks, `eval_rollouts` requests each; `name` is the
+        set's name if there are several."""
+        parts = (self._args.seed, "eval", *([name] if name else []))
+        return [
+            self._request(row, task, index, session_seed(*parts, task, index))
+            for task in range(self._ranks.index, len(dataset), self._ranks.number)
+            for row in [check_row(dataset[task], task)]
+            for index in range(self._args.eval_rollouts)
+        ]
+
+    def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
+        most = self._args.max_rollout_tokens
+        return RolloutRequest.of(row, group, index, seed, max_rollout_tokens=most)
+
+    @property
+    def train_sampling(self) -> SamplingParams:
+        """The training's sampling settings."""
+        args = self._args
+        return SamplingParams(
+            args.max_action_tokens,
+            args.temperature,
+            args.top_p,
+            args.top_k,
+            tuple(args.stop_strings),
+        )
+
+    @property
+    def eval_sampling(self) -> SamplingParams:
+        """The evaluation's own sampling settings."""
+        args = self._args
+        return SamplingParams(
+            args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
+        )
+
+    def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Play with the training's sampling settings."""
+        return self.play(requests, self.train_sampling)
+
+    def evaluate(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Play with the evaluation's own sampling settings."""
+        return self.play(requests, self.eval_sampling)
+
+    def open_source(self) -> RolloutSource:
+        """Play training rollouts in the background from now on, in this process or on Ray; what
+        `train` and `evaluate` play comes before them."""
+        if self._args.rollout_workers:
+            self.source = self._ray_source()
+        else:
+            self.await_engine()
+            agent = DirectOutputAgent(self.engine, self.train_sampling)
+            self.source = LocalSource(agent, self.envs)
+        return self.source
+
+    def close_source(self) -> None:
+        """End the playing in the background, if there is any."""
+        if self.source is not None:
+            self.source.close()
+        if isinstance(self.source, LocalSource):
+            self._closed = self.source
+        self.source = None
+
+    def await_engine(self) -> None:
+        """Wait until nothing that was ended in the background is left in the engine: an action that
+        had begun. To be called before the engine is used without a source."""
+        if self._closed is not None:
+            self._closed.wait_for_thread()
+        self._closed = None
+
+    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+        """Play these, and return when all are over. Actors on Ray start with the first ones."""
+        if self.source is None and self._args.rollout_workers:
+            self.open_source()
+        if self.source is not None:
+            return self.source.play(requests, sampling)
+        agent = DirectOutputAgent(self.engine, sampling)
+        rollouts = play(requests, agent, self.envs)
+        self.engine.finish()
+        return rollouts
+
+    @property
+    def source_figures(self) -> dict[str, float]:
+        """What the actors on Ray, if there are any, say of themselves, by metric."""
+        figures: dict[str, float] = getattr(self.source, "figures", {})
+        return {f"ray/{name}": value for name, value in figures.items()}
+
+    def _ray_source(self) -> RolloutSource:
+        from agentsgym.rollout.rollout_workers.source import RaySource
+
+        args, engine = self._args, self.engine
+        return RaySource(
+            engine,  # type: ignore[arg-type] # see `check_ray`
+            self.envs,
+            self.train_sampling,
+            workers=args.rollout_workers,
+            resources=given.mapping("rollout_worker_resources", args.rollout_worker_resources),
+        )
+
+
+def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
+    """Check, before training, that there is a cluster for the actors that `args` ask for, and let
+    the engine know that they ask its servers too.
+
+    Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed, and
+    TypeError for an engine whose servers others cannot reach.
+    """
+    if not args.rollout_workers:
+        return
+    from agentsgym.generation.vllm.engine import VLLMEngine
+    from agentsgym.rollout.workers.ray_actor import connect
+
+    if not isinstance(engine, VLLMEngine):
+        raise TypeError(
+            f"rollout_workers sample from the servers of a VLLMEngine, not from a "
+            f"{type(engine).__name__}"
+        )
+    connect("rollout_workers is set")
+    engine.share_servers()
+
+
+Push = Callable[[WeightUpdate], None]
+
+
+class WeightSync:
+    """Updates an engine's weights; `directory` is a folder in which it may write them."""
+
+    def __init__(self, engine: TrainableEngine, directory: Path, ranks: Ranks) -> None:
+        self._engine = engine
+        self._directory = directory
+        self._ranks = ranks
+        self._pushed: int | None = None
+        self._metrics: dict[str, float] = {}
+
+    def push(self, model: Any, version: int, through: Push | None = None) -> None:
+        """Let the engine sample from the current weights of `model`. Every rank must call it.
+
+        `version` is the optimizer's step, which rollouts will record. `through` passes the update
+        on where requests may be open (a rollout source's `use_weights`). Raises RuntimeError if the
+        engine then reports another version, and the engine's own errors.
+        """
+        started = time.perf_counter()
+        update = WeightUpdate(
+            model,
+            version,
+            self._directory,
+            changed=version != self._pushed,
+            rank=self._ranks.index,
+            gather=self._ranks.gather,
+        )
+        (through or self._engine.update_weights)(update)
+        if self._engine.policy_version != version:
+            raise RuntimeError(
+                f"{type(self._engine).__name__} was given the weights of version {version}, but "
+                f"its policy_version is {self._engine.policy_version}"
+            )
+        self._pushed = version
+        if update.changed:
+            self._metrics = self._measured(time.perf_counter() - started)
+
+    def take_metrics(self) -> dict[str, float]:
+        """What the pushes since the last call took, by name; empty where the engine and the
+        trainer share the weights, and in processes that write none."""
+        taken, self._metrics = self._metrics, {}
+        return taken
+
+    def _measured(self, seconds: float) -> dict[str, float]:
+        moved: WeightTransfer | None = getattr(self._engine, "weight_transfer", None)
+        if moved is None:
+            return {}
+        return {
+            "time/weights": seconds,
+            "time/weights_server": moved.slowest,
+            "weights/bytes": moved.bytes,
+        }
+
+    def forget(self) -> None:
+        """Push the weights again: they changed although there was no optimizer step."""
+        self._pushed = None

@@ -1,1 +1,0 @@
-"""The trainer's rollouts: their tasks, when they are played, and with which weights."""

@@ -1,0 +1,69 @@
+"""Why training stops early: every rollout failed, or nothing is left to learn."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from transformers import TrainerCallback
+
+from agentsgym.rollout import EveryRolloutFailed
+from agentsgym.rollout.failures import FailureLog, samples
+from agentsgym.training.ranks import Ranks
+from agentsgym.types import Rollout
+
+logger = logging.getLogger(__name__)
+
+
+class FailureReport:
+    """Warns about new errors, and ends training if every rollout failed. All ranks must call its
+    methods."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._log = FailureLog(logger)
+        self._first = ""
+
+    def tell(self, rollouts: Sequence[Rollout], phase: str, step: int) -> bool:
+        """Warn about new errors; return whether every rollout of all ranks failed."""
+        errors = self._ranks.gather(samples(rollouts))
+        if errors:
+            self._first = errors[0]
+        if self._ranks.index == 0:
+            self._log.note(errors, phase, step)
+        return all(self._ranks.gather([rollout.failed for rollout in rollouts]))
+
+    def stop(self, rollouts: Sequence[Rollout], step: int) -> NoReturn:
+        """Raise EveryRolloutFailed with the first error."""
+        number = len(rollouts) * self._ranks.number
+        raise EveryRolloutFailed(
+            f"training stops after step {step}: all {number} rollouts of the next generation "
+            "failed",
+            self._first,
+        )
+
+
+class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
+    """Stops training if the share of groups with signal stays below `share` for `patience`
+    generations; `reason` then says so. A collapsed policy only produces groups without signal."""
+
+    def __init__(self, share: float, patience: int) -> None:
+        self._share = share
+        self._patience = patience
+        self._poor = 0
+        self.reason: str | None = None
+
+    def update(self, share: float) -> None:
+        """Record the share of rollouts in a new generation whose group has signal."""
+        self._poor = self._poor + 1 if share < self._share else 0
+        if self._poor >= self._patience and self.reason is None:
+            self.reason = (
+                f"fewer than {self._share:.0%} of the groups had different rewards in each of "
+                f"the last {self._poor} generations, so there is nothing left to learn from"
+            )
+            logger.warning("training stops: %s", self.reason)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Request a stop if there is a reason."""
+        if self.reason is not None:
+            control.should_training_stop = True
+        return control
