@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.http import LoopThread
 
 
 class ChatServer:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.http import LoopThread
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 
 Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None

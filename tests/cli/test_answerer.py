@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.chat.client import EndpointError
-from agentsgym.generation.http.keys import MissingKey
+from agentsgym.generation.chat import EndpointError
+from agentsgym.generation.http import MissingKey
 from agentsgym.runs import Silent, load_config, load_run, parse_config, train_run
 from agentsgym.runs.answerer import EndpointAnswerer, answerer_settings
 from agentsgym.runs.dry_run import dry_run

@@ -26,7 +26,7 @@ import psutil
 from agentsgym import register
 from agentsgym.envs import task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout.workers.pool import started_workers, stop_workers
 from completions_server import CompletionsServer

@@ -9,7 +9,7 @@ import transformers
 
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from family_models import TINY_SHAPE
 

@@ -8,15 +8,14 @@ import pytest
 from agentsgym import register
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer, normalize
-from agentsgym.generation.chat.client import (
+from agentsgym.generation.chat import (
     ChatClient,
     EndpointError,
-    MissingKey,
+    Prices,
+    chat_agent,
     completions_url,
 )
-from agentsgym.generation.chat.engine import chat_agent
-from agentsgym.generation.chat.usage import Prices
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import MissingKey, Retries
 from agentsgym.rollout import run
 from chat_server import ChatServer
 from helpers import CountdownEnv

@@ -8,11 +8,8 @@ import zlib
 import pytest
 from aiohttp import web
 
-from agentsgym.generation.chat.client import ChatClient, EndpointError
-from agentsgym.generation.chat.engine import chat_agent
-from agentsgym.generation.http.body import MAX_BODY_BYTES
-from agentsgym.generation.http.client import Refused, Retries
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.chat import ChatClient, EndpointError, chat_agent
+from agentsgym.generation.http import MAX_BODY_BYTES, LoopThread, Refused, Retries
 from agentsgym.generation.vllm.server_check import top_logprobs
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
@@ -148,6 +145,23 @@ def test_a_body_that_is_no_completion_is_named_as_that(server, body):
     server.says(body, 400)
     with pytest.raises(EndpointError, match="HTTP 400"):
         ask(server)
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+def test_a_large_refusal_does_not_hold_the_event_loop(server, status):
+    server.says({"error": {"message": "\x1b" * 9_000_000}}, status, Location="\u00ad" * 1000)
+    started = time.perf_counter()
+    with pytest.raises(EndpointError):
+        ask(server)
+    assert time.perf_counter() - started < 3
+
+
+def test_an_answer_of_megabytes_is_no_answer(server):
+    server.says(chat("&" * 9_000_000))
+    started = time.perf_counter()
+    with pytest.raises(EndpointError, match="no chat completion"):
+        ask(server)
+    assert time.perf_counter() - started < 3
 
 
 def test_what_a_server_says_of_its_charset_is_ignored(server):

@@ -9,7 +9,7 @@ import pytest
 from generation_helpers import QUICK, ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable, VLLMEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion, request_seed
 from agentsgym.generation.vllm.server_check import mode_of
 from agentsgym.generation.vllm.servers import SessionRouter

@@ -10,7 +10,7 @@ import torch
 from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm import pausing
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights

@@ -13,7 +13,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import run
 from completions_server import CompletionsServer

@@ -6,7 +6,7 @@ import torch
 from agentsgym import register
 from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.types import GenerationRequest, SamplingParams
 from helpers import DigitEnv

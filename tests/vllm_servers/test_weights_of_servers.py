@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm import pausing
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights

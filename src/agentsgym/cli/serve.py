@@ -56,7 +56,7 @@ def serve(
 
         agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
     """
-    from agentsgym.generation.http.keys import MissingKey, read_key
+    from agentsgym.generation.http import MissingKey, read_key
     from agentsgym.integrations.openenv.server import Limits
     from agentsgym.integrations.openenv.server import serve as serve_env
 

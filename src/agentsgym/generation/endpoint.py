@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.generation.http.client import JsonClient, Refused, Unreachable
-from agentsgym.generation.http.event_loop import LoopThread
-from agentsgym.generation.http.keys import read_key
+from agentsgym.generation.http import JsonClient, LoopThread, Refused, Unreachable, read_key
 from agentsgym.generation.vllm.weights import served_models
 
 _SECONDS = 30.0

@@ -115,7 +115,7 @@ ENGINES = {
         ),
         EngineEntry(
             "chat",
-            "agentsgym.generation.chat.engine.ChatEngine",
+            "agentsgym.generation.chat.ChatEngine",
             "An OpenAI-compatible chat endpoint: text in, text out.",
             takes=_SERVED,
             needs=("engine_urls", "served_model"),

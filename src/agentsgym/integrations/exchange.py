@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from agentsgym.generation.http.event_loop import LoopDied, LoopThread
+from agentsgym.generation.http import LoopDied, LoopThread
 from agentsgym.rollout.threads import check_wanted
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.config import place_of
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
-from agentsgym.generation.chat.client import DEFAULT_CONCURRENCY, ChatClient
+from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.endpoint import check_complete, parse_endpoint
 from agentsgym.types import Message, SamplingParams

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.generation.http.keys import MissingKey
+from agentsgym.generation.http import MissingKey
 from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
 from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig

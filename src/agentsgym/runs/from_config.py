@@ -10,7 +10,7 @@ from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.extras import ensure, installed
 from agentsgym.generation.factory import ENGINES, TRAINING, EngineEntry, Purpose, choose
-from agentsgym.generation.http.keys import read_key
+from agentsgym.generation.http import read_key
 from agentsgym.runs.answerer import answerer_settings, attach_answerer
 from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import DataConfig, RunConfig, check_keys

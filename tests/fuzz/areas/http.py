@@ -9,9 +9,8 @@ from typing import Any
 from aiohttp import web
 from hypothesis import strategies as st
 
-from agentsgym.generation.chat.client import ChatClient, EndpointError
-from agentsgym.generation.http.client import Retries
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.chat import ChatClient, EndpointError
+from agentsgym.generation.http import LoopThread, Retries
 from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion
 from agentsgym.generation.vllm.server_check import mode_of, top_logprobs
 from fuzz.oracle import Area, refused_with

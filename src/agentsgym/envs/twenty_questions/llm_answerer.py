@@ -13,7 +13,7 @@ from agentsgym.envs.twenty_questions.answerer import Answer, History, read_answe
 from agentsgym.types import Message
 
 Complete = Callable[[Sequence[Message]], str]
-"""Answers a conversation, for instance `agentsgym.generation.chat.client.ChatClient.complete`."""
+"""Answers a conversation, for instance `agentsgym.generation.chat.ChatClient.complete`."""
 
 _ATTEMPTS = 2  # after so many answers that are none of the three, the answer is "I don't know"
 _SYSTEM = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.generation.http.client import JsonClient, Refused, Retries, Unreachable
+from agentsgym.generation.http import JsonClient, Refused, Retries, Unreachable
 from agentsgym.generation.vllm.pool import ServerPool
 from agentsgym.generation.vllm.protocol import completion_body, read_completion
 from agentsgym.generation.vllm.servers import Server

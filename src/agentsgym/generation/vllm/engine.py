@@ -8,9 +8,8 @@ Weights may be updated from another thread than the one that samples.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from agentsgym.generation.http.client import HttpError, JsonClient, Retries
-from agentsgym.generation.http.engine import RemoteEngine
-from agentsgym.generation.http.keys import read_key
+from agentsgym.generation.http import HttpError, JsonClient, Retries, read_key
+from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.client import CompletionsClient
 from agentsgym.generation.vllm.launched import launched

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from agentsgym.generation.http.client import HttpError, JsonClient, Unreachable
+from agentsgym.generation.http import HttpError, JsonClient, Unreachable
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from agentsgym.generation.http.client import HttpError, JsonClient, Refused, Unreachable
+from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.pausing import await_running
 from agentsgym.generation.vllm.server_check import (
     MEND,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from agentsgym.generation.http.engine import request_seed
+from agentsgym.generation.remote import request_seed
 from agentsgym.types import FinishReason, GenerationRequest
 from agentsgym.types.text import mask_secrets, visible
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentsgym.generation.http.client import Retries
+from agentsgym.generation.http import Retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agentsgym.generation.http.client import HttpError, JsonClient
+from agentsgym.generation.http import HttpError, JsonClient
 
 Mode = Literal["processed", "raw", "logits", "flat"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agentsgym.generation.http.client import HttpError, JsonClient, Refused
+from agentsgym.generation.http import HttpError, JsonClient, Refused
 
 LOAD_SECONDS = 600.0
 _TAG_SECONDS = 60.0

@@ -9,7 +9,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.generation.http.keys import MissingKey, read_key
+from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.integrations.openenv.remote import Remote
 from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire

@@ -13,9 +13,14 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from agentsgym.generation.http.body import MAX_BODY_BYTES
-from agentsgym.generation.http.client import HttpError, JsonClient, Refused, require_aiohttp
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.http import (
+    MAX_BODY_BYTES,
+    HttpError,
+    JsonClient,
+    LoopThread,
+    Refused,
+    require_aiohttp,
+)
 from agentsgym.rollout.threads import check_wanted
 from agentsgym.types.text import mask_secrets, visible
 

@@ -12,14 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from agentsgym.generation.http.event_loop import LoopThread
+from agentsgym.generation.http import LoopThread
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Ticket:
+class _Pending:
     number: int
     future: Future[None]
 
@@ -37,7 +37,7 @@ class RemoteEngine:
         self.capacity = capacity
         self._loop = loop or LoopThread(name)
         self._numbers = itertools.count()
-        self._open: dict[str, _Ticket] = {}
+        self._open: dict[str, _Pending] = {}
         self._ready: list[GenerationResult] = []
         self._mailbox: queue.SimpleQueue[tuple[int, GenerationResult]] = queue.SimpleQueue()
 
@@ -57,7 +57,7 @@ class RemoteEngine:
                 request, token_ids=tuple(request.token_ids), messages=tuple(request.messages)
             )
             future = self._loop.start(self._deliver(number, fixed))
-            self._open[request.session_id] = _Ticket(number, future)
+            self._open[request.session_id] = _Pending(number, future)
 
     def poll(self) -> list[GenerationResult]:
         """The results that are ready; at least one if any request is open."""
@@ -104,16 +104,16 @@ class RemoteEngine:
         self._mailbox.put((number, result))
 
     def _receive(self, number: int, result: GenerationResult) -> None:
-        ticket = self._open.get(result.session_id)
-        if ticket is not None and ticket.number == number:
+        pending = self._open.get(result.session_id)
+        if pending is not None and pending.number == number:
             del self._open[result.session_id]
             self._ready.append(result)
 
     def _drop(self, session_id: str) -> bool:
-        ticket = self._open.pop(session_id, None)
-        if ticket is not None:
-            ticket.future.cancel()
-        return ticket is not None
+        pending = self._open.pop(session_id, None)
+        if pending is not None:
+            pending.future.cancel()
+        return pending is not None
 
 
 def request_seed(seed: int, sampled_before: int) -> int:

@@ -1,0 +1,358 @@
+"""Models behind OpenAI-compatible chat endpoints, text in, text out: client, engine, agent.
+
+Their tokens and probabilities are unknown, so they cannot be trained. Many sessions are played at
+once, limited by the engine's capacity.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from agentsgym.generation.http import (
+    JsonClient,
+    LoopThread,
+    Refused,
+    Retries,
+    Unreachable,
+    read_key,
+    with_retries,
+)
+from agentsgym.generation.remote import RemoteEngine, request_seed
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.types import (
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Message,
+    SamplingParams,
+)
+from agentsgym.types.text import mask_secrets
+
+DEFAULT_CONCURRENCY = 16
+_PROBE_SECONDS = 30.0
+_LONGEST_TEXT = 1_000_000  # characters of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices per million tokens, in any one currency."""
+
+    prompt: float = 0.0
+    completion: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Totals reported by the endpoint. `requests` counts answered requests, `retries` the extra
+    attempts; `cost` is in the currency of the prices."""
+
+    requests: int = 0
+    retries: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+
+class _Meter:
+    """Adds up usage from several threads."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._lock = threading.Lock()
+        self._total = Usage()
+
+    @property
+    def total(self) -> Usage:
+        """The usage so far."""
+        return self._total
+
+    def answered(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """Count an answered request."""
+        price = self._prices
+        cost = (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
+        with self._lock:
+            total = self._total
+            self._total = replace(
+                total,
+                requests=total.requests + 1,
+                prompt_tokens=total.prompt_tokens + prompt_tokens,
+                completion_tokens=total.completion_tokens + completion_tokens,
+                cost=total.cost + cost,
+            )
+
+    def tried_again(self) -> None:
+        """Count a retry."""
+        with self._lock:
+            self._total = replace(self._total, retries=self._total.retries + 1)
+
+
+class EndpointError(RuntimeError):
+    """An endpoint gave no usable answer; the message names it, the number of attempts and the
+    last problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A chat completion's text and its finish reason."""
+
+    text: str
+    finish_reason: FinishReason
+
+
+class ChatClient:
+    """Sends requests to one model of one endpoint; may be used from many threads at once.
+
+    Args:
+        url: the endpoint's base, with or without `/v1` and `/chat/completions`.
+        model: the model's name there.
+        key_env: name of the environment variable that holds the key; None sends none.
+        concurrency: requests in flight at once.
+        request_timeout: seconds that one request may take.
+        retries: number of attempts and the pauses between them.
+        prices: per million tokens, for the cost.
+        extra: more fields of the request's body, for instance `{"reasoning_effort": "low"}`; a
+            field with the value None is removed (some models reject `temperature`).
+
+    Raises MissingKey if the variable is unset or empty.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key_env: str | None = "OPENAI_API_KEY",
+        concurrency: int = DEFAULT_CONCURRENCY,
+        request_timeout: float = 120.0,
+        retries: Retries | None = None,
+        prices: Prices | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        self.url = completions_url(url)
+        self.model = model
+        self.concurrency = concurrency
+        self._timeout = request_timeout
+        self._retries = retries or Retries()
+        self._meter = _Meter(prices or Prices())
+        self._extra = dict(extra or {})
+        key = read_key(key_env)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = JsonClient(headers, connections=concurrency)
+        self._in_flight = asyncio.Semaphore(concurrency)
+        self._loop = LoopThread("agentsgym-chat")
+        self._loop.at_end(self._http.close)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests, tokens and cost so far."""
+        return self._meter.total
+
+    @property
+    def loop(self) -> LoopThread:
+        """The loop in which `reply` runs."""
+        return self._loop
+
+    def complete(
+        self, messages: Sequence[Message], sampling: SamplingParams | None = None, seed: int = 0
+    ) -> str:
+        """The model's answer to a conversation. Blocks. Raises EndpointError."""
+        work = self.reply(messages, sampling or SamplingParams(), seed)
+        return self._loop.run(work).text
+
+    def check(self) -> None:
+        """Find out at once whether anything answers at the address. Raises EndpointError."""
+        base = self.url.partition("/chat/completions")[0]
+        try:
+            self._loop.run(self._http.get(f"{base}/models", _PROBE_SECONDS))
+        except Refused:
+            return  # it answers; not every endpoint lists its models
+        except Unreachable as error:
+            if error.status is None:
+                raise EndpointError(f"nothing answers at {self.url}: {error.reason}") from None
+
+    async def reply(
+        self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0
+    ) -> Reply:
+        """As `complete`, inside the client's loop."""
+        body = self._body(messages, sampling, seed)
+        started = time.monotonic()
+        tries = 0
+
+        async def attempt() -> Reply:
+            nonlocal tries
+            tries += 1
+            async with self._in_flight:
+                answer = await self._http.post(self.url, body, self._timeout)
+            return self._read(answer)
+
+        try:
+            return await with_retries(attempt, self._retries, self._meter.tried_again)
+        except Unreachable as error:
+            count = "1 try" if tries == 1 else f"{tries} tries"
+            raise EndpointError(
+                f"{error.url} gave no answer in {count} over {time.monotonic() - started:.1f} s; "
+                f"the last: {error.reason}"
+            ) from None
+        except Refused as error:
+            raise EndpointError(f"{error}{_hint(error)}") from None
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        self._loop.close()
+
+    def _body(
+        self, messages: Sequence[Message], sampling: SamplingParams, seed: int
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "seed": seed & 0x7FFFFFFF,
+        }
+        if sampling.top_p < 1:
+            body["top_p"] = sampling.top_p
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        return {name: value for name, value in (body | self._extra).items() if value is not None}
+
+    def _read(self, answer: Any) -> Reply:
+        try:
+            choice = answer["choices"][0]
+            text = _text(choice["message"]["content"])
+            if len(text) > _LONGEST_TEXT:
+                raise TypeError("the text is too long")
+        except (KeyError, IndexError, TypeError):
+            # A proxy's error page instead of an answer; a retry may help.
+            raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
+        usage = answer.get("usage")
+        self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+        reason = choice.get("finish_reason")
+        return Reply(mask_secrets(text), "length" if reason == "length" else "stop")
+
+
+def _text(content: Any) -> str:
+    """A message's text: a string, None, or OpenAI's list of text parts. Raises TypeError."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "".join(_text(part["text"]) for part in content)
+    raise TypeError("the content is neither text nor a list of text parts")
+
+
+def _count(usage: Any, name: str) -> int:
+    """A number of tokens that an endpoint reports; 0 if it reports none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def completions_url(url: str) -> str:
+    """The address of chat completions below an endpoint's base; its query is kept."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path = f"{path or '/v1'}/chat/completions"
+    return urlunsplit(parts._replace(path=path))
+
+
+def _hint(error: Refused) -> str:
+    if error.status in (401, 403):
+        return " (is the key right? key_env, on the command line --key-env, names its variable)"
+    return " (are URL and model right?)" if error.status == 404 else ""
+
+
+class ChatEngine(RemoteEngine):
+    """An `agentsgym.types.Engine` whose results are only text: no token ids, no logprobs.
+
+    It has no tokenizer, so environments are played by text. `stats.extra` has `Usage`'s fields.
+    """
+
+    tokenizer: Any = None
+
+    def __init__(self, client: ChatClient) -> None:
+        super().__init__("agentsgym-chat", client.concurrency, loop=client.loop)
+        self.client = client
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
+        """Called by the factory: `engine_capacity` limits the requests in flight. Raises
+        MissingKey, ValueError for several URLs, and EndpointError if nothing answers."""
+        url, *more = settings.engine_urls
+        if more:
+            raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
+        capacity = settings.engine_capacity or DEFAULT_CONCURRENCY
+        client = ChatClient(
+            url, settings.served_model or "", key_env=settings.key_env, concurrency=capacity
+        )
+        try:
+            client.check()
+        except BaseException:
+            client.close()
+            raise
+        return cls(client)
+
+    def close(self) -> None:
+        """Close the connections; the client cannot be used afterwards."""
+        super().close()
+        self.client.close()
+
+    @property
+    def stats(self) -> EngineStats:
+        """Token counts reported by the endpoint."""
+        usage = self.client.usage
+        return EngineStats(
+            sampled_tokens=usage.completion_tokens,
+            read_tokens=usage.prompt_tokens,
+            extra={
+                "requests": float(usage.requests),
+                "retries": float(usage.retries),
+                "cost": usage.cost,
+            },
+        )
+
+    async def _answer(self, request: GenerationRequest) -> GenerationResult:
+        seed = request_seed(request.seed, len(request.messages))
+        try:
+            reply = await self.client.reply(request.messages, request.sampling, seed)
+        except EndpointError as error:
+            return GenerationResult(request.session_id, finish_reason="error", error=str(error))
+        return GenerationResult(
+            request.session_id, text=reply.text, finish_reason=reply.finish_reason
+        )
+
+
+class ChatAgent:
+    """An agent that uses a chat endpoint; rollouts play many of its sessions at once."""
+
+    def __init__(self, engine: ChatEngine, sampling: SamplingParams | None = None) -> None:
+        self.engine = engine
+        self.sampling = sampling or SamplingParams(max_tokens=512)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """One answer, for callers that play a single session. Raises EndpointError."""
+        text = self.engine.client.complete(messages, self.sampling, seed=len(messages))
+        return text, agent_state
+
+
+def chat_agent(
+    url: str,
+    model: str,
+    key_env: str | None = "OPENAI_API_KEY",
+    *,
+    sampling: SamplingParams | None = None,
+    **options: Any,
+) -> ChatAgent:
+    """An agent that uses `model` at the OpenAI-compatible endpoint `url`.
+
+    `key_env` names the environment variable that holds the key (None: no key); `options` are
+    `ChatClient`'s. Raises MissingKey.
+    """
+    client = ChatClient(url, model, key_env=key_env, **options)
+    return ChatAgent(ChatEngine(client), sampling)
