@@ -21,17 +21,16 @@ from agentsgym.runs.files import read_metrics
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.load_model import Use, load_model
 from agentsgym.runs.merged_model import merge_adapter
-from agentsgym.runs.trust import Allowed, permitted
+from agentsgym.runs.trust import with_trust
 
 LORA = {
     "model.lora": {"r": 4},
     "model.dtype": "float32",
     "train.max_steps": 4,
     "train.save_steps": 2,
-    "train.allow_imports": ["digit"],
     "eval.episodes": 8,
 }
-EVALUATION = Use(training=False, device="cpu", allow_paths=["model"])
+EVALUATION = Use(training=False, device="cpu", trust=True)
 
 
 def trained_adapter(folder, base="model", lora=None, **model):
@@ -73,7 +72,7 @@ def test_a_resumed_adapter_equals_an_uninterrupted_one(workplace):
     for name in ("model", "checkpoints/checkpoint-4", "summary.json"):
         path = Path("stopped") / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    train_run(load_run(Path("stopped"), {"train.allow_imports": ["digit"]}), resume=True)
+    train_run(load_run(Path("stopped")), resume=True)
 
     whole, stopped = (load_file(f"{run}/model/adapter_model.safetensors") for run in
                       ("whole", "stopped"))  # fmt: skip
@@ -90,7 +89,7 @@ def test_a_resumed_adapter_equals_an_uninterrupted_one(workplace):
 
 def test_a_merged_model_gives_the_logits_of_the_adapter(adapter):
     expected = logits_of(exact(adapter))
-    merged = merge_adapter(adapter, allow_paths=["model"])
+    merged = merge_adapter(adapter, trust=True)
     assert merged == adapter / "merged" and not (merged / "adapter_config.json").exists()
     found = logits_of(load_model(ModelConfig(path=str(merged), dtype="float32"), EVALUATION).model)
     base = logits_of(load_model(ModelConfig(path="model", dtype="float32"), EVALUATION).model)
@@ -105,7 +104,7 @@ def exact(adapter):
 def test_merge_keeps_the_dtype_of_the_base_models_files(workplace, tiny_llama):
     tiny_llama.to(torch.bfloat16).save_pretrained("model")
     trained_adapter(workplace / "adapter")
-    merged = merge_adapter(Path("adapter"), Path("out"), allow_paths=["model"])
+    merged = merge_adapter(Path("adapter"), Path("out"), trust=True)
     stored = load_file(merged / "model.safetensors")
     assert {value.dtype for value in stored.values()} == {torch.bfloat16}
 
@@ -148,7 +147,7 @@ def test_only_the_named_layers_get_an_adapter(workplace):
 
 def test_training_goes_on_from_an_adapter(adapter):
     section = ModelConfig(path="adapter", dtype="float32")
-    use = Use(training=True, device="cpu", allow_paths=["model"])
+    use = Use(training=True, device="cpu", trust=True)
     model = load_model(section, use).model
     assert any(parameter.requires_grad for parameter in model.parameters())
     torch.testing.assert_close(logits_of(model.eval()), logits_of(exact(adapter)))
@@ -161,15 +160,15 @@ def test_commands_take_an_adapter_whose_base_is_allowed(adapter, invoke):
     refused = invoke("eval", "adapter", *where)
     assert refused.exit_code == 2 and refused.stdout == ""
     assert "belongs to the model" in refused.stderr
-    assert f"--allow-paths {Path('model').resolve()}" in refused.stderr
-    played = invoke("eval", "adapter", *where, "--allow-paths", "model", "model.dtype=float32")
+    assert str(Path("model").resolve()) in refused.stderr and "--trust" in refused.stderr
+    played = invoke("eval", "adapter", *where, "--trust", "model.dtype=float32")
     assert played.exit_code == 0, played.output
-    watched = invoke("play", "digit.DigitEnv", "--agent", "adapter", "--allow-paths", "model")
+    watched = invoke("play", "digit.DigitEnv", "--agent", "adapter", "--trust")
     assert watched.exit_code == 0, watched.output
     assert invoke("merge", "adapter").exit_code == 2
-    merged = invoke("merge", "adapter", "--allow-paths", "model", "--output", "out")
+    merged = invoke("merge", "adapter", "--trust", "--output", "out")
     assert merged.exit_code == 0 and "merged model is in out" in merged.stdout
-    again = invoke("merge", "adapter", "--allow-paths", "model", "--output", "out")
+    again = invoke("merge", "adapter", "--trust", "--output", "out")
     assert again.exit_code == 2 and "out already exists" in again.stderr
 
 
@@ -190,7 +189,7 @@ def test_a_base_inside_the_adapter_or_in_the_package_needs_no_permission(workpla
         ({"base_model_name_or_path": None}, "names no base model"),
         ({"base_model_name_or_path": "some/model"}, "hf download some/model"),
         ({"base_model_name_or_path": "../../etc"}, "hf download"),
-        ({"base_model_name_or_path": "/nowhere/at/all"}, "--allow-paths /nowhere/at/all"),
+        ({"base_model_name_or_path": "/nowhere/at/all"}, "which does not exist"),
         ({"peft_type": "PREFIX_TUNING"}, "its peft_type is 'PREFIX_TUNING'"),
         ({"megatron_config": {"a": 1}}, "it uses 'megatron_config' of PEFT"),
         ({"target_modules": "(a+)+b"}, "its target_modules is '(a+)+b'"),
@@ -247,7 +246,7 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
 
     monkeypatch.setattr(model_agent, "make_engine", fail)
     section = {"path": str(adapter), "dtype": "float32"}
-    run = permitted(parse_config({"env": "Bandit", "model": section}), Allowed(paths=("model",)))
+    run = with_trust(parse_config({"env": "Bandit", "model": section}))
     given = (run, make_env(run), 0, EngineSettings(launch=1), Purpose(training=False))
     with pytest.raises(LaunchFailed), model_agent.evaluated_agent(*given):
         pass

@@ -5,8 +5,9 @@ import pytest
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
 from agentsgym.runs.estimate import on_any_machine
-from agentsgym.runs.from_config import make_env, train_settings, trusted_imports
+from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.trust import trusted
 from agentsgym.runs.warm_start.phase import settings_of
 
 
@@ -126,10 +127,10 @@ def test_trainer_settings():
 
 
 def test_the_named_environment_may_be_imported_and_no_other():
-    assert trusted_imports(parse_config({"env": "TwentyQuestions"})) is False
-    assert trusted_imports(parse_config({"env": "my.module.Env"})) == ["my.module"]
-    given = {"env": "my.module.Env", "train": {"allow_imports": True}}
-    assert trusted_imports(parse_config(given)) is True
+    assert trusted(parse_config({"env": "TwentyQuestions"})) is False
+    assert trusted(parse_config({"env": "my.module.Env"})) == ["my.module"]
+    given = {"env": "my.module.Env", "train": {"trust": True}}
+    assert trusted(parse_config(given)) is True
 
 
 def test_warm_start_settings_are_checked():
@@ -145,10 +146,10 @@ def test_warm_start_settings_are_checked():
 
 
 def test_one_text_is_a_list_of_one_never_its_letters():
-    train = {"stop_strings": "abc", "allow_imports": "digit", "allow_paths": "games"}
+    train = {"stop_strings": "abc", "trust": "digit"}
     config = parse_config({"env": "E", "train": train})
     assert config.train == {name: [value] for name, value in train.items()}
-    assert trusted_imports(config) == ["digit"]
+    assert trusted(config) == ["digit"]
     with pytest.raises(ConfigError, match=r"^train: stop_strings must be a list of texts"):
         parse_config({"env": "E", "train": {"stop_strings": [2000.0]}})
 

@@ -53,7 +53,7 @@ def half_done(workplace):
 def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
     """300 bytes hold the lock and no configuration; with none, Python has no temporary files."""
     before = contents(half_done)
-    arguments = ["--resume", str(half_done), "train.max_steps=6", "--allow-imports", "digit"]
+    arguments = ["--resume", str(half_done), "train.max_steps=6"]
     result = train_with_limit(size, *arguments)
     assert result.returncode == 1, result.stderr
     expected = "temporary directory" if size == 0 else "config.yaml cannot be written: the file"
@@ -69,7 +69,7 @@ def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, w
     lock = RunLock.acquire(RUN)
     for arguments in (
         ["toy.yaml"],
-        ["--resume", str(RUN), "--allow-imports", "digit", "--allow-paths", "model"],
+        ["--resume", str(RUN), "--trust"],
     ):
         result = invoke("train", *arguments)
         assert result.exit_code == 2 and f"by process {os.getpid()} on" in one_sentence(result)

@@ -71,7 +71,7 @@ train:
   eval_steps: 1
   beta: 0.1
   use_cpu: true
-  allow_imports: [helpers]
+  trust: [helpers]
 eval: {{episodes: 4}}
 """
     )

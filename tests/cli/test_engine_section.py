@@ -1,7 +1,6 @@
 """The section `engine` of a run's file: `train`, `eval` and `play` take the same one."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -13,16 +12,15 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.runs import load_config, load_run, parse_config
+from agentsgym.runs import load_config, parse_config
 from agentsgym.runs.engine_config import replaced, with_engine
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.trust import resume_command
 from chat_server import ChatServer
 from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
-DIGIT = ("--env", "digit.DigitEnv", "--allow-imports", "digit", "--episodes", "4", "--json")
+DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
 
 
 @pytest.fixture
@@ -200,8 +198,7 @@ def test_the_engine_of_a_strangers_run_needs_the_users_word(invoke, tmp_path, se
     given = [] if "urls" in told else ["engine.urls=[http://a]"]
     result = invoke("train", "--resume", str(directory), *given)
     assert result.exit_code == 2 and told in "".join(result.output.split("\n"))
-    assert "give it again" in result.output
-    assert told in shlex.split(resume_command(load_run(directory)))
+    assert "--trust" in result.output
 
 
 def test_eval_of_a_strangers_run_asks_none_of_its_servers(invoke, workplace, vllm):

@@ -12,7 +12,7 @@ from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
 BANDIT = ("--env", "Bandit", "--episodes", "4", "--json")
-DIGIT = ("--env", "digit.DigitEnv", "--allow-imports", "digit", "--episodes", "4", "--json")
+DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
 NOBODY = "http://127.0.0.1:9"
 
 

@@ -30,7 +30,7 @@ def test_a_training_starts_its_servers_and_ends_them(invoke, workplace, vllm):
 
 
 def test_an_evaluation_starts_servers_too(invoke, workplace, vllm):
-    command = ("eval", "model", "--env", "digit.DigitEnv", "--allow-imports", "digit")
+    command = ("eval", "model", "--env", "digit.DigitEnv")
     section = ("engine.launch=2", f"engine.command={vllm}")
     result = invoke(*command, *section, "--episodes", "4", "--json")
     assert result.exit_code == 0, result.output
@@ -79,7 +79,7 @@ def test_a_strangers_run_starts_no_program(invoke, workplace, vllm):
     (workplace / "theirs").mkdir()
     (workplace / "theirs" / "config.yaml").write_text(toy + section)
     (workplace / "model").rename(workplace / "theirs" / "model")
-    given = ("--allow-imports", "digit")
+    given = ("env=digit.DigitEnv", "model=theirs/model")
     for command in (("train", "--resume", "theirs"), ("eval", "theirs", "--episodes", "4")):
         invoke(*command, *given)
         assert not (workplace / "pids").exists()

@@ -8,9 +8,9 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import read_rollouts, shard
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import RunLock
 from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.trust import check_links
 
 
 @pytest.fixture
@@ -42,20 +42,17 @@ def test_a_run_with_a_link_to_elsewhere_is_not_resumed(tmp_path, run, invoke, na
     result = invoke("train", "--resume", str(run))
     said = " ".join(result.output.split())
     assert result.exit_code == 2, said
-    assert "is a link to" in said and "--allow-paths" in said
+    assert "is a link to" in said and "--trust" in said
     assert sorted(path.name for path in run.iterdir()) == before
     assert [path.name for path in mine.iterdir()] == ["train-000001.jsonl.gz"]
 
 
-def test_links_within_a_run_and_to_where_the_user_allows_are_followed(tmp_path, run):
+def test_links_within_a_run_are_followed(tmp_path, run):
     (run / "latest").symlink_to(run / "config.yaml")
     check_links(run)
     (run / "checkpoints").symlink_to(tmp_path / "disk")
     with pytest.raises(ConfigError, match="checkpoints is a link to"):
         check_links(run)
-    check_links(run, [str(tmp_path / "disk")])
-    (tmp_path / "linked-run").symlink_to(run)
-    check_links(tmp_path / "linked-run", [str(tmp_path / "disk")])
 
 
 def test_mappings_that_merge_each_other_again_and_again_are_refused():

@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelConfig, load_config, load_run, merge, parse_config
 from agentsgym.runs.chat_settings import chat_settings, template_remarks
 from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.trust import Allowed, check_model, names_same_model
+from agentsgym.runs.trust import check_untrusted
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 
@@ -170,7 +170,7 @@ def test_bad_input_is_one_sentence(workplace, invoke, setting, message):
     import json
 
     words = [f"{key}={json.dumps(value)}" for key, value in setting.items()]
-    result = invoke("train", "toy.yaml", "--allow-imports", "digit", *words)
+    result = invoke("train", "toy.yaml", *words)
     text = " ".join(result.stderr.split())
     assert result.exit_code == 2 and message in text and text.startswith("error: "), text
     assert "Traceback" not in text and text.count("error:") == 1
@@ -186,7 +186,7 @@ def test_quantized_weights_cannot_be_trained(workplace, monkeypatch):
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ("model: model\n", "model.path model"),
+        ("model: model\n", "model.path=model"),
         ("model: {path: some/model, chat_template: secret.jinja}\n", "secret.jinja"),
     ],
 )
@@ -196,15 +196,15 @@ def test_a_strangers_run_names_no_model_directory_and_no_template(workplace, con
     (run / "config.yaml").write_text(f"env: Bandit\n{config}train: {{max_steps: 1}}\n")
     stored = load_run(run)
     with pytest.raises(ConfigError, match=named):
-        check_model(stored, Allowed(), {})
-    allowed = check_model(stored, Allowed(paths=(".",)), {})
-    assert not allowed.model.may_download and load_run(run).model.may_download
-    assert check_model(stored, Allowed(), {"model.path", "model.chat_template"}) == stored
+        check_untrusted(stored, training=True)
+    section = {"model.path": "", "model.chat_template": ""}
+    assert check_untrusted(stored, section, training=True) == stored
 
 
-def test_a_file_of_the_user_stands_for_the_model_and_the_template_that_it_names():
-    theirs = ModelConfig(path="some/model", chat_template="secret.jinja")
-    assert names_same_model(theirs, theirs)
-    assert names_same_model(theirs, ModelConfig(path="some/model"))
-    assert not names_same_model(ModelConfig(path="some/model"), theirs)
-    assert not names_same_model(ModelConfig(path="other/model"), ModelConfig(path="some/model"))
+def test_a_model_that_only_a_strangers_run_names_is_not_downloaded(workplace):
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("env: Bandit\nmodel: some/model\n")
+    stored = load_run(Path("run"))
+    assert stored.model.may_download
+    assert not check_untrusted(stored, training=True).model.may_download
+    assert check_untrusted(stored, own=stored, training=True).model.may_download

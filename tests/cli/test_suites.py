@@ -250,10 +250,10 @@ THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: n
             f"env: Explore, episodes: 2, references: {THREE}",
             "second: the references are for 3 episodes, and a trial has 2",
         ),
-        ("env: strangers_game.Env, episodes: 2", "--allow-imports strangers_game"),
+        ("env: strangers_game.Env, episodes: 2", "env=strangers_game.Env"),
         (
             "env: ClassicalReasoning, env_config: {questions_file: /etc/passwd}, episodes: 2",
-            "--allow-paths DIRECTORY",
+            "--trust",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError, task_dataset
 from agentsgym.runs import load_config, load_run, train_run
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.task_files import MOST_HELD_OUT, open_tasks
-from agentsgym.runs.trust import Allowed, distrusted, resume_command
+from agentsgym.runs.trust import check_untrusted
 from helpers import DigitEnv
 
 
@@ -43,9 +43,7 @@ def test_a_run_plays_the_tasks_of_its_files(config, invoke):
     assert seeds["train"] < set(range(100, 120)) and len(seeds["train"]) == 2
     assert seeds["before"] == seeds["eval"] == seeds["after"] == set(range(7))
     again = ("eval", str(config.directory), "--episodes", "7", "--output", "again")
-    told = invoke(*again, "--allow-imports", "digit")
-    assert told.exit_code == 2 and "--allow-paths" in told.output
-    done = invoke(*again, "--allow-imports", "digit", "--allow-paths", ".")
+    done = invoke(*again)
     assert done.exit_code == 0, done.output
     assert {r.task_data["seed"] for r in read_rollouts("again")} == set(range(7))
 
@@ -54,11 +52,9 @@ def test_files_that_a_stored_run_names_have_to_be_allowed(config):
     config.directory.mkdir(parents=True)
     (config.directory / "config.yaml").write_text(config.to_yaml())
     stored = load_run(config.directory)
-    with pytest.raises(ConfigError, match=r"names data\.train .*train\.jsonl.*--allow-paths"):
-        distrusted(stored, Allowed(("digit",)))
-    named = (config.data.train, config.data.eval)
-    assert distrusted(stored, Allowed(("digit",), named)).data == config.data
-    assert all(f"--allow-paths {path}" in resume_command(config) for path in named)
+    with pytest.raises(ConfigError, match=r"data\.train=.*train\.jsonl data\.eval=.*--trust"):
+        check_untrusted(stored, {"env": "digit.DigitEnv"})
+    assert check_untrusted(stored, own=config).data == config.data
 
 
 def test_every_kind_of_file_gives_its_rows(tmp_path):

@@ -239,7 +239,7 @@ def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
     run = config(**{"train.save_steps": 1})
     with pytest.raises(OSError, match="No space left") as caught:
         train_run(run)
-    assert "train --resume runs/toy --allow-imports digit continues" in caught.value.__notes__[0]
+    assert "train --resume runs/toy continues" in caught.value.__notes__[0]
     directory = RunDirectory(run.directory)
     summary = read_summary(directory.summary)
     assert summary.status == "failed" and "rollouts/x cannot be written: the disk is full" in (

@@ -1,7 +1,6 @@
 """Directories that a user only entered or was handed run nothing."""
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -11,9 +10,15 @@ import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.envs.user_code import import_from_here
+from agentsgym.envs.registry import import_from_here
 from agentsgym.runs import load_run, parse_config
-from agentsgym.runs.trust import Allowed, check_sending, distrusted, permitted, resume_command
+from agentsgym.runs.trust import (
+    check_untrusted,
+    is_own,
+    own_directories,
+    remember_own,
+    resume_command,
+)
 
 SHADOWS = ("datasets", "json", "numpy", "typer", "yaml", "textarena", "agentsgym", "site")
 LEAVES_A_MARK = "import pathlib\npathlib.Path('ran-{name}').touch()\n"
@@ -92,25 +97,25 @@ def run(strange):
 
 
 @pytest.mark.parametrize(
-    ("settings", "needed"),
+    ("settings", "named"),
     [
-        ({"env": "evil_env.Env"}, "--allow-imports evil_env"),
-        ({"env": "evil_env.Env", "train": {"allow_imports": True}}, "--allow-imports evil_env"),
-        ({"train": {"advantage_estimator": "evil_env.credit"}}, "--allow-imports evil_env"),
-        ({"train": {"allow_imports": ["evil_env"]}}, "--allow-imports evil_env"),
+        ({"env": "evil_env.Env"}, "env=evil_env.Env"),
+        ({"env": "evil_env.Env", "train": {"trust": True}}, "train.trust=true env=evil_env.Env"),
+        ({"train": {"advantage_estimator": "evil_env.credit"}}, "=evil_env.credit"),
+        ({"train": {"trust": ["evil_env"]}}, 'train.trust=["evil_env"]'),
     ],
-    ids=["environment", "environment, allowed by itself", "estimator", "rows"],
+    ids=["environment", "environment, trusted by itself", "estimator", "rows"],
 )
 @pytest.mark.parametrize("command", ["eval", "train --resume"])
 def test_code_that_a_run_directory_names_is_not_imported(
-    strange, invoke, run, settings, needed, command
+    strange, invoke, run, settings, named, command
 ):
     directory = run(**settings)
     os.chdir(directory)
     shutil.copy(strange / "evil_env.py", directory)
     result = invoke(*command.split(), ".")
     assert result.exit_code == 2, result.output
-    assert needed in result.output and "runs its code" in result.output
+    assert named in " ".join(result.output.split()) and "--trust" in result.output
     assert marks(strange) == marks(directory) == []
     assert "evil_env" not in sys.modules
 
@@ -121,41 +126,83 @@ def test_files_that_a_run_directory_names_are_not_read(strange, invoke, run):
     directory = run(**settings)
     result = invoke("eval", str(directory))
     assert result.exit_code == 2
-    assert "--allow-paths" in result.output and "questions_file" in result.output
+    assert "--trust" in result.output and "questions_file" in result.output
     assert "no such file" not in result.output.lower()
+    trusted = invoke("eval", str(directory), "--trust")
+    assert trusted.exit_code != 0 and "is not one of yours" not in trusted.output
 
 
-def test_what_the_user_allows_takes_the_place_of_what_the_directory_allows(run):
-    directory = run(train={"allow_imports": True, "allow_paths": ["/"], "max_steps": 3})
-    config = distrusted(load_run(directory), Allowed())
-    assert config.train == {"max_steps": 3}
-    config = distrusted(load_run(directory), Allowed(("mine",), ("/games",)))
-    assert config.train == {"max_steps": 3, "allow_imports": ["mine"], "allow_paths": ["/games"]}
-
-
-def test_what_the_user_names_on_the_command_line_is_theirs(run):
-    overrides = {"env": "Mastermind", "train.advantage_estimator": "mine.credit"}
-    allowed = Allowed().and_named_in(overrides)
-    assert allowed.allows("mine") and not allowed.allows("evil_env") and not allowed.allows("min")
-    files = {"env_config.questions_file": "/my/questions"}
+def test_what_the_user_names_too_is_theirs(run):
+    named = {"env_config.questions_file": "/my/questions"}
     directory = run(env="ClassicalReasoning", env_config={"eval_file": "/their/file"})
-    with pytest.raises(ConfigError, match="eval_file"):
-        distrusted(load_run(directory, files), Allowed(), files)
-    distrusted(load_run(directory, files), Allowed(paths=("/their",)), files)
+    with pytest.raises(ConfigError, match=r"servers: env_config.eval_file=/their/file\."):
+        check_untrusted(load_run(directory, named), named)
+    check_untrusted(load_run(directory, named), {**named, "env_config.eval_file": "/their/file"})
+    own = parse_config({"env": "Bandit", "train": {"trust": ["mine"]}})
+    check_untrusted(load_run(run(train={"trust": ["mine"]})), own=own)
+    with pytest.raises(ConfigError, match="theirs"):
+        check_untrusted(load_run(run(train={"trust": ["mine", "theirs"]})), own=own)
 
 
-def test_the_command_that_resumes_a_run_allows_what_it_needs(tmp_path):
-    data = {"env": "evil_env.Env", "train": {"allow_paths": ["/my games"]}, "output_dir": "o"}
-    config = parse_config({**data, "env": "Bandit", "train": data["train"]})
-    assert resume_command(config) == "agentsgym train --resume o --allow-paths '/my games'"
-    assert permitted(config, Allowed(("mine",))).train["allow_imports"] == ["mine"]
-    assert resume_command(permitted(config, Allowed(("mine",)))) == (
-        "agentsgym train --resume o --allow-imports mine --allow-paths '/my games'"
+def test_the_settings_of_an_environment_are_read_only_if_its_class_may_be_imported(strange, run):
+    """The user's own class, and in the directory a file for it."""
+    (strange / "mine.py").write_text(
+        "from agentsgym.envs.classical_reasoning import ClassicalReasoningEnv\n"
+        "class Env(ClassicalReasoningEnv): pass\n"
     )
+    directory = run(env="mine.Env", env_config={"questions_file": "/their/file"})
+    with pytest.raises(ConfigError, match=r"servers: env=mine.Env\."):
+        check_untrusted(load_run(directory))
+    assert "mine" not in sys.modules
+    with pytest.raises(ConfigError, match=r"servers: env_config.questions_file=/their/file\."):
+        check_untrusted(load_run(directory), {"env": "mine.Env"})
+    sys.modules.pop("mine")
+
+
+def test_a_directory_is_ones_own_by_its_place_and_its_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    mine, config = tmp_path / "mine", parse_config({"env": "Bandit", "output_dir": "mine"})
+    monkeypatch.chdir(tmp_path)
+    (mine / "model").mkdir(parents=True)
+    assert not is_own(mine) and resume_command(config).endswith("mine --trust")
+    remember_own(mine)
+    remember_own(mine)
+    assert is_own(mine) and is_own(mine / "model") and not is_own(tmp_path)
+    assert len(own_directories().read_text().splitlines()) == 1
+    assert resume_command(config) == "agentsgym train --resume mine"
+    (tmp_path / "link").symlink_to(mine)
+    assert is_own(tmp_path / "link")
+    mine.rename(tmp_path / "kept")
+    shutil.copytree(tmp_path / "kept", mine)
+    assert not is_own(mine) and not is_own(tmp_path / "kept")
+    own_directories().write_bytes(b"\xff\x00")
+    assert not is_own(mine)
+
+
+def test_where_the_list_cannot_be_written_nothing_is_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    remember_own(tmp_path)
+    assert not is_own(tmp_path)
+
+
+def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, workplace):
+    assert invoke("train", "toy.yaml", "train.max_steps=1", "eval.episodes=2").exit_code == 0
+    for arguments in (
+        ("eval", "runs/toy", "--episodes", "2", "--output", "played"),
+        ("train", "--resume", "runs/toy", "train.max_steps=2"),
+        ("eval", "runs/toy", "--episodes", "2", "--vs", "played"),
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+    assert is_own(Path("runs/toy")) and is_own(Path("played"))
+    shutil.copytree("runs/toy", "copied")
+    assert invoke("eval", "copied").exit_code == 2
+    assert invoke("eval", "copied", "--episodes", "2", "--trust").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "named"),
     [
         ({"push_to_hub": True}, "train.push_to_hub=true"),
         ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
@@ -167,16 +214,14 @@ def test_the_command_that_resumes_a_run_allows_what_it_needs(tmp_path):
     ],
 )
 def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(
-    strange, invoke, run, settings, told
+    strange, invoke, run, settings, named
 ):
-    directory = run(train={"max_steps": 1, **settings})
+    directory = run(model="some/model", train={"max_steps": 1, **settings})
     before = sorted(path.name for path in directory.iterdir())
     result = invoke("train", "--resume", str(directory))
-    assert result.exit_code == 2 and told in "".join(result.output.split("\n"))
+    assert result.exit_code == 2 and named in "".join(result.output.split("\n"))
     assert sorted(path.name for path in directory.iterdir()) == before
-    config = load_run(directory)
-    check_sending(config, {told.partition("=")[0]})
-    assert told in shlex.split(resume_command(config))
+    check_untrusted(load_run(directory), {named.partition("=")[0]: ""}, training=True)
 
 
 def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):
@@ -187,15 +232,16 @@ def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):
     }
     own = parse_config({"env": "Bandit", **reached})
     directory = run(**reached)
-    check_sending(load_run(directory), (), own)
+    check_untrusted(load_run(directory), own=own, training=True)
     (strange / "own.yaml").write_text(yaml.safe_dump({"env": "Bandit", **reached}))
     result = invoke("train", "own.yaml", "--resume", "--output", str(directory))
-    assert "lets it reach others" not in result.output and "MINE" in result.output
+    assert "is not one of yours" not in result.output and "MINE" in result.output
     for section in ({"engine": {"urls": ["http://theirs"]}}, {"train": {"report_to": ["theirs"]}}):
-        with pytest.raises(ConfigError, match="lets it reach others"):
-            check_sending(load_run(run(**reached | section)), (), own)
+        with pytest.raises(ConfigError, match="theirs"):
+            check_untrusted(load_run(run(**reached | section)), own=own, training=True)
 
 
 def test_a_run_that_reports_to_nobody_goes_on_as_it_is(run):
     for value in ("none", ["none"], [], None):
-        check_sending(load_run(run(train={"report_to": value, "push_to_hub": False})), ())
+        stored = load_run(run(train={"report_to": value, "push_to_hub": False}))
+        check_untrusted(stored, training=True)

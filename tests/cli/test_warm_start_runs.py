@@ -14,7 +14,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
-from agentsgym.runs.trust import check_sending
+from agentsgym.runs.trust import check_untrusted
 from agentsgym.runs.warm_start.stored import check_stored, stored_games
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from chat_server import ChatServer
@@ -279,8 +279,8 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     games = list(read_rollouts("second", "warmstart"))
     assert [game.task_data for game in games] == tasks[:2]
     assert all(row.spans and not row.sampled for game in games for row in game.rows)
-    with pytest.raises(ConfigError, match=r"sets warm_start.data"):
-        check_sending(load_run(Path("second")), {})
+    with pytest.raises(ConfigError, match=r"warm_start.data="):
+        check_untrusted(load_run(Path("second")), training=True)
     # A damaged line costs itself, and malformed actions are known.
     broken = json.loads(Path("data.jsonl").read_text().splitlines()[0])
     broken |= {"messages": broken["messages"][:1], "reward": 99.0}
@@ -344,8 +344,8 @@ def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
         asked = len(server.bodies)
         assert asked == 24 and server.bodies[0]["model"] == "big"
         stored = load_run(Path("warm"))
-        with pytest.raises(ConfigError, match=r"sets warm_start.engine.urls"):
-            check_sending(stored, {})
+        with pytest.raises(ConfigError, match=r"warm_start.engine.urls="):
+            check_untrusted(stored, training=True)
         train_run(stored, resume=True)
         assert len(server.bodies) == asked
     finally:

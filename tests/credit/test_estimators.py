@@ -390,19 +390,14 @@ PATH = f"{__name__}.reward_per_step"
 
 def test_a_custom_estimator_is_a_function_named_by_its_path():
     batch = RolloutBatch([rollout(0, 0, [1.0]), rollout(0, 1, [0.0, 2.0])])
-    with pytest.raises(ValueError, match="allow_imports"):
-        advantages(batch, PATH)
-    for allowed in (True, [__name__], [__name__.split(".")[0]]):
-        rows = advantages(batch, PATH, allow_imports=allowed, factor=2.0)
-        assert rows[1].tolist() == [0, 0, 0, 0, 0, 4, 4, 0]
-    with pytest.raises(ValueError, match="allow_imports"):
-        advantages(batch, PATH, allow_imports=["other"])
+    rows = advantages(batch, PATH, factor=2.0)
+    assert rows[1].tolist() == [0, 0, 0, 0, 0, 4, 4, 0]
     with pytest.raises(ValueError, match="it takes factor"):
-        advantages(batch, PATH, allow_imports=True, gamma=1.0)
+        advantages(batch, PATH, gamma=1.0)
     with pytest.raises(ValueError, match="must give 3 finite numbers, one per step"):
-        advantages(batch, f"{__name__}.wrong_shape", allow_imports=True)
+        advantages(batch, f"{__name__}.wrong_shape")
     with pytest.raises(ValueError, match="cannot load"):
-        advantages(batch, f"{__name__}.nothing", allow_imports=True)
+        advantages(batch, f"{__name__}.nothing")
 
 
 @pytest.mark.parametrize(
@@ -527,8 +522,8 @@ def test_options_must_be_keyword_only():
     with pytest.raises(TypeError, match="options of the estimator 'grpo' must be keyword-only"):
         replace(ESTIMATORS["grpo"], assign=by_position)
     with pytest.raises(ValueError, match="an option is a keyword-only argument"):
-        check_estimator(f"{__name__}.by_position", {"gamma": 0.5}, True)
-    assert credit_steps(table_of(PLAYED), f"{__name__}.by_position", allow_imports=True)
+        check_estimator(f"{__name__}.by_position", {"gamma": 0.5})
+    assert credit_steps(table_of(PLAYED), f"{__name__}.by_position")
 
 
 PER_TOKEN = replace(
@@ -542,6 +537,6 @@ def test_an_estimator_of_tokens_may_be_ones_own():
     """A dotted path may name a whole entry."""
     batch = RolloutBatch([rollout(0, 0, [1.0])])
     path = f"{__name__}.PER_TOKEN"
-    assert advantages(batch, path, allow_imports=True, share=0.2)[0].tolist() == [0.2]
+    assert advantages(batch, path, share=0.2)[0].tolist() == [0.2]
     with pytest.raises(ValueError, match="gives numbers to tokens, not to steps"):
-        credit_steps(table_of(batch.rollouts), path, allow_imports=True)
+        credit_steps(table_of(batch.rollouts), path)

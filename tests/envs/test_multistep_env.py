@@ -343,14 +343,14 @@ def test_mixed_rows_survive_arrow():
 
 
 def test_a_dataset_cannot_import_code():
-    with pytest.raises(UnknownEnvironment, match="allow_imports"):
+    with pytest.raises(UnknownEnvironment, match="trust"):
         make("this.NoSuchThing")
     with pytest.raises(UnknownEnvironment, match="cannot load"):
-        make("no_such_module.Env", allow_imports=True)
-    with pytest.raises(UnknownEnvironment, match="allow_imports"):
-        make("json.JSONDecoder", allow_imports=["os"])
+        make("no_such_module.Env", trust=True)
+    with pytest.raises(UnknownEnvironment, match="trust"):
+        make("json.JSONDecoder", trust=["os"])
     with pytest.raises(UnknownEnvironment, match="not a subclass"):
-        make("json.JSONDecoder", allow_imports=["json"])
+        make("json.JSONDecoder", trust=["json"])
     with pytest.raises(UnknownEnvironment, match="TwentyQuestions"):
         make("TwentyQuestion")
 

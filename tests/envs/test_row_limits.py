@@ -33,7 +33,7 @@ INSIDE = [
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_path_inside_the_package_that_is_no_environment_is_told_in_one_sentence(path, allowed):
     with pytest.raises(UnknownEnvironment, match="no environment is registered as 'agentsgym"):
-        EnvPool(allow_imports=allowed).get(row(path))
+        EnvPool(trust=allowed).get(row(path))
 
 
 def test_rows_import_no_module_of_the_package_but_environments():

@@ -6,15 +6,15 @@ import pytest
 
 import agentsgym
 from agentsgym import ScriptedAgent, rollout
-from agentsgym.envs import ConfigError, EnvPool, row_paths
-from agentsgym.types import PathRefused, allowed_directories, checked_path
+from agentsgym.envs import ConfigError, EnvPool, row_guard
+from agentsgym.types import PathRefused, checked_path
 
 QUESTION = {"question": "1 + 1?", "answer": "2"}
 
 
 @pytest.fixture(autouse=True)
 def _nothing_was_given(monkeypatch):
-    monkeypatch.setattr(row_paths, "_GIVEN", set())
+    monkeypatch.setattr(row_guard, "_OWN", set())
 
 
 @pytest.fixture
@@ -29,15 +29,14 @@ def row(file, name="ClassicalReasoning", key="questions_file"):
     return {"env_class_path": name, "env_config": {key: str(file)}, "task_data": {}}
 
 
-def test_a_row_reads_no_file_that_nobody_allowed(file, monkeypatch):
-    with pytest.raises(ConfigError, match=r"questions_file.*allow_paths.*AGENTSGYM_ALLOW_PATHS"):
+def test_a_row_reads_no_file_that_nobody_trusts(file):
+    with pytest.raises(ConfigError, match=r"questions_file.*trust=True"):
         EnvPool().get(row(file))
     with pytest.raises(ConfigError, match="questions_file"):
         rollout.run([row(file)], ScriptedAgent(["x"]))
-    assert EnvPool(allow_paths=[str(file.parent)]).get(row(file)).config["questions_file"]
-    assert EnvPool(allow_paths=str(file)).get(row(file)).config["questions_file"]
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", f"/nowhere:{file.parent}")
-    assert EnvPool().get(row(file)).config["questions_file"]
+    with pytest.raises(ConfigError, match="questions_file"):
+        EnvPool(trust=["helpers"]).get(row(file))
+    assert EnvPool(trust=True).get(row(file)).config["questions_file"]
 
 
 def test_a_row_chooses_no_folder_for_games(tmp_path):
@@ -53,14 +52,15 @@ def test_links_dots_and_variables_are_seen_through(file, tmp_path, monkeypatch):
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "link").symlink_to(file)
+    monkeypatch.setenv("ALFWORLD_DATA", str(inside))
     monkeypatch.setenv("ELSEWHERE", str(file.parent))
     for hostile in (inside / "link", f"{inside}/../files/{file.name}", f"$ELSEWHERE/{file.name}"):
         with pytest.raises(ConfigError):
-            EnvPool(allow_paths=[str(inside)]).get(row(hostile))
+            EnvPool().get(row(hostile))
     with pytest.raises(ConfigError):
-        EnvPool(allow_paths=[str(inside)]).get(row("\0"))
+        EnvPool().get(row("\0"))
     (inside / "own").write_bytes(file.read_bytes())
-    assert EnvPool(allow_paths=[f"{inside}/../inside"]).get(row(inside / "own"))
+    assert EnvPool().get(row(inside / "own"))
 
 
 def test_the_rows_of_an_environment_of_ones_own_may_repeat_its_configuration(file):
@@ -73,7 +73,7 @@ def test_the_rows_of_an_environment_of_ones_own_may_repeat_its_configuration(fil
 
 
 def test_a_directory_does_not_allow_its_namesakes(tmp_path):
-    allowed = allowed_directories([str(tmp_path / "data")])
+    allowed = [tmp_path / "data"]
     assert checked_path(str(tmp_path / "data" / "x"), allowed) == tmp_path / "data" / "x"
     with pytest.raises(PathRefused):
         checked_path(str(tmp_path / "data-of-others" / "x"), allowed)

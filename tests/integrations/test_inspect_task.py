@@ -154,7 +154,7 @@ def test_an_environment_that_raises_is_the_error_of_its_sample_only(run):
     games = iter(["a", "fail", "a", "b", "a", "b"])
     started = time.monotonic()
     log = run(
-        env_task("helpers.CountdownEnv", allow_imports=["helpers"]),
+        env_task("helpers.CountdownEnv", trust=["helpers"]),
         lambda messages: next(games),
         limit=3,
         max_samples=1,
@@ -174,7 +174,7 @@ def test_an_environment_that_cannot_begin_is_an_error(run, monkeypatch):
         raise RuntimeError("no board")
 
     monkeypatch.setattr(CountdownEnv, "_initialize_episode", broken)
-    task = env_task("helpers.CountdownEnv", allow_imports=["helpers"])
+    task = env_task("helpers.CountdownEnv", trust=["helpers"])
     log = run(task, lambda messages: "a", limit=1)
     assert "no board" in log.samples[0].error.message and not turns(log.samples[0])
 
@@ -190,14 +190,14 @@ def test_an_error_of_the_provider_is_an_error_and_closes_the_trial(run, monkeypa
             raise RuntimeError("the provider refuses")
         return "a"
 
-    task = env_task("helpers.CountdownEnv", allow_imports=["helpers"])
+    task = env_task("helpers.CountdownEnv", trust=["helpers"])
     log = run(task, answer, limit=2)
     assert all("the provider refuses" in sample.error.message for sample in log.samples)
     assert len(ended) == 2
 
 
 def test_a_limit_of_inspect_ends_the_trial_and_scores_it(run):
-    task = env_task("helpers.CountdownEnv", "train", {"bonus": 0.5}, allow_imports=["helpers"])
+    task = env_task("helpers.CountdownEnv", "train", {"bonus": 0.5}, trust=["helpers"])
     log = run(task, lambda messages: "a", limit=1, message_limit=3)
     (sample,) = log.samples
     assert sample.limit.type == "message" and sample.error is None
@@ -211,7 +211,7 @@ def test_a_model_that_does_not_answer_in_time_does_not_hold_the_evaluation(tmp_p
 
     started = time.monotonic()
     (log,) = inspect_eval(
-        env_task("helpers.CountdownEnv", allow_imports=["helpers"]),
+        env_task("helpers.CountdownEnv", trust=["helpers"]),
         model=get_model("mockllm/model", custom_outputs=never),
         limit=2,
         time_limit=1,
@@ -226,7 +226,7 @@ def test_a_model_that_does_not_answer_in_time_does_not_hold_the_evaluation(tmp_p
 
 
 def test_a_full_context_ends_the_trial_as_natively(run):
-    task = env_task("helpers.CountdownEnv", allow_imports=["helpers"])
+    task = env_task("helpers.CountdownEnv", trust=["helpers"])
     log = run(task, lambda messages: output("", "model_length"), limit=1)
     told = log.samples[0].store["agentsgym"]
     assert told["episodes"][0]["stop_reason"] == "max_rollout_tokens"
@@ -242,7 +242,7 @@ def test_an_environment_that_waits_steps_in_threads(run, monkeypatch):
             return super()._step_episode(session_id, state, action)
 
     monkeypatch.setattr("helpers.CountdownEnv", SlowEnv)
-    task = env_task("helpers.CountdownEnv", allow_imports=["helpers"])
+    task = env_task("helpers.CountdownEnv", trust=["helpers"])
     log = run(task, lambda messages: "a", limit=4)
     spent = [sample.total_time for sample in log.samples]
     assert len(spent) == 4 and log.status == "success"
@@ -259,7 +259,7 @@ def test_where_no_win_is_told_none_is_scored(run, monkeypatch):
         return state, reward, done, {"malformed": False}
 
     monkeypatch.setattr(CountdownEnv, "_step_episode", silent)
-    log = run(env_task("helpers.CountdownEnv", allow_imports=["helpers"]), lambda m: "a", limit=2)
+    log = run(env_task("helpers.CountdownEnv", trust=["helpers"]), lambda m: "a", limit=2)
     win = next(score for score in log.results.scores if score.name == "win")
     assert win.unscored_samples == 2 and math.isnan(log.samples[0].scores["win"].value)
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
-from agentsgym.envs import ConfigError, row_reach
+from agentsgym.envs import ConfigError, row_guard
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.integrations.openenv import remote
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
@@ -18,7 +18,7 @@ from agentsgym.integrations.openenv.wire import Full
 from agentsgym.rollout import run
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.suites import check_names, parse_suite
-from agentsgym.runs.trust import Allowed, distrusted, resume_command
+from agentsgym.runs.trust import check_untrusted
 from integrations.number_server import SCHEMA, TEXT, NumberServer
 
 
@@ -244,7 +244,7 @@ def test_bad_settings_are_refused(settings):
 
 @pytest.fixture
 def nothing_given(monkeypatch):
-    monkeypatch.setattr(row_reach, "_GIVEN", set())
+    monkeypatch.setattr(row_guard, "_OWN", set())
 
 
 def row(**config):
@@ -274,8 +274,8 @@ def test_a_suite_makes_us_contact_no_server():
     suite = parse_suite(
         {"name": "s", "games": [{**game, "env_config": {"base_url": "http://there"}}]}, "s.yaml"
     )
-    with pytest.raises(ConfigError, match="a suite cannot make you contact a server"):
-        check_names(suite, Allowed())
+    with pytest.raises(ConfigError, match="base_url=http://there"):
+        check_names(suite)
 
 
 def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
@@ -284,15 +284,14 @@ def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
     stored = load_run(tmp_path)
     with pytest.raises(ConfigError, match=r"env_config\.base_url=http://there:1"):
-        distrusted(stored, Allowed())
+        check_untrusted(stored)
     here = {"env_config.base_url": "http://here:1"}
     with pytest.raises(ConfigError, match=r"env_config\.key_env"):
-        distrusted(load_run(tmp_path, here), Allowed(), here)
+        check_untrusted(load_run(tmp_path, here), here)
     both = {f"env_config.{key}": value for key, value in settings.items()}
-    assert distrusted(load_run(tmp_path, both), Allowed(), both).env_config == settings
+    assert check_untrusted(load_run(tmp_path, both), both).env_config == settings
     own = parse_config(written)
-    assert distrusted(stored, Allowed(), {}, own).env_config == settings
-    assert "env_config.base_url=http://there:1" in resume_command(stored)
+    assert check_untrusted(stored, own=own).env_config == settings
 
 
 # -- the fields of a schema -----------------------------------------------------------------------

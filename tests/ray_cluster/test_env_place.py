@@ -66,10 +66,9 @@ def test_alfworld_is_played_as_here(tmp_path, monkeypatch):
     from agentsgym.envs.alfworld import TASK_TYPES, ExpertAgent
     from agentsgym.envs.alfworld.games import generated_tasks
 
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
     tasks = generated_tasks(tmp_path, "train", list(TASK_TYPES)[:3], 3)
-    here = agentsgym.make("ALFWorld", None, {"place": "here"})
-    there = agentsgym.make("ALFWorld", None, ON_RAY)
+    here = agentsgym.make("ALFWorld", None, {"place": "here"}, trust=True)
+    there = agentsgym.make("ALFWorld", None, ON_RAY, trust=True)
     won = there.run_trial(tasks, ExpertAgent())
     assert told(won) == told(here.run_trial(tasks, ExpertAgent()))
     assert won["final_rewards"] == [1.0] * 3

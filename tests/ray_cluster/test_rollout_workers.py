@@ -144,9 +144,9 @@ def test_alfworld_is_played_as_here(source_of, engine, chat_tokenizer, tmp_path)
 
     tasks = generated_tasks(tmp_path, "train", list(TASK_TYPES)[:2], 2)
     config = {"max_steps_per_episode": 3, "error_allowance": 9}
-    env = agentsgym.make("ALFWorld", chat_tokenizer, config, allow_paths=[tmp_path])
+    env = agentsgym.make("ALFWorld", chat_tokenizer, config, trust=True)
     requests = requests_of(env, tasks)
-    pool = EnvPool(chat_tokenizer, allow_paths=[str(tmp_path)])
+    pool = EnvPool(chat_tokenizer, trust=True)
     here = play(requests, DirectOutputAgent(engine, SHORT), pool)
     assert taken(source_of(pool), requests) == here
     assert [rollout.error for rollout in here] == [None] * len(here)

@@ -216,7 +216,7 @@ def test_links_out_of_the_directory_are_not_read(run, tmp_path):
     (source,) = parts.value("page-data")["sources"]
     assert source["config"] == "" and "is a link to" in source["problems"][0]
     assert "train-1" not in [one["id"] for one in source["sets"]]
-    _, parts = written(tmp_path, Source(run, allow_paths=(str(tmp_path),)))
+    _, parts = written(tmp_path, Source(run, trust=True))
     (source,) = parts.value("page-data")["sources"]
     assert "password" in source["config"] and len(source["sets"]) == 5
 

@@ -67,8 +67,7 @@ WRITTEN = {
     "eval_temperature": (["0"], 0.0),
     "tracked_rollouts": (["3"], 3),
     "max_bad_rows": (["3"], 3),
-    "allow_imports": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
-    "allow_paths": (["games", "/more"], ["games", "/more"]),
+    "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
     "allow_truncated_sampling": (["true"], True),
 }
 
@@ -305,8 +304,7 @@ def test_a_refused_value_is_told_in_one_sentence(config, options, words):
 def test_one_text_is_one_stop_string(config):
     assert config(stop_strings="abc").stop_strings == ["abc"]
     assert config(engine_urls="http://a").engine_urls == ["http://a"]
-    assert config(allow_imports="my.envs").allow_imports == ["my.envs"]
-    assert config(allow_paths=Path("games")).allow_paths == ["games"]
+    assert config(trust="my.envs").trust == ["my.envs"]
 
 
 def test_two_names_of_one_setting(config):
@@ -351,9 +349,9 @@ def test_all_of_ours_are_read_from_yaml(tmp_path):
     assert {name: getattr(made, name) for name in values} == values
     line = ["--config", str(path), "--stop_strings", "!"]
     assert TrlParser(GRPOEnvConfig).parse_args_and_config(line)[0].stop_strings == ["!"]
-    path.write_text("stop_strings: abc\nallow_imports: true\nuse_cpu: true\nlearning_rate: 1e-5\n")
+    path.write_text("stop_strings: abc\ntrust: true\nuse_cpu: true\nlearning_rate: 1e-5\n")
     (made,) = TrlParser(GRPOEnvConfig).parse_args_and_config(["--config", str(path)])
-    assert (made.stop_strings, made.allow_imports, made.learning_rate) == (["abc"], True, 1e-5)
+    assert (made.stop_strings, made.trust, made.learning_rate) == (["abc"], True, 1e-5)
 
 
 def test_help_names_every_setting(capsys):
@@ -372,7 +370,7 @@ def test_a_configuration_survives_being_copied_and_stored(config, tmp_path):
         chat_template_kwargs={"enable_thinking": False},
         steps_per_generation=2,
         gradient_accumulation_steps=2,
-        allow_imports=["my.envs"],
+        trust=["my.envs"],
     )
     stored = made.to_dict()
     torch.save(made, tmp_path / "training_args.bin")

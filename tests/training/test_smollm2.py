@@ -45,7 +45,7 @@ def test_one_step_with_smollm2(smollm2, tmp_path):
             max_tokens_per_forward=1024,
             learning_rate=1e-4,
             advantage_estimator="helpers.by_index",
-            allow_imports=["helpers"],
+            trust=["helpers"],
             report_to="none",
             use_cpu=True,
             gradient_checkpointing=False,

@@ -108,5 +108,5 @@ def test_an_environment_outside_of_the_package_must_be_allowed():
     taskset = {"id": "agentsgym_v1", "env": "helpers.DigitEnv"}
     with pytest.raises(LookupError, match=r"helpers\.DigitEnv"):
         load_environment(resolve_env_config({"taskset": taskset}))
-    allowed = resolve_env_config({"taskset": {**taskset, "allow_imports": True}})
+    allowed = resolve_env_config({"taskset": {**taskset, "trust": True}})
     assert load_environment(allowed).taskset.env.name == "DigitEnv"

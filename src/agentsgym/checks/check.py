@@ -12,7 +12,7 @@ from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import place_of
 from agentsgym.envs.registry import make
-from agentsgym.types import AllowImports, Tokenizer
+from agentsgym.types import Tokenizer, Trust
 
 Subject = str | type[MultistepEnv] | MultistepEnv
 Maker = Callable[[Tokenizer | None], MultistepEnv]
@@ -26,7 +26,7 @@ def check_env(
     only: Sequence[str] = (),
     budget_seconds: float = 60.0,
     seed: int = 0,
-    allow_imports: AllowImports = False,
+    trust: Trust = False,
 ) -> Report:
     """Play an environment without a model and report which checks it passes.
 
@@ -39,7 +39,7 @@ def check_env(
         budget_seconds: about how long to play; slow environments are checked on fewer tasks, but
             on at least two.
         seed: the seed of the random players.
-        allow_imports: dotted paths that may be imported, as in `make`.
+        trust: what may be imported, as in `make`.
 
     Raises UnknownEnvironment, ConfigError or MissingExtra if the environment cannot be made, and
     ValueError if there is no task to play or `only` names an unknown check. An error during play
@@ -49,7 +49,7 @@ def check_env(
     if unknown:
         raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
     began = time.perf_counter()
-    env = _made(subject, env_config, allow_imports)
+    env = _made(subject, env_config, trust)
     context = Context(
         make=_in_this_process(env),
         env=env,
@@ -74,11 +74,9 @@ def _run(name: str, context: Context) -> Finding:
         return Finding(name, False, text)
 
 
-def _made(
-    subject: Subject, env_config: Mapping[str, Any] | None, allow_imports: AllowImports
-) -> MultistepEnv:
+def _made(subject: Subject, env_config: Mapping[str, Any] | None, trust: Trust) -> MultistepEnv:
     if isinstance(subject, str):
-        return make(subject, None, env_config, allow_imports=allow_imports)
+        return make(subject, None, env_config, trust=trust)
     if isinstance(subject, type):
         return subject(None, env_config)
     if env_config is not None:

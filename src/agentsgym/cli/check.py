@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, module_of
-from agentsgym.envs.user_code import import_from_here
+from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
+from agentsgym.envs.registry import import_from_here
+from agentsgym.types import with_modules_of
 
 
 def check(
@@ -35,7 +36,7 @@ def check(
     import_from_here(env)
     given = given_settings(settings, config)
     try:
-        report = check_env(env, given, budget_seconds=seconds, allow_imports=module_of(env))
+        report = check_env(env, given, budget_seconds=seconds, trust=with_modules_of(False, env))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if as_json:

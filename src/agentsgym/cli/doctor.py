@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
-from agentsgym.cli.permissions import AllowPathsOption
+from agentsgym.cli.options import TrustOption
 
 if TYPE_CHECKING:
     from agentsgym.report.doctor import Evidence, Finding
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def doctor(
     run: Annotated[Path, typer.Argument(help="A run directory, also of a run that goes on.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Name what goes wrong in a run, with the numbers that show it and what to try.
 
@@ -34,7 +34,7 @@ def doctor(
     from agentsgym.report.doctor import diagnose, read_evidence
     from agentsgym.report.viewer.source import Source
 
-    evidence = read_evidence(Source(run, tuple(allow_paths or ())))
+    evidence = read_evidence(Source(run, trust))
     if not evidence.metrics and not evidence.played:
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
     found = diagnose(evidence)

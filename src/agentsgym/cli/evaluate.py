@@ -22,8 +22,7 @@ from agentsgym.cli.evaluating import (
     play_one,
     refuse_if_all_failed,
 )
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
-from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.cli.options import ConfigOption, SettingsArgument, TrustOption, given_settings
 from agentsgym.cli.suite import evaluate_suite
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ def evaluate(
     key_env: KeyEnvOption = None,
     engine: EngineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    allow_imports: AllowImportsOption = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Evaluate a model or a scripted agent on an environment's held-out tasks.
 
@@ -131,7 +129,7 @@ def evaluate(
     options = PlayOptions(
         model=model,
         vs=tuple(vs or ()),
-        allowed=allowed_by(allow_imports, allow_paths),
+        trust=trust,
         seed=seed,
         episodes=episodes,
         rollouts_per_task=rollouts_per_task,
@@ -144,10 +142,11 @@ def evaluate(
         engine=engine,
     )
     given = given_settings(settings, config)
-    if output is not None:
-        from agentsgym.runs.links import check_links
+    if output is not None and output.exists():
+        from agentsgym.runs.trust import check_links, is_own
 
-        check_links(output, options.allowed.paths)
+        if not (trust or is_own(output)):
+            check_links(output)
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
@@ -158,7 +157,7 @@ def evaluate(
     if len(options.vs) > 1:
         raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
     other = options.vs[0] if options.vs else None
-    run = options.apply(evaluated_run(model, env, given, options.allowed, beside=other))
+    run = options.apply(evaluated_run(model, env, given, trust=trust, beside=other))
     quiet_libraries()
     from agentsgym.runs.contestant import held_out_requests
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from agentsgym.evaluation import Played
     from agentsgym.runs import RunConfig
     from agentsgym.runs.contestant import Contestant
-    from agentsgym.runs.trust import Allowed
     from agentsgym.types import RolloutRequest
 
 
@@ -23,8 +22,8 @@ class PlayOptions:
     """The options that say how models play; None is what a run directory says, or the default."""
 
     model: str
-    allowed: "Allowed"
     vs: tuple[str, ...] = ()
+    trust: bool = False
     seed: int = 0
     episodes: int | None = None
     rollouts_per_task: int | None = None
@@ -106,7 +105,7 @@ def _saved_side(
 ) -> OtherSide:
     from agentsgym.runs.saved_side import saved_side
 
-    side = saved_side(root, run, asked, seed=options.seed, allow_paths=options.allowed.paths)
+    side = saved_side(root, run, asked, seed=options.seed, trust=options.trust)
     if output is not None:
         side.check_copy(output)
     ours = None if options.model.startswith(SCRIPTED) else run.eval.temperature
@@ -142,7 +141,7 @@ def other_run(other: str, run: "RunConfig", options: PlayOptions) -> "RunConfig"
     from agentsgym.runs.scripted_agents import scripted_agent
 
     same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    second = evaluated_run(other, run.env, same, options.allowed)
+    second = evaluated_run(other, run.env, same, trust=options.trust)
     if other.startswith(SCRIPTED):
         scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
     second.eval = run.eval

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, out, quiet_libraries, shown
-from agentsgym.cli.permissions import AllowPathsOption
+from agentsgym.cli.options import TrustOption
 
 if TYPE_CHECKING:
     from agentsgym.report.export.selection import Filters
@@ -57,7 +57,7 @@ def export(
     no_malformed: Annotated[
         bool, typer.Option("--no-malformed", help="Malformed actions are no examples.")
     ] = False,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Write a run's rollouts as a dataset for supervised or preference training with TRL.
 
@@ -83,7 +83,7 @@ def export(
         tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best, scored,
         no_malformed,
     )  # fmt: skip
-    source = _source(run, allow_paths)
+    source = _source(run, trust)
     if to == INSPECT:
         _write_logs(source, output, filters)
     else:
@@ -103,13 +103,13 @@ def _write_logs(source: "Source", folder: Path, filters: "Filters") -> None:
     out.print(shown(f"inspect view --log-dir {folder}"), soft_wrap=True)
 
 
-def _source(run: Path, allow_paths: list[str] | None) -> "Source":
+def _source(run: Path, trust: bool) -> "Source":
     from agentsgym.report.viewer.source import Source, directories
 
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
-    return Source(run, tuple(allow_paths or ()))
+    return Source(run, trust)
 
 
 def _range(steps: str | None) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import out, quiet_libraries, shown
-from agentsgym.cli.permissions import AllowPathsOption
+from agentsgym.cli.options import TrustOption
 
 
 def merge(
@@ -16,7 +16,7 @@ def merge(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The directory to write [RUN/merged].")
     ] = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Write the LoRA adapter of a run and its base model as one plain model directory.
 
@@ -31,5 +31,5 @@ def merge(
     quiet_libraries()
     from agentsgym.runs.merged_model import merge_adapter
 
-    written = merge_adapter(run, output, allow_paths=allow_paths or ())
+    written = merge_adapter(run, output, trust=trust)
     out.print(f"The merged model is in [bold]{shown(str(written))}[/].")

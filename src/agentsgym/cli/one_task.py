@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.cli.console import BAD_USAGE, fail
-from agentsgym.cli.options import module_of
+from agentsgym.types import with_modules_of
 
 if TYPE_CHECKING:
     from agentsgym.envs import MultistepEnv
@@ -14,7 +14,7 @@ def make_env(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -> "
     from agentsgym.envs import make
     from agentsgym.runs.answerer import attach_answerer
 
-    env = make(name, None, settings, allow_imports=module_of(name))
+    env = make(name, None, settings, trust=with_modules_of(False, name))
     if answerer:
         attach_answerer(env, answerer)
     return env

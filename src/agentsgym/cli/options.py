@@ -25,6 +25,16 @@ ConfigOption = Annotated[
 ]
 
 
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Take the directories and files named here as your own: import the code, and use the "
+        "files and servers that they name.",
+    ),
+]
+
+
 def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
     """The settings of arguments and options `KEY=VALUE`, of which the last of a key holds.
 
@@ -52,12 +62,6 @@ def _is_of_section(key: str) -> bool:
 def model_with(section: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The section `model` for an evaluation of the model `path`, with the user's own settings."""
     return {**section, "path": path, **(given.get("model") or {})}
-
-
-def module_of(name: str) -> list[str]:
-    """The module of a dotted path that the user typed and so allows; none of a registered name."""
-    module = name.rpartition(".")[0]
-    return [module] if module else []
 
 
 def model_in(run: "RunDirectory") -> Path:

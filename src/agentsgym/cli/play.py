@@ -26,12 +26,11 @@ from agentsgym.cli.one_task import make_env, task_of
 from agentsgym.cli.options import (
     ConfigOption,
     SettingsArgument,
+    TrustOption,
     given_settings,
-    module_of,
     split_settings,
 )
-from agentsgym.cli.permissions import AllowPathsOption, allowed_by
-from agentsgym.envs.user_code import import_from_here
+from agentsgym.envs.registry import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.envs import MultistepEnv
@@ -66,7 +65,7 @@ def play(
     served_model: ServedModelOption = None,
     key_env: KeyEnvOption = None,
     engine: EngineOption = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List the environment's settings and exit.")
     ] = False,
@@ -95,7 +94,7 @@ def play(
     if agent is not None:
         from agentsgym.cli.watch import watch
 
-        run = evaluated_run(agent, name, given, allowed_by(None, allow_paths))
+        run = evaluated_run(agent, name, given, trust=trust)
         run.eval.temperature = temperature
         chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
         _show_result(watch(run, task, seed, chosen), "The agent")
@@ -119,11 +118,12 @@ def _refuse_options(*options: Any) -> None:
 
 def _show_keys(name: str) -> None:
     from agentsgym.envs import find
+    from agentsgym.types import with_modules_of
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "default", "meaning"):
         table.add_column(column)
-    for key, spec in find(name, module_of(name)).all_config_keys().items():
+    for key, spec in find(name, with_modules_of(False, name)).all_config_keys().items():
         choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
         table.add_row(key, shown(repr(spec.default)), shown(spec.doc + choices))
     out.print(table)

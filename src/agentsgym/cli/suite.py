@@ -12,7 +12,6 @@ from agentsgym.cli.engine_options import SCRIPTED, tell
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import PlayOptions, plain_data
 from agentsgym.cli.options import split_settings
-from agentsgym.envs.user_code import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Played, Suite, SuiteComparison, SuiteFigures
@@ -70,7 +69,7 @@ def _figures(
 
     suite = _suite(source, given, options)
     complete = options.episodes is None
-    run = options.apply(evaluated_run(model, suite.games[0].env, given, options.allowed))
+    run = options.apply(evaluated_run(model, suite.games[0].env, given, trust=options.trust))
     others = [(name, _other_run(name, suite, run, options)) for name in options.vs]
     own = output and output / "model" if others else output
     first = _play(suite, model, run, options, own)
@@ -86,7 +85,7 @@ def _figures(
 def _other_run(name: str, suite: "Suite", run: "RunConfig", options: PlayOptions) -> "RunConfig":
     """How a model of --vs plays: as the first one, where its own run does not say it."""
     same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    other = evaluated_run(name, suite.games[0].env, same, options.allowed)
+    other = evaluated_run(name, suite.games[0].env, same, trust=options.trust)
     other.eval = run.eval
     other = options.apply(other)
     _check_has_agent(suite, name, other)
@@ -123,6 +122,7 @@ def _has_none(suite: "Suite", name: str) -> typer.Exit:
 
 def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
     """The suite, checked."""
+    from agentsgym.envs.registry import import_from_here
     from agentsgym.runs.suites import check_names, load_suite
 
     settings, _ = split_settings(given)
@@ -133,8 +133,10 @@ def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
     if options.rollouts_per_task is not None:
         raise fail("a suite fixes the rollouts of a task; leave out --rollouts-per-task", BAD_USAGE)
     suite = load_suite(source)
-    import_from_here(*options.allowed.names)
-    check_names(suite, options.allowed)
+    if options.trust:
+        import_from_here(*(game.env for game in suite.games))
+    else:
+        check_names(suite)
     return suite
 
 

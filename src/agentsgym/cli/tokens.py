@@ -13,8 +13,13 @@ from rich.table import Table
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED
 from agentsgym.cli.evaluated_run import evaluated_run
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings, split_settings
-from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
+from agentsgym.cli.options import (
+    ConfigOption,
+    SettingsArgument,
+    TrustOption,
+    given_settings,
+    split_settings,
+)
 
 if TYPE_CHECKING:
     from agentsgym.checks.token_report import TokenReport
@@ -46,8 +51,7 @@ def tokens(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    allow_imports: AllowImportsOption = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Say how a tokenizer and its chat template treat a conversation of several turns.
 
@@ -67,7 +71,7 @@ def tokens(
     given = given_settings(settings, config)
     if chat_template is not None:
         given["model.chat_template"] = chat_template
-    run = _run(model, env, given, allow_imports, allow_paths)
+    run = _run(model, env, given, trust)
     quiet_libraries()
     # The report says more than the warnings do.
     with _without_warnings("agentsgym.tokens.codec"), _time_limit():
@@ -80,13 +84,7 @@ def tokens(
         raise typer.Exit(FAILURE)
 
 
-def _run(
-    model: str,
-    env: str | None,
-    given: dict[str, object],
-    allow_imports: list[str] | None,
-    allow_paths: list[str] | None,
-) -> "RunConfig":
+def _run(model: str, env: str | None, given: dict[str, object], trust: bool) -> "RunConfig":
     """The tokenizer's settings and the environment, as an evaluation takes them."""
     from agentsgym.runs.files import RunDirectory
 
@@ -95,8 +93,7 @@ def _run(
     bare = env is None and not RunDirectory(Path(model)).is_run()
     if bare and split_settings(given)[0]:
         raise fail("name the environment of these settings with --env", BAD_USAGE)
-    allowed = allowed_by(allow_imports, allow_paths)
-    return evaluated_run(model, _TALK if bare else env, given, allowed)
+    return evaluated_run(model, _TALK if bare else env, given, trust=trust)
 
 
 def _report(run: "RunConfig") -> "TokenReport":
@@ -105,8 +102,7 @@ def _report(run: "RunConfig") -> "TokenReport":
     from agentsgym.runs.from_config import make_env
     from agentsgym.runs.load_model import Use, load_tokenizer_of
 
-    paths = run.train.get("allow_paths") or ()
-    use = Use(training=False, device="cpu", allow_paths=paths)
+    use = Use(training=False, device="cpu", trust=run.train.get("trust") is True)
     tokenizer = load_tokenizer_of(run.model, use)
     env = None if run.env == _TALK else make_env(run)
     return check_tokens(tokenizer, rendering(run, tokenizer), env)

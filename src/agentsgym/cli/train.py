@@ -15,15 +15,13 @@ from agentsgym.cli.console import (
 )
 from agentsgym.cli.dry_run import print_dry_run
 from agentsgym.cli.estimate import print_estimate
-from agentsgym.cli.options import ConfigOption
-from agentsgym.cli.permissions import AllowImportsOption, AllowPathsOption, allowed_by
-from agentsgym.envs.user_code import import_from_here
+from agentsgym.cli.options import ConfigOption, TrustOption
+from agentsgym.envs.registry import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.runs import RunConfig
     from agentsgym.runs.files import Summary
     from agentsgym.runs.launch import Launch
-    from agentsgym.runs.trust import Allowed
 
 
 def train(
@@ -72,8 +70,7 @@ def train(
             help="The same from the configuration with which accelerate will launch the run.",
         ),
     ] = None,
-    allow_imports: AllowImportsOption = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Train an agent with GRPO and evaluate it before and after.
 
@@ -97,8 +94,8 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
-    allowed = allowed_by(allow_imports, allow_paths)
-    config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, allowed)
+    given = [*(arguments or []), *(settings or [])]
+    config = _config(given, resume, from_scratch, output, trust)
     if estimate or dry_run:
         launch = _launch(processes, accelerate)
         if dry_run:
@@ -122,10 +119,10 @@ def _config(
     resume: bool,
     from_scratch: bool,
     output: Path | None,
-    allowed: "Allowed",
+    trust: bool,
 ) -> "RunConfig":
     from agentsgym.runs import load_config, parse_overrides, presets
-    from agentsgym.runs.trust import named_code, permitted
+    from agentsgym.runs.trust import named_code, with_trust
 
     sources = [argument for argument in arguments[:1] if "=" not in argument]
     overrides: dict[str, Any] = parse_overrides(arguments[len(sources) :])
@@ -137,37 +134,27 @@ def _config(
         if not sources:
             known = ", ".join(presets())
             raise fail(f"name a preset ({known}) or a YAML file", BAD_USAGE)
-        config = permitted(load_config(sources[0], overrides), allowed)
+        config = load_config(sources[0], overrides)
         import_from_here(*named_code(config))
-        return config
-    return _run_to_resume(sources, output, overrides, allowed)
+        return with_trust(config) if trust else config
+    return _run_to_resume(sources, output, overrides, trust)
 
 
 def _run_to_resume(
-    sources: list[str], output: Path | None, overrides: dict[str, Any], allowed: "Allowed"
+    sources: list[str], output: Path | None, overrides: dict[str, Any], trust: bool
 ) -> "RunConfig":
-    """The configuration stored in a run directory, if the user trusts everything that it names."""
+    """The configuration stored in a run directory. Raises ConfigError if the run is somebody
+    else's and names what the user does not."""
     from agentsgym.runs import load_run
-    from agentsgym.runs.trust import (
-        check_model,
-        check_sending,
-        distrusted,
-        named_code,
-        names_same_model,
-    )
+    from agentsgym.runs.trust import check_untrusted, is_own, named_code, with_trust
 
-    allowed = allowed.and_named_in(overrides)
     own = _own_config(sources)
-    given = set(overrides)
-    if own is not None:
-        import_from_here(*named_code(own))
-        allowed = allowed.and_trusted_in(own)
-    import_from_here(*allowed.names)
-    stored = load_run(_run_dir(sources, output, own), overrides)
-    check_sending(stored, given, own)
-    if own is not None and names_same_model(own.model, stored.model):
-        given.add("model")
-    return distrusted(check_model(stored, allowed, given), allowed, overrides, own)
+    directory = _run_dir(sources, output, own)
+    stored = load_run(directory, overrides)
+    if not (trust or is_own(directory)):
+        stored = check_untrusted(stored, overrides, own, training=True)
+    import_from_here(*named_code(stored))
+    return with_trust(stored) if trust else stored
 
 
 def _own_config(sources: list[str]) -> "RunConfig | None":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
-from agentsgym.cli.permissions import AllowPathsOption
+from agentsgym.cli.options import TrustOption
 
 if TYPE_CHECKING:
     from agentsgym.report.viewer.naming import RolloutName
@@ -42,7 +42,7 @@ def view(
             "with (may be repeated).",
         ),
     ] = None,
-    allow_paths: AllowPathsOption = None,
+    trust: TrustOption = False,
 ) -> None:
     """Look at a run in the browser: curves, conversations, every token with its numbers.
 
@@ -71,7 +71,7 @@ def view(
     roots = [each for root in (run, other) if root is not None for each in directories(root)]
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
-    sources = [Source(root, tuple(allow_paths or ()), tokenizer) for root in roots]
+    sources = [Source(root, trust, tokenizer) for root in roots]
     wanted = [rollout_name(name) for name in rollout or ()]
     if tui:
         _tui(sources[0])

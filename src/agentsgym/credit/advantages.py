@@ -9,7 +9,7 @@ import numpy as np
 from agentsgym.credit.estimator import Estimator, check_options
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.table import StepTable, table_of
-from agentsgym.types import AllowImports, ImportRefused, Rollout, RolloutBatch, Row, import_path
+from agentsgym.types import ImportRefused, RolloutBatch, Row, import_path
 from agentsgym.types.records import Floats, Ints
 
 StepKey = tuple[int, int]
@@ -67,19 +67,17 @@ def _on_row(row: Row, values: dict[StepKey, float]) -> Floats:
 def advantages(
     batch: RolloutBatch,
     estimator: str = "grpo",
-    *,
-    allow_imports: AllowImports = False,
     **options: Any,
 ) -> list[Floats]:
     """Advantages of every row of `batch.rows`: float64, as long as the row, 0 off agent tokens.
 
     `estimator` is a name in `ESTIMATORS` or the dotted path of a function from a `StepTable` to one
-    float per step, which is only imported if `allow_imports` allows it. Raises ValueError for an
+    float per step, which is imported. Raises ValueError for an
     unknown estimator, an option that it does not take, a reward that is not finite, a rollout that
     is in the batch twice, or a custom estimator's result of the wrong shape.
     """
-    check_estimator(estimator, options, allow_imports)
-    found = find_estimator(estimator, allow_imports)
+    check_estimator(estimator, options)
+    found = find_estimator(estimator)
     if found.per == "token":
         return [found(row, **options) for row in batch.rows]
     table = table_of(batch.rollouts)
@@ -89,14 +87,12 @@ def advantages(
 def credit_steps(
     table: StepTable,
     estimator: str | Estimator,
-    *,
-    allow_imports: AllowImports = False,
     **options: Any,
 ) -> StepAdvantages:
     """One number per step of the table, with the steps' keys. Raises ValueError for an estimator
     of tokens."""
     if isinstance(estimator, str):
-        estimator = find_estimator(estimator, allow_imports)
+        estimator = find_estimator(estimator)
     if estimator.per != "step":
         raise ValueError(f"estimator {estimator.name!r} gives numbers to tokens, not to steps")
     result = np.asarray(estimator(table, **options), np.float64)
@@ -108,16 +104,16 @@ def credit_steps(
     return StepAdvantages.of(table, result)
 
 
-def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
-    """The estimator of that name or dotted path. Raises ValueError if there is none."""
+def find_estimator(name: str) -> Estimator:
+    """The estimator of that name, or the function at that dotted path, which is imported: a name
+    from data must be checked before. Raises ValueError if there is none."""
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     if "." not in name:
         known = ", ".join(sorted(ESTIMATORS))
         raise ValueError(f"unknown advantage estimator {name!r}; known: {known}")
     try:
-        ours = name.startswith("agentsgym.credit.")
-        found = import_path(name, ours or allow_imports)
+        found = import_path(name, trust=True)
     except ImportRefused as error:
         raise ValueError(f"advantage estimator {name!r}: {error}") from error
     if not callable(found):
@@ -125,22 +121,7 @@ def find_estimator(name: str, allow_imports: AllowImports = False) -> Estimator:
     return found if isinstance(found, Estimator) else Estimator.own(name, found)
 
 
-def check_estimator(
-    name: str, options: Mapping[str, Any], allow_imports: AllowImports = False
-) -> None:
+def check_estimator(name: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown estimator, an option that it does not take, or a value that
     is not allowed."""
-    check_options(find_estimator(name, allow_imports), options)
-
-
-def step_advantages(
-    table: StepTable, estimator: str, *, allow_imports: AllowImports = False, **options: Any
-) -> Floats:
-    """Deprecated name of 0.1: only the numbers of `credit_steps`, shape (N,), in table order."""
-    return credit_steps(table, estimator, allow_imports=allow_imports, **options).value
-
-
-def spread(rollouts: Sequence[Rollout], per_step: Floats) -> list[Floats]:
-    """Deprecated name of 0.1: `to_tokens` for numbers in the order in which steps were played."""
-    steps = StepAdvantages.of(table_of(rollouts), per_step)
-    return to_tokens([row for rollout in rollouts for row in rollout.rows], steps)
+    check_options(find_estimator(name), options)

@@ -10,11 +10,9 @@ from agentsgym.envs.registry import (
     register,
     registered,
 )
-from agentsgym.types import AllowImports
 from agentsgym.types.errors import ConfigError
 
 __all__ = [
-    "AllowImports",
     "ConfigError",
     "EnvPool",
     "Key",

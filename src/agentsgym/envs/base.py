@@ -6,12 +6,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from agentsgym.envs.config import COMMON_KEYS, NEEDS, Key, resolve
-from agentsgym.envs.row_paths import remember_paths
-from agentsgym.envs.row_reach import remember_reach
+from agentsgym.envs.row_guard import remember_own
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import (
     Agent,
-    AllowPaths,
     EpisodeOutcome,
     RolloutBatch,
     Tokenizer,
@@ -47,9 +45,9 @@ class MultistepEnv:
     reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Bounds of an episode's reward."""
 
-    allow_paths: AllowPaths = ()
-    """Directories in which a task may name files, in addition to those of the configuration; only
-    the caller sets them (`make(…, allow_paths=[…])`), never a dataset row."""
+    trusts_tasks: bool = False
+    """Whether a task may name any file, and not only those in the directories of the configuration;
+    only the caller decides it (`make(…, trust=True)`), never a dataset row."""
 
     special_tokens_meant: ClassVar[bool] = False
     """Whether special tokens in the environment's texts are intended. By default they become
@@ -67,8 +65,7 @@ class MultistepEnv:
         self.config: Mapping[str, Any] = MappingProxyType(
             resolve(self.name, self.all_config_keys(), self.env_config)
         )
-        remember_paths(self.all_config_keys(), self.config)
-        remember_reach(self.all_config_keys(), self.config)
+        remember_own(self.all_config_keys(), self.config)
         self.codec: Codec | None = None
         self.set_template_options({})
         self.active_states: dict[str, Any] = {}

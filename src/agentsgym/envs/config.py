@@ -30,9 +30,8 @@ class Key:
     `kind` is the accepted type: a bool is not an int, an int is also a float, NaN and infinities
     are never accepted. `choices` lists the only allowed values; `minimum` is the lower bound of
     numbers; `check` returns the problem with a value, or None. A key whose default is None accepts
-    None. `is_path` marks a file or folder: dataset rows may only name paths that the caller allows
-    (see `row_paths`). `reaches` marks a server's address or what is sent there as a key: dataset
-    rows may only repeat what the program gave (see `row_reach`).
+    None. `is_path` marks a file or folder, `reaches` a server's address or what is sent there as a
+    key: what dataset rows may name is in `row_guard`.
     """
 
     kind: type | tuple[type, ...]

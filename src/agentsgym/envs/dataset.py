@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.config import NEEDS
 from agentsgym.envs.registry import find, make, names_class, registered_name
-from agentsgym.envs.row_limits import check_limits
-from agentsgym.envs.row_paths import check_paths
-from agentsgym.envs.row_reach import check_reach
-from agentsgym.types import AllowImports, AllowPaths, Tokenizer
+from agentsgym.envs.row_guard import check_limits, check_row_config
+from agentsgym.types import Tokenizer, Trust
 from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
@@ -127,10 +125,9 @@ class EnvPool:
 
     Args:
         tokenizer: the environments' tokenizer; None for play by text.
-        allow_imports: dotted paths that rows may name (`agentsgym.envs.find`).
+        trust: what rows may name, beyond what is registered (`agentsgym.types.Trust`).
         envs: existing objects that play the rows of their class and config. An object with another
             tokenizer is copied (`MultistepEnv.with_tokenizer`).
-        allow_paths: directories in which rows may name files; see `row_paths`.
         template_options: extra arguments of the tokenizer's chat template, for instance
             `{"enable_thinking": False}`.
     """
@@ -138,15 +135,13 @@ class EnvPool:
     def __init__(
         self,
         tokenizer: Tokenizer | None = None,
-        allow_imports: AllowImports = False,
+        trust: Trust = False,
         envs: Iterable[MultistepEnv] = (),
         *,
-        allow_paths: AllowPaths = (),
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._allow_imports = allow_imports
-        self._allow_paths = allow_paths
+        self._trust = trust
         self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
         self._given = [self._over_tokenizer(env) for env in envs]
@@ -177,16 +172,15 @@ class EnvPool:
         return self._envs[key]
 
     def _made(self, path: str, config: Mapping[str, Any]) -> MultistepEnv:
-        env_class = find(path, self._allow_imports)
+        env_class = find(path, self._trust)
         name = registered_name(env_class) or env_class.__name__
-        check_paths(name, env_class.all_config_keys(), config, self._allow_paths)
-        check_reach(name, env_class.all_config_keys(), config)
+        if self._trust is not True:
+            check_row_config(name, env_class.all_config_keys(), config)
         env = make(
             path,
             self._tokenizer,
             config,
-            allow_imports=self._allow_imports,
-            allow_paths=self._allow_paths,
+            trust=self._trust,
             template_options=self._template_options,
         )
         check_limits(name, env.config)
@@ -207,13 +201,12 @@ class EnvPool:
 def pool_of(
     envs: EnvPool | Iterable[MultistepEnv] | None,
     tokenizer: Tokenizer | None,
-    allow_imports: AllowImports,
-    allow_paths: AllowPaths = (),
+    trust: Trust = False,
 ) -> EnvPool:
     """The given pool, or a new one with the given environment objects."""
     if isinstance(envs, EnvPool):
         return envs
-    return EnvPool(tokenizer, allow_imports, envs or (), allow_paths=allow_paths)
+    return EnvPool(tokenizer, trust, envs or ())
 
 
 def config_key(path: str, config: Mapping[str, Any]) -> str:

@@ -1,17 +1,17 @@
 """Names of environments. A dataset can only name registered classes, so it cannot run code."""
 
+import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.builtin import BUILTIN, DOORS
 from agentsgym.types import (
-    AllowImports,
-    AllowPaths,
     ImportRefused,
     Tokenizer,
-    allowed_directories,
+    Trust,
     import_path,
 )
 
@@ -58,12 +58,12 @@ def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
     return name is not None and name in (name_or_path, _alias(name_or_path))
 
 
-def find(name_or_path: str, allow_imports: AllowImports = False) -> type[MultistepEnv]:
+def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
     """The class of a registered name or a dotted path.
 
-    An unregistered dotted path outside the agentsgym package is only imported if `allow_imports`
-    is True or contains its module or a parent package. A path inside the package is only imported
-    if it belongs to an environment. Raises UnknownEnvironment.
+    An unregistered dotted path outside the agentsgym package is only imported if `trust` is True
+    or contains its module or a parent package. A path inside the package is only imported if it
+    belongs to an environment. Raises UnknownEnvironment.
     """
     if name_or_path in _CLASSES:
         return _CLASSES[name_or_path]
@@ -81,7 +81,7 @@ def find(name_or_path: str, allow_imports: AllowImports = False) -> type[Multist
         raise UnknownEnvironment(
             f"no environment is registered as {name_or_path!r}; known: {', '.join(registered())}"
         )
-    return _load(name_or_path, allow_imports)
+    return _load(name_or_path, trust)
 
 
 def make(
@@ -89,23 +89,37 @@ def make(
     tokenizer: Tokenizer | None = None,
     env_config: Mapping[str, Any] | None = None,
     *,
-    allow_imports: AllowImports = False,
-    allow_paths: AllowPaths = (),
+    trust: Trust = False,
     template_options: Mapping[str, Any] | None = None,
 ) -> MultistepEnv:
     """Make an environment by its registered name or dotted path (see `find` for what is allowed).
 
     `env_config` is trusted and may name any file. A task (`task_data`) may only name files in
-    agentsgym's cache, in `ALFWORLD_DATA`, and in the directories listed in `env_config`, in
-    `allow_paths` or in the variable AGENTSGYM_ALLOW_PATHS. `template_options` are extra arguments
-    of the tokenizer's chat template (`MultistepEnv.set_template_options`).
+    agentsgym's cache, in `ALFWORLD_DATA`, and in the directories that `env_config` names; with
+    `trust=True` any file. `template_options` are extra arguments of the tokenizer's chat template
+    (`MultistepEnv.set_template_options`).
     """
-    env = find(name_or_path, allow_imports)(tokenizer, env_config)
-    if allow_paths:
-        env.allow_paths = tuple(map(str, allowed_directories(allow_paths)))
+    env = find(name_or_path, trust)(tokenizer, env_config)
+    env.trusts_tasks = trust is True
     if template_options:
         env.set_template_options(template_options)
     return env
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is a dotted path outside the package and not registered."""
+    return "." in name and not name.startswith("agentsgym.") and name not in registered()
+
+
+def import_from_here(*names: str) -> None:
+    """Let Python find the user's dotted paths in the working directory.
+
+    The directory comes last on Python's path, so that it cannot shadow an installed module. It is
+    not added if no name needs it: entering a directory must not run code from it.
+    """
+    here = os.getcwd()
+    if here not in sys.path and any(map(is_foreign, names)):
+        sys.path.append(here)
 
 
 def _alias(path: str) -> str | None:
@@ -131,9 +145,9 @@ def _is_shipped(path: str) -> bool:
     return any(name == known and f"{home}.".startswith(f"{module}.") for home, _, known in homes)
 
 
-def _load(path: str, allow_imports: AllowImports) -> type[MultistepEnv]:
+def _load(path: str, trust: Trust) -> type[MultistepEnv]:
     try:
-        found = import_path(path, allow_imports)
+        found = import_path(path, trust)
     except ImportRefused as error:
         raise UnknownEnvironment(
             f"{error}; or call agentsgym.register(name, cls) before"

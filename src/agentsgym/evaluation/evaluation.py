@@ -15,7 +15,7 @@ from agentsgym.evaluation.metrics import mean, record, step_means, told_wins, tr
 from agentsgym.evaluation.tasks import Cluster, default_cluster, rollout_requests
 from agentsgym.rollout import play
 from agentsgym.rollout.drive import tokenizer_of
-from agentsgym.types import Agent, AllowImports, AllowPaths, Rollout, RolloutRequest
+from agentsgym.types import Agent, Rollout, RolloutRequest, Trust
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,7 @@ def evaluate(
     cluster: Cluster = default_cluster,
     envs: EnvPool | Iterable[MultistepEnv] | None = None,
     max_rollout_tokens: int | None = None,
-    allow_imports: AllowImports = False,
-    allow_paths: AllowPaths = (),
+    trust: Trust = False,
 ) -> Played:
     """Let `agent` play `episodes` rollouts on rows of the dataset schema.
 
@@ -91,7 +90,7 @@ def evaluate(
         cluster=cluster,
         max_rollout_tokens=max_rollout_tokens,
     )
-    pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
+    pool = pool_of(envs, tokenizer_of(agent), trust)
     return evaluate_requests(asked, agent, pool, seed=seed, cluster=cluster)
 
 

@@ -15,12 +15,11 @@ from agentsgym.rollout.trial import play_trial
 from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     Agent,
-    AllowImports,
-    AllowPaths,
     Rollout,
     RolloutBatch,
     RolloutRequest,
     Tokenizer,
+    Trust,
     pad_id,
     session_seed,
 )
@@ -41,8 +40,7 @@ def run(
     seed: int = 0,
     max_rollout_tokens: int | None = None,
     all_steps: bool = False,
-    allow_imports: AllowImports = False,
-    allow_paths: AllowPaths = (),
+    trust: Trust = False,
 ) -> RolloutBatch:
     """Play `num_rollouts` trials on each row's task, with mixed environments, task by task.
 
@@ -56,7 +54,7 @@ def run(
     Raises ValueError for a malformed row, and UnknownEnvironment or ConfigError, before any play.
     """
     checked = [check_row(row, number) for number, row in enumerate(rows)]
-    pool = pool_of(envs, tokenizer_of(agent), allow_imports, allow_paths)
+    pool = pool_of(envs, tokenizer_of(agent), trust)
     requests = _requests(checked, num_rollouts, seed, max_rollout_tokens)
     rollouts = play(requests, agent, pool)
     tokenizer = pool.get(rows[0]).tokenizer if rows else None

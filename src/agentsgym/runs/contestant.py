@@ -22,7 +22,7 @@ from agentsgym.runs.model_agent import AgentFor, evaluated_agents
 from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.saved_evaluation import saved_evaluation
 from agentsgym.runs.scripted_agents import available_agents
-from agentsgym.runs.trust import trusted_imports
+from agentsgym.runs.trust import trusted
 from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
 from agentsgym.types.text import plain
@@ -56,9 +56,8 @@ class Contestant:
         tokenizer = tokenizer_of(agent)
         pool = EnvPool(
             tokenizer,
-            trusted_imports(place),
+            trusted(place),
             [bare] if bare.needs else (),
-            allow_paths=place.train.get("allow_paths") or (),
             template_options=evaluated_rendering(self.run, tokenizer, self.note),
         )
         limit = self.run.train.get("max_rollout_tokens")

@@ -22,7 +22,7 @@ from agentsgym.runs.model_config import CHAT, SCRIPTED
 from agentsgym.runs.precision import mixed_precision
 from agentsgym.runs.task_files import held_out_tasks, open_tasks
 from agentsgym.runs.trackers import PROJECT, check_trackers
-from agentsgym.runs.trust import trusted_imports
+from agentsgym.runs.trust import trusted
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
@@ -48,8 +48,7 @@ def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
         config.env,
         tokenizer,
         config.env_config,
-        allow_imports=trusted_imports(config),
-        allow_paths=config.train.get("allow_paths") or (),
+        trust=trusted(config),
     )
     if config.answerer:
         attach_answerer(env, config.answerer)
@@ -103,7 +102,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given.setdefault("run_name", config.directory.name)
     given.setdefault("project", PROJECT)
-    given["allow_imports"] = trusted_imports(config)
+    given["trust"] = trusted(config)
     if "max_steps" not in given and "num_train_epochs" not in given:
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")

@@ -1,6 +1,6 @@
 """The model that a section `model` names: with a new or a stored adapter, in its dtype."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,18 +26,18 @@ from agentsgym.runs.pretrained import (
     load_pretrained,
     pretrained_tokenizer,
 )
-from agentsgym.types import allowed_directories, real_path
-from agentsgym.types.paths import is_allowed
+from agentsgym.runs.trust import is_own
+from agentsgym.types import is_under, real_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a model is loaded for: `training` it or not, on a `device` ("cpu", "cuda"), and
-    directories outside an adapter's own in which its base model may be."""
+    """What a model is loaded for: `training` it or not, on a `device` ("cpu", "cuda"). With
+    `trust`, the base model of an adapter may be in any directory."""
 
     training: bool
     device: str
-    allow_paths: Collection[str] = ()
+    trust: bool = False
 
 
 def load_model(model: ModelConfig, use: Use) -> Policy:
@@ -137,7 +137,7 @@ def _base(model: ModelConfig, stored: StoredAdapter | None, use: Use) -> tuple[s
 
 def base_of(stored: StoredAdapter, use: Use) -> str:
     """The base model that an adapter directory names, if it may: a model of the package, one that
-    was downloaded before, or a directory that the user allows.
+    was downloaded before, or a directory in it or of a trusted or own adapter.
 
     Raises ConfigError otherwise, and if the directory does not exist.
     """
@@ -155,11 +155,9 @@ def base_of(stored: StoredAdapter, use: Use) -> str:
 
 
 def _check_directory(stored: StoredAdapter, use: Use) -> None:
-    allowed = [real_path(str(stored.folder)), *allowed_directories(tuple(use.allow_paths))]
-    if not is_allowed(real_path(stored.base), allowed):
-        raise ConfigError(
-            f"{_belongs_to(stored)}; if you trust what is there: --allow-paths {stored.base}"
-        )
+    inside = is_under(real_path(stored.base), [real_path(stored.folder)])
+    if not (use.trust or inside or is_own(stored.folder)):
+        raise ConfigError(f"{_belongs_to(stored)}; if you trust what is there, add --trust")
     if not Path(stored.base).is_dir():
         raise ConfigError(
             f"{_belongs_to(stored)}, which does not exist; if it has moved, correct "

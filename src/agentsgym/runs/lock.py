@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.trust import is_own, remember_own
 
 _FILE = ".lock"
 # Errors of a file system without locks; there a run continues without a lock.
@@ -154,13 +155,22 @@ def claim(
     An earlier run is renamed if `set_aside` says so; otherwise ConfigError is raised.
     """
     lock = RunLock.acquire(directory)
-    if resume or not RunDirectory(directory).is_run():
+    if resume:
+        return lock
+    if not RunDirectory(directory).is_run():
+        if any(path.name != _FILE for path in directory.iterdir()):
+            lock.release()
+            raise ConfigError(f"{directory} is not empty and holds no run; name another output_dir")
+        remember_own(directory)
         return lock
     try:
         if not set_aside:
             raise ConfigError(f"{directory} already contains a run; resume it or choose another")
         kept = _free_name(directory)
+        ours = is_own(directory)
         directory.rename(kept)
+        if ours:
+            remember_own(kept)
     finally:
         lock.release()
     note(f"The earlier run is now {kept}.")

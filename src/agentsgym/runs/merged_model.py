@@ -1,6 +1,5 @@
 """Merges a run's adapter into its base model: a plain model directory for any other program."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 from agentsgym.envs import ConfigError
@@ -11,9 +10,7 @@ from agentsgym.runs.load_model import Use, base_dtype, load_model
 from agentsgym.runs.model_config import ModelConfig
 
 
-def merge_adapter(
-    source: Path, output: Path | None = None, *, allow_paths: Collection[str] = ()
-) -> Path:
+def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = False) -> Path:
     """Write the base model with the adapter in `source`, a run or an adapter directory, as a plain
     model directory (default: `merged` in `source`), and return its path.
 
@@ -25,7 +22,7 @@ def merge_adapter(
     if target.exists():
         raise ConfigError(f"{target} already exists; name another directory with --output")
     section = ModelConfig(path=str(folder), dtype="float32")
-    use = Use(training=False, device="cpu", allow_paths=allow_paths)
+    use = Use(training=False, device="cpu", trust=trust)
     policy = load_model(section, use)
     merged = policy.model.merge_and_unload().to(base_dtype(section, use))
     with replacing(target) as part:

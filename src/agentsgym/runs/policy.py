@@ -60,8 +60,7 @@ def load_trained(config: RunConfig, folder: Path) -> Policy:
 
 def _use(config: RunConfig, training: bool) -> Use:
     device = device_in_use(use_cpu=training and bool(config.train.get("use_cpu")))
-    paths = config.train.get("allow_paths") or ()
-    return Use(training=training, device=device, allow_paths=paths)
+    return Use(training=training, device=device, trust=config.train.get("trust") is True)
 
 
 def load_tokenizer(config: RunConfig) -> Any:

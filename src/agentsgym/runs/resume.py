@@ -21,7 +21,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.from_config import versions
-from agentsgym.runs.trust import trusted_imports
+from agentsgym.runs.trust import trusted
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
@@ -84,9 +84,8 @@ def _evaluation(config: RunConfig, env: MultistepEnv, note: Note, phase: str) ->
         return None
     pool = EnvPool(
         None,
-        trusted_imports(config),
+        trusted(config),
         [env] if env.needs else (),
-        allow_paths=config.train.get("allow_paths") or (),
     )
     references = [
         pool.get(

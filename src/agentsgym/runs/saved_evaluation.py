@@ -12,6 +12,7 @@ from agentsgym.runs.files import Figures
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures, plain_passes
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import RunLock
+from agentsgym.runs.trust import remember_own
 from agentsgym.types import Rollout
 from agentsgym.types.text import masked, plain, short_repr
 
@@ -82,8 +83,11 @@ def saved_evaluation(
     directory = EvaluationDirectory(root)
     wanted = plain(masked(dict(settings)))
     file = _found(directory, model, wanted)
+    new = not directory.file.exists()
     lock = RunLock.acquire(root)
     try:
+        if new:
+            remember_own(root)
         saved = SavedEvaluation(directory, file)
         if saved.rollouts:
             note(f"{root} has {len(saved.rollouts)} rollouts, which are not played again")

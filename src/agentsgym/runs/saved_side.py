@@ -10,10 +10,9 @@ from agentsgym.runs.config import RunConfig
 from agentsgym.runs.contestant import what_is_played
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.links import check_links
 from agentsgym.runs.saved_evaluation import check_place, setting_that_differs
-from agentsgym.runs.trust import trusted_imports
-from agentsgym.types import AllowPaths, RolloutRequest
+from agentsgym.runs.trust import check_links, is_own, trusted
+from agentsgym.types import RolloutRequest
 from agentsgym.types.text import masked, plain
 
 
@@ -53,15 +52,16 @@ def saved_side(
     asked: Sequence[RolloutRequest],
     *,
     seed: int,
-    allow_paths: AllowPaths = (),
+    trust: bool = False,
 ) -> SavedSide:
     """The evaluation in `root`, which played `asked` in the environment of `place`.
 
     Raises ConfigError if it is not finished, if it played other tasks, with another seed or in an
-    environment with other settings, and for links to places outside of it; DamagedFile if its
+    environment with other settings, and for links out of it without `trust`; DamagedFile if its
     files are damaged.
     """
-    check_links(root, allow_paths, done="read")
+    if not (trust or is_own(root)):
+        check_links(root, use="read")
     directory = EvaluationDirectory(root)
     file = directory.read()
     if file is None or file.status != "finished":
@@ -80,8 +80,7 @@ def saved_side(
     rollouts = [stored[request.session_id] for request in asked]
     pool = EnvPool(
         None,
-        trusted_imports(place),
+        trusted(place),
         [env] if env.needs else (),
-        allow_paths=place.train.get("allow_paths") or (),
     )
     return SavedSide(file, assess_requests(asked, rollouts, pool, seed=seed))

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.row_paths import check_paths
-from agentsgym.envs.row_reach import reach_of
-from agentsgym.envs.user_code import is_foreign
+from agentsgym.envs.registry import is_foreign
+from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
 from agentsgym.runs.config import RunConfig
@@ -15,7 +14,6 @@ from agentsgym.runs.contestant import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.shipped_yaml import shipped_yaml
-from agentsgym.runs.trust import Allowed, module_of
 from agentsgym.types import RolloutRequest, session_seed
 
 
@@ -35,25 +33,17 @@ def load_suite(source: str) -> Suite:
     raise ConfigError(f"{source!r} is neither a file nor a suite; suites: {', '.join(known)}")
 
 
-def check_names(suite: Suite, allowed: Allowed) -> None:
-    """Raise ConfigError for code or files that a suite names and the user does not allow: a suite
-    is made to be passed on."""
+def check_names(suite: Suite) -> None:
+    """Raise ConfigError for code, files or servers that a suite names: it is made to be passed
+    on."""
     for game in suite.games:
-        module = module_of(game.env)
-        if is_foreign(game.env) and not allowed.allows(module):
+        outside: dict[str, Any] = {"env": game.env}
+        if not is_foreign(game.env):
+            keys = find(game.env).all_config_keys()
+            outside = {**paths_of(keys, game.env_config), **servers_of(keys, game.env_config)}
+        for key, value in outside.items():
             raise ConfigError(
-                f"{game.name}: the suite names {game.env!r}, and importing it runs its code. If "
-                f"you trust that code: --allow-imports {module}"
-            )
-        imports = allowed.imports if isinstance(allowed.imports, bool) else list(allowed.imports)
-        keys = find(game.env, imports).all_config_keys()
-        try:
-            check_paths(game.env, keys, game.env_config, allowed.paths)
-        except ConfigError as error:
-            raise ConfigError(f"{game.name}: {error}; here: --allow-paths DIRECTORY") from None
-        for name in reach_of(keys, game.env_config):
-            raise ConfigError(
-                f"{game.name}: env_config[{name!r}]: a suite cannot make you contact a server"
+                f"{game.name}: the suite names {key}={value}; if you trust it, add --trust"
             )
 
 

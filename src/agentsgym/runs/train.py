@@ -30,7 +30,6 @@ from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.held_out import HeldOutTasks
-from agentsgym.runs.links import check_links
 from agentsgym.runs.lock import claim, refuse_several_processes
 from agentsgym.runs.model_config import TINY
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
@@ -40,7 +39,7 @@ from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trackers import prepare, stores_in
-from agentsgym.runs.trust import resume_command
+from agentsgym.runs.trust import check_links, is_own, resume_command, trusted
 from agentsgym.runs.warm_start.phase import (
     EVALUATED,
     PROBE,
@@ -77,8 +76,8 @@ def train_run(
     directory = config.directory
     with stores_in(directory, config.train):
         run = TrainingRun(config, progress or Silent(), resumes=resume)
-        if resume:
-            check_links(directory, config.train.get("allow_paths") or ())
+        if resume and trusted(config) is not True and not is_own(directory):
+            check_links(directory)
         lock = claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
         try:
             return run.carry_out(resume)

@@ -43,7 +43,7 @@ class GenerationAdvantages:
         if args.scale_step_rewards == "batch":
             table, self._factors = scale_steps(table)
         self._table = table
-        self._estimator = find_estimator(args.advantage_estimator, args.allow_imports)
+        self._estimator = find_estimator(args.advantage_estimator)
         self._steps = self._credit_of_steps()
         signal = self._groups_with_signal(ranks)
         self.signal: Flags = signal[self._here]

@@ -229,16 +229,12 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         },
     )
     # In this order, a list of texts on the command line.
-    allow_imports: list[str] | str | bool = field(
+    trust: list[str] | str | bool = field(
         default=False,
         metadata={
-            "help": "Which unregistered dotted paths dataset rows may name: true, false, or the "
-            "modules that they may be in."
+            "help": "What dataset rows may name beyond registered environments: the modules of "
+            "others, or true for any module, file and server."
         },
-    )
-    allow_paths: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Directories under which dataset rows may name files, such as games."},
     )
     allow_truncated_sampling: bool = field(
         default=False,
@@ -265,8 +261,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
         self.stop_strings = given.texts("stop_strings", self.stop_strings)
         self.engine_urls = given.texts("engine_urls", self.engine_urls)
         self.engine_launch_args = given.texts("engine_launch_args", self.engine_launch_args)
-        self.allow_imports = given.imports(self.allow_imports)
-        self.allow_paths = given.paths("allow_paths", self.allow_paths)
+        self.trust = given.trust(self.trust)
         self.advantage_options = given.mapping("advantage_options", self.advantage_options)
         self.rollout_worker_resources = given.resources(
             "rollout_worker_resources", self.rollout_worker_resources
@@ -346,7 +341,7 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
     @property
     def estimator_scales(self) -> bool:
         """Whether `scale_rewards` belongs to the estimator."""
-        return find_estimator(self.advantage_estimator, self.allow_imports).takes_scale_rewards
+        return find_estimator(self.advantage_estimator).takes_scale_rewards
 
     @property
     def norm_tokens(self) -> int | None:

@@ -110,9 +110,8 @@ class PlayingTrainer(CheckpointingTrainer):
                 logger.warning("%s.", sentence)
         return EnvPool(
             self.tokenizer,
-            args.allow_imports,
+            args.trust,
             envs,
-            allow_paths=args.allow_paths,
             template_options=rendering,
         )
 

@@ -74,7 +74,7 @@ def _check_staleness(config: Any) -> None:
 
 def _check_estimator(config: Any) -> None:
     name, scaling = config.advantage_estimator, config.scale_rewards
-    check_estimator(name, config.estimator_options, config.allow_imports)
+    check_estimator(name, config.estimator_options)
     _check_probabilities(config)
     if scaling == "group":
         return
@@ -95,7 +95,7 @@ def _check_probabilities(config: Any) -> None:
     """An estimator that reads the policy's probabilities needs those that actions had when they
     were sampled."""
     name = config.advantage_estimator
-    if not find_estimator(name, config.allow_imports).reads_choices:
+    if not find_estimator(name).reads_choices:
         return
     others = {
         "max_staleness": config.max_staleness > 0,

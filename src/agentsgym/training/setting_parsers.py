@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from os import PathLike
 from typing import Any
 
 from agentsgym.envs.config import problem_of_resources
@@ -34,15 +33,6 @@ def texts(name: str, value: Any) -> list[str]:
     return list(values)
 
 
-def paths(name: str, value: Any) -> list[str]:
-    """A list of paths, read like `texts`."""
-    alone = isinstance(value, str | PathLike)
-    values = [value] if alone else value
-    if isinstance(values, list | tuple):
-        values = [str(v) if isinstance(v, PathLike) else v for v in values]
-    return texts(name, values)
-
-
 def mapping(name: str, value: Any) -> dict[str, Any]:
     """A mapping, given directly or as JSON; None is an empty one. Raises ValueError for others."""
     if isinstance(value, str):
@@ -64,11 +54,11 @@ def resources(name: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def imports(value: Any) -> bool | list[str]:
-    """`allow_imports`: true, false or module names; on a command line all of them are texts."""
+def trust(value: Any) -> bool | list[str]:
+    """`trust`: true, false or module names; on a command line all of them are texts."""
     if value is None or isinstance(value, bool):
         return bool(value)
-    names = texts("allow_imports", value)
+    names = texts("trust", value)
     return _WORDS.get(names[0].lower(), names) if len(names) == 1 else names
 
 
@@ -97,9 +87,9 @@ def limits(settings: Mapping[str, Any]) -> tuple[int, list[str]]:
 
 def lists(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run's file, with a single text converted to a list where a list is needed."""
-    readers = {"stop_strings": texts, "engine_urls": texts, "allow_paths": paths}
+    readers = {"stop_strings": texts, "engine_urls": texts}
     found = dict(settings)
     found |= {name: read(name, found[name]) for name, read in readers.items() if name in found}
-    if found.get("allow_imports") is not None:
-        found["allow_imports"] = imports(found["allow_imports"])
+    if found.get("trust") is not None:
+        found["trust"] = trust(found["trust"])
     return found

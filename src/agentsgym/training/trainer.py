@@ -116,7 +116,7 @@ class GRPOEnvTrainer(PlayingTrainer):
             reused=self.args.updates_per_generation > 1,
             aux_loss=self.balances_experts,
         )
-        reads = find_estimator(self.args.advantage_estimator, self.args.allow_imports).reads_choices
+        reads = find_estimator(self.args.advantage_estimator).reads_choices
         self.choices = (
             ChoiceScorer(self.loss.scorer, self.ranks, self.args.temperature) if reads else None
         )

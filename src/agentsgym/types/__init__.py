@@ -1,15 +1,6 @@
 """The nouns of the library and the protocols that all packages share. Imports no other one."""
 
 from agentsgym.types.batch import RolloutBatch, pad_id
-from agentsgym.types.imports import AllowImports, ImportRefused, import_path
-from agentsgym.types.paths import (
-    AllowPaths,
-    PathRefused,
-    allowed_directories,
-    checked_path,
-    is_allowed,
-    real_path,
-)
 from agentsgym.types.protocols import (
     Agent,
     Engine,
@@ -46,12 +37,20 @@ from agentsgym.types.requests import (
     session_seed,
 )
 from agentsgym.types.trial import EpisodeOutcome, TrialInfo
+from agentsgym.types.trust import (
+    ImportRefused,
+    PathRefused,
+    Trust,
+    checked_path,
+    import_path,
+    is_under,
+    real_path,
+    with_modules_of,
+)
 
 __all__ = [
     "ActionKind",
     "Agent",
-    "AllowImports",
-    "AllowPaths",
     "Engine",
     "EngineAgent",
     "EngineStats",
@@ -76,18 +75,19 @@ __all__ = [
     "Tokenizer",
     "TrainableEngine",
     "TrialInfo",
+    "Trust",
     "WeightTransfer",
     "WeightUpdate",
-    "allowed_directories",
     "can_update_while_sampling",
     "checked_path",
     "copy_message",
     "count_steps",
     "import_path",
-    "is_allowed",
+    "is_under",
     "pad_id",
     "real_path",
     "session_seed",
     "trainable",
     "wait_for",
+    "with_modules_of",
 ]

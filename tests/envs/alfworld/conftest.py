@@ -11,7 +11,7 @@ from agentsgym.envs.alfworld.games import generated_tasks
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("alfworld")
+    return tmp_path_factory.mktemp("alfworld") / "agentsgym"
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,8 @@ def tasks(cache_dir):
 
 @pytest.fixture(autouse=True)
 def _allowed(cache_dir, monkeypatch):
-    """Tasks may name the games that the tests made."""
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(cache_dir))
+    """The tests' games are in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir.parent))
 
 
 @pytest.fixture

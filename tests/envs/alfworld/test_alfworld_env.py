@@ -231,8 +231,9 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(NoGames, match=r"none of the folders train, valid_seen"):
         make(data=str(tmp_path)).get_train_dataset()
     gone = str(tmp_path / "game.tw-pddl")
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
-    batch = make().run_trial([{"game_file": gone}, {}], ScriptedAgent(["x"]))
+    env = make()
+    env.trusts_tasks = True
+    batch = env.run_trial([{"game_file": gone}, {}], ScriptedAgent(["x"]))
     assert f"there is no game {gone}" in batch.rollouts[0].error
     assert "task_data needs a 'game_file'" in batch.rollouts[1].error
     with pytest.raises(ConfigError, match=r"task_types.*pick_and_place_simple \(1\)"):

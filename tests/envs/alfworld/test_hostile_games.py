@@ -101,7 +101,7 @@ def mark(tmp_path):
 def test_code_in_a_games_grammar_is_not_run(task, tmp_path, mark, part, old, workers):
     code = f"{{__import__('pathlib').Path('{mark}').touch()}}"
     evil = changed(task, tmp_path / "games", "grammar", part, part.replace(old, code))
-    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=[str(tmp_path)])
+    env = agentsgym.make("ALFWorld", None, {"workers": workers}, trust=True)
     batch = env.run_trial([evil, task], AGENT)
     assert not mark.exists()
     assert "RefusedGame" in batch.rollouts[0].error
@@ -149,20 +149,21 @@ def test_what_is_no_game_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("workers", [0, 1], ids=["here", "in a worker"])
-def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, workers):
+def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, workers, monkeypatch):
     games = tmp_path / "games"
     outside = changed(task, games, "grammar", OVERVIEW, OVERVIEW)["game_file"]
     inside = tmp_path / "inside"
     inside.mkdir()
+    monkeypatch.setenv("ALFWORLD_DATA", str(inside))
     (inside / "link").symlink_to(games)
     tasks = [
         {"game_file": path}
         for path in (outside, f"{inside}/../games/game.tw-pddl", f"{inside}/link/game.tw-pddl")
     ]
-    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=[str(inside)])
+    env = agentsgym.make("ALFWorld", None, {"workers": workers})
     for rollout in env.run_trial(tasks, AGENT).rollouts:
-        assert "PathRefused" in rollout.error and "allow_paths" in rollout.error
-    env = agentsgym.make("ALFWorld", None, {"workers": workers}, allow_paths=str(games))
+        assert "PathRefused" in rollout.error
+    env = agentsgym.make("ALFWorld", None, {"workers": workers}, trust=True)
     assert env.run_trial(tasks, AGENT)["step_rewards"] == [[0.0] * 50] * 3
 
 

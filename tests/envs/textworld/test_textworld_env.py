@@ -149,11 +149,15 @@ def test_sizes_are_checked(make, config, message):
         make(**config)
 
 
-def test_tasks_are_checked(make, tmp_path, monkeypatch):
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
+def trusting(env):
+    env.trusts_tasks = True
+    return env
+
+
+def test_tasks_are_checked(make, tmp_path):
     hostile = [{"seed": seed} for seed in (-1, True, "../../x", 2**40, 1.0)]
     tasks = [{}, {"game_file": f"{tmp_path}/no.z8"}, *hostile]
-    batch = make().run_trial(tasks, ScriptedAgent(["x"]))
+    batch = trusting(make()).run_trial(tasks, ScriptedAgent(["x"]))
     assert "needs a 'seed' (from 0 to 2147483647) or a 'game_file'" in batch.rollouts[0].error
     assert f"there is no game {tmp_path}/no.z8" in batch.rollouts[1].error
     assert all("needs a 'seed'" in rollout.error for rollout in batch.rollouts[2:])
@@ -167,16 +171,17 @@ def test_a_task_names_no_game_outside_the_allowed_directories(make, cache_dir, t
     refused = make().run_trial([named], ScriptedAgent(["look"]))
     assert "PathRefused" in refused.rollouts[0].error
     config = {"cache_dir": cache_dir, "workers": 0}
-    env = agentsgym.make("TextWorld", None, config, allow_paths=[str(tmp_path)])
+    env = agentsgym.make("TextWorld", None, config, trust=True)
     assert not env.run_trial([named], ScriptedAgent(["look"])).rollouts[0].failed
 
 
-def test_a_file_for_another_reader_of_the_engine_is_refused(make, tmp_path, monkeypatch):
+def test_a_file_for_another_reader_of_the_engine_is_refused(make, tmp_path):
     """One for its planning games, whose grammar is evaluated, or for a picture of a story."""
-    monkeypatch.setenv("AGENTSGYM_ALLOW_PATHS", str(tmp_path))
     for name in ("game.tw-pddl", "game.json", "game.z5", "story.z8.txt"):
         (tmp_path / name).write_text("{}")
-        batch = make().run_trial([{"game_file": str(tmp_path / name)}], ScriptedAgent(["look"]))
+        batch = trusting(make()).run_trial(
+            [{"game_file": str(tmp_path / name)}], ScriptedAgent(["look"])
+        )
         assert "a TextWorld game is a .z8 file" in batch.rollouts[0].error
 
 

@@ -26,7 +26,7 @@ from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.row_paths import shared_directories
+from agentsgym.envs.row_guard import task_directories
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ class State:
 class ALFWorldEnv(MultistepEnv, Household):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
-    `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache, the official data or a
-    directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS). The winning
-    step earns 1.0. `dense_reward` is added for each command by which the planner's remaining plan
-    gets shorter, and subtracted if it gets longer. A command that is not admissible gets the answer
-    "Nothing happens." and counts as malformed.
+    `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache or the official data (with
+    `make(…, trust=True)` anywhere). The winning step earns 1.0. `dense_reward` is added for each
+    command by which the planner's remaining plan gets shorter, and subtracted if it gets longer. A
+    command that is not admissible gets the answer "Nothing happens." and counts as malformed.
 
     Raises MissingExtra if the extra `alfworld` is not installed.
     """
@@ -236,7 +235,8 @@ class ALFWorldEnv(MultistepEnv, Household):
             raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
         root = data_root(self.config["data"])
         cache = cache_folder("alfworld", self.config["cache_dir"])
-        allowed = [*shared_directories(self.allow_paths), real_path(cache), *game_roots(root)]
+        shared = task_directories(trusted=self.trusts_tasks)
+        allowed = [*shared, real_path(cache), *game_roots(root)]
         found = existing_game(given, root, allowed)
         if found is not None:
             return str(found)

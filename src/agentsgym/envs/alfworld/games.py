@@ -11,7 +11,7 @@ from agentsgym.envs.alfworld.generator import GAME_FILE, GenerationFailed
 from agentsgym.envs.alfworld.tasks import SPLITS, TASK_TYPES, Task
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.python_process import python_environment, run_python
-from agentsgym.types import is_allowed, real_path
+from agentsgym.types import is_under, real_path
 
 GENERATOR_VERSION = "v1"
 """Part of the cache's path; increased whenever the generator's games change."""
@@ -50,7 +50,7 @@ def existing_game(given: str, root: Path | None, allowed: Sequence[Path]) -> Pat
     outside `allowed`."""
     for base in (Path(), *([root] if root else [])):
         real = real_path(base / given)
-        if is_allowed(real, allowed) and real.is_file():
+        if is_under(real, allowed) and real.is_file():
             return real
     return None
 

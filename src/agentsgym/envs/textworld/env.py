@@ -12,7 +12,7 @@ from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.row_paths import shared_directories
+from agentsgym.envs.row_guard import task_directories
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
 from agentsgym.envs.textworld.recipe import SIZES, recipe
 from agentsgym.envs.textworld.walkthrough import HasWalkthrough, WalkthroughAgent
@@ -51,11 +51,11 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
     """Text adventures with a quest.
 
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
-    cache or a directory that the caller allows (`allow_paths` of `make`, AGENTSGYM_ALLOW_PATHS).
-    With `reward="score"` a step earns its points divided by the game's maximum, so a perfect game
-    earns 1.0; with `"progress"` it earns the engine's intermediate reward (1, 0, -1); with `"win"`
-    the winning step earns 1.0. A command that is not admissible does not reach the engine (its
-    "quit" or "restart" would break the game) and counts as malformed.
+    cache (with `make(…, trust=True)` anywhere). With `reward="score"` a step earns its points
+    divided by the game's maximum, so a perfect game earns 1.0; with `"progress"` it earns the
+    engine's intermediate reward (1, 0, -1); with `"win"` the winning step earns 1.0. A command that
+    is not admissible does not reach the engine (its "quit" or "restart" would break the game) and
+    counts as malformed.
 
     Raises MissingExtra if the extra `textworld` is not installed, and ConfigError for a size that
     the kind of game does not have.
@@ -188,7 +188,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         return str(ensure_games(self._folder, self._recipe, [seed])[0])
 
     def _given_game(self, given: str) -> Path:
-        allowed = [*shared_directories(self.allow_paths), real_path(self._folder)]
+        allowed = [*task_directories(trusted=self.trusts_tasks), real_path(self._folder)]
         path = checked_path(given, allowed)
         if path.suffix != ".z8":  # the engine would read other files with other interpreters
             raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {given}")

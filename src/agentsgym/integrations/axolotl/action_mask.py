@@ -47,10 +47,9 @@ class ActionMaskTrainer(AxolotlGRPOTrainer):  # type: ignore[misc]
                 raise ConfigError(f"{name}={value!r} has no use for ActionMaskTrainer: {why}")
         section = find_section()
         given = section.settings if section is not None else {}
-        self._imports = section.allow_imports if section is not None else False
         self._estimator: str = given.get("advantage_estimator", _ESTIMATOR)
         self._options = mapping("advantage_options", given.get("advantage_options"))
-        check_step_estimator(self._estimator, self._options, self._imports)
+        check_step_estimator(self._estimator, self._options)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -67,9 +66,7 @@ class ActionMaskTrainer(AxolotlGRPOTrainer):  # type: ignore[misc]
             for number, (row, given) in enumerate(zip(mask.tolist(), rewards, strict=True))
         ]
         size = self.num_generations if self.model.training else self.num_generations_eval
-        found = action_advantages(
-            gather_object(mine), size, self._estimator, self._options, self._imports
-        )
+        found = action_advantages(gather_object(mine), size, self._estimator, self._options)
         first = self.accelerator.process_index * len(mine)
         placed = [
             torch.from_numpy(one.placed(values, mask.shape[1]))

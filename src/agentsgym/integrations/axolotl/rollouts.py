@@ -24,4 +24,4 @@ def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
 def _of(section: Section) -> RolloutFunc:
     credit = {"advantage_estimator", "advantage_options"}
     settings = {key: value for key, value in section.settings.items() if key not in credit}
-    return RolloutFunc(**{**settings, "allow_imports": section.allow_imports})
+    return RolloutFunc(**{**settings, "trust": section.trust})

@@ -12,6 +12,7 @@ from agentsgym.runs.engine_config import EngineConfig, with_engine
 from agentsgym.runs.from_config import datasets_of
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.trl_settings import SETTINGS
+from agentsgym.types import Trust, with_modules_of
 
 TRAINERS = ("agentsgym", "axolotl", "action_mask")
 # Settings of ours that Axolotl's own trainer has a use for.
@@ -20,8 +21,7 @@ _OF_ROLLOUT_FUNC = {
     "max_rollout_tokens",
     "stop_strings",
     "engine_capacity",
-    "allow_imports",
-    "allow_paths",
+    "trust",
 }
 _OF_TRAINER = {
     "axolotl": _OF_ROLLOUT_FUNC,
@@ -66,24 +66,13 @@ class Section:
         return found
 
     @property
-    def allow_imports(self) -> bool | list[str]:
-        """Modules that the tasks' rows may name: those of the section, and the environment's."""
-        given = self.settings.get("allow_imports") or []
-        if given is True:
-            return True
-        module = self.env.rpartition(".")[0]
-        return [*([given] if isinstance(given, str) else given), *([module] if module else [])]
+    def trust(self) -> Trust:
+        """What the tasks' rows may name: what the section trusts, and its environment."""
+        return with_modules_of(self.settings.get("trust") or False, self.env)
 
     def make_env(self, tokenizer: Any = None) -> MultistepEnv:
         """The environment; without a tokenizer, for its tasks."""
-        paths = self.settings.get("allow_paths") or ()
-        return make(
-            self.env,
-            tokenizer,
-            dict(self.env_config),
-            allow_imports=self.allow_imports,
-            allow_paths=[paths] if isinstance(paths, str) else paths,
-        )
+        return make(self.env, tokenizer, dict(self.env_config), trust=self.trust)
 
     def datasets(self) -> tuple[Any, Any]:
         """Training and evaluation tasks, as rows that name the environment; for a trainer of

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from agentsgym.credit import StepTable, check_estimator, credit_steps, find_estimator
-from agentsgym.types import AllowImports
 from agentsgym.types.records import Floats
 
 # Both need what a mask and rewards do not tell: the state before a step, other possible actions.
@@ -49,12 +48,10 @@ class Actions:
         return found
 
 
-def check_step_estimator(
-    name: str, options: Mapping[str, Any], allow_imports: AllowImports = False
-) -> None:
+def check_step_estimator(name: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an estimator that needs more than action masks and step rewards."""
-    check_estimator(name, options, allow_imports)
-    if find_estimator(name, allow_imports).per == "token":
+    check_estimator(name, options)
+    if find_estimator(name).per == "token":
         raise ValueError(f"estimator {name!r} gives numbers to tokens; step rewards are of actions")
     if name in _UNKNOWN:
         raise ValueError(
@@ -68,7 +65,6 @@ def action_advantages(
     group_size: int,
     estimator: str,
     options: Mapping[str, Any],
-    allow_imports: AllowImports = False,
 ) -> list[list[float]]:
     """One advantage per action; `group_size` rollouts of a task stand side by side. A rollout is
     one episode, whose reward is the sum of its steps'."""
@@ -90,6 +86,6 @@ def action_advantages(
         reflection=np.zeros(number, dtype=np.bool_),
         anchor=np.full(number, "", dtype=np.object_),
     )
-    found = credit_steps(table, estimator, allow_imports=allow_imports, **options)
+    found = credit_steps(table, estimator, **options)
     values = iter(found.value.tolist())
     return [[next(values) for _ in one.rewards] for one in rollouts]

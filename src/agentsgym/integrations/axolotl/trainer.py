@@ -39,7 +39,7 @@ class AxolotlEnvTrainer(
     def __init__(self, model: Any, args: Any, train_dataset: Any, **options: Any) -> None:
         if not isinstance(args, AxolotlEnvConfig):
             section = section_of_this_run()
-            settings = {**section.settings, "allow_imports": section.allow_imports}
+            settings = {**section.settings, "trust": section.trust}
             args = AxolotlEnvConfig.of(args, settings)
         options.setdefault("rollout_sink", RolloutWriter(Path(args.output_dir)))
         super().__init__(model, args, train_dataset, **options)

@@ -1,6 +1,6 @@
 """An environment as a task of Inspect: its models play our trials, step by step."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.transcript import episode_facts
 from agentsgym.rollout import SteppedTrial
-from agentsgym.types import Message, Rollout
+from agentsgym.types import Message, Rollout, Trust
 from agentsgym.types.text import plain
 
 STORED = "agentsgym"
@@ -41,7 +41,7 @@ def env_task(
     env: str,
     tasks: Literal["eval", "train"] = "eval",
     env_config: Mapping[str, Any] | None = None,
-    allow_imports: bool | Collection[str] = False,
+    trust: Trust = False,
 ) -> Task:
     """The environment as a task: a sample per task of its held-out or training dataset. The epochs
     of a sample are the rollouts of its group.
@@ -50,11 +50,11 @@ def env_task(
     the environment tells it. A sample that fails is an error and ends no other.
 
     Raises ConfigError for a setting that the environment does not have, UnknownEnvironment for a
-    name that is not registered; `allow_imports` as for `make`.
+    name that is not registered; `trust` as for `make`.
     """
     if tasks not in ("eval", "train"):
         raise ConfigError(f"tasks must be eval or train, not {tasks!r}")
-    made = make(env, None, dict(env_config or {}), allow_imports=allow_imports)
+    made = make(env, None, dict(env_config or {}), trust=trust)
     rows = made.get_eval_dataset() if tasks == "eval" else made.get_train_dataset()
     samples = [_sample(made, row, number, tasks) for number, row in enumerate(rows)]
     return Task(

@@ -19,12 +19,11 @@ from agentsgym.training.engines import sampling_dtype
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.stopping import FailureReport
 from agentsgym.types import (
-    AllowImports,
-    AllowPaths,
     Rollout,
     RolloutRequest,
     SamplingParams,
     TrainableEngine,
+    Trust,
     session_seed,
 )
 
@@ -38,8 +37,7 @@ class PlaySettings:
     max_rollout_tokens: int | None = None
     stop_strings: tuple[str, ...] = ()
     engine_capacity: int | None = None
-    allow_imports: AllowImports = False
-    allow_paths: AllowPaths = ()
+    trust: Trust = False
 
 
 class TrainerPlayer:
@@ -56,9 +54,8 @@ class TrainerPlayer:
         options = template_options(self.tokenizer, "own", trainer.chat_template_kwargs)
         self._pool = EnvPool(
             self.tokenizer,
-            settings.allow_imports,
+            settings.trust,
             settings.envs,
-            allow_paths=settings.allow_paths,
             template_options=options,
         )
         self._engine = _engine(trainer, self.ranks, settings.engine_capacity)

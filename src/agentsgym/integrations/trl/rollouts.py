@@ -15,7 +15,7 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer
 from agentsgym.integrations.trl.prompts import rows_of
 from agentsgym.integrations.trl.sequences import token_sequence
-from agentsgym.types import AllowImports, AllowPaths, Rollout
+from agentsgym.types import Rollout, Trust
 
 
 class RolloutFunc:
@@ -30,8 +30,7 @@ class RolloutFunc:
         stop_strings: texts that end an action.
         envs: environment objects that play the rows of their class and config.
         engine_capacity: sessions that are sampled at once.
-        allow_imports: dotted paths that rows may name (`agentsgym.envs.find`).
-        allow_paths: directories in which rows may name files.
+        trust: what rows may name, beyond what is registered (`agentsgym.types.Trust`).
     """
 
     def __init__(
@@ -42,8 +41,7 @@ class RolloutFunc:
         stop_strings: Sequence[str] = (),
         envs: Iterable[MultistepEnv] = (),
         engine_capacity: int | None = None,
-        allow_imports: AllowImports = False,
-        allow_paths: AllowPaths = (),
+        trust: Trust = False,
     ) -> None:
         self._settings = PlaySettings(
             envs=tuple(envs),
@@ -51,8 +49,7 @@ class RolloutFunc:
             max_rollout_tokens=max_rollout_tokens,
             stop_strings=tuple(stop_strings),
             engine_capacity=engine_capacity,
-            allow_imports=allow_imports,
-            allow_paths=allow_paths,
+            trust=trust,
         )
         self._players: WeakKeyDictionary[Any, TrainerPlayer] = WeakKeyDictionary()
 

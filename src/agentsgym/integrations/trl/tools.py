@@ -7,7 +7,7 @@ from typing import Any
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.rollout import SteppedTrial
-from agentsgym.types import AllowImports, AllowPaths, Message
+from agentsgym.types import Message, Trust
 
 OVER = "The game is over."
 """What a call of the tool answers after the end."""
@@ -74,15 +74,14 @@ class ToolEnvironment:
 def environment_factory(
     envs: Iterable[MultistepEnv] = (),
     *,
-    allow_imports: AllowImports = False,
-    allow_paths: AllowPaths = (),
+    trust: Trust = False,
 ) -> Callable[[], ToolEnvironment]:
     """For `GRPOTrainer(environment_factory=…)`, with rows of the dataset schema as its data.
 
     `envs` are objects that play the rows of their class and config; others are made.
-    `allow_imports` and `allow_paths` are what rows may name (`agentsgym.envs.find`).
+    `trust` says what rows may name, beyond what is registered.
     """
-    pool = EnvPool(None, allow_imports, envs, allow_paths=allow_paths)
+    pool = EnvPool(None, trust, envs)
     return lambda: ToolEnvironment(pool)
 
 

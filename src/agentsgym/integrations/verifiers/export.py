@@ -31,12 +31,12 @@ class AgentsgymConfig(vf.TasksetConfig):  # type: ignore[misc]
     """Which environment, and which of its tasks."""
 
     env: str = "TwentyQuestions"
-    """A registered name; a dotted path needs `allow_imports`."""
+    """A registered name; a dotted path needs `trust`."""
     env_config: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     """The environment's settings."""
     split: Literal["train", "eval"] = "eval"
     """Whether the training or the evaluation tasks are played."""
-    allow_imports: bool = False
+    trust: bool = False
     """Whether `env` may name code outside of agentsgym."""
 
 
@@ -45,9 +45,7 @@ class AgentsgymTaskset(vf.Taskset[AgentsgymTask, AgentsgymConfig]):  # type: ign
 
     def __init__(self, config: AgentsgymConfig) -> None:
         super().__init__(config)
-        self.env: MultistepEnv = make(
-            config.env, None, config.env_config, allow_imports=config.allow_imports
-        )
+        self.env: MultistepEnv = make(config.env, None, config.env_config, trust=config.trust)
 
     def load(self) -> Iterable[AgentsgymTask]:
         """The tasks of the dataset, in its order."""

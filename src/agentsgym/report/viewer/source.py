@@ -14,7 +14,8 @@ from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.overrides import load_yaml
-from agentsgym.types import AllowPaths, allowed_directories, is_allowed
+from agentsgym.runs.trust import is_own
+from agentsgym.types import is_under
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
 _MOST_CONFIG = 200_000
@@ -26,12 +27,13 @@ Json = dict[str, Any]
 class Source:
     """One side of the page: the directory `root`, which may be another person's.
 
-    Reading it follows no link that leaves the directory, unless `allow_paths` permits it.
+    Reading it follows no link that leaves the directory, unless it is the user's own or `trust`
+    says so.
     `tokenizer` is a file or model directory that the user named for the texts of tokens.
     """
 
     root: Path
-    allow_paths: AllowPaths = ()
+    trust: bool = False
     tokenizer: Path | None = None
     _pieces: Pieces | None = field(default=None, repr=False)
 
@@ -136,8 +138,8 @@ class Source:
         return True
 
     def _is_inside(self, path: Path) -> bool:
-        allowed = [self.root.resolve(), *allowed_directories(self.allow_paths)]
-        return is_allowed(path.resolve(), allowed)
+        inside = is_under(path.resolve(), [self.root.resolve()])
+        return inside or self.trust or is_own(self.root)
 
 
 def directories(root: Path) -> list[Path]:
