@@ -23,7 +23,7 @@ import numpy as np
 
 from agentsgym import make
 from agentsgym.credit import ESTIMATORS
-from agentsgym.evaluation.student import t_quantile
+from agentsgym.evaluation.intervals import t_quantile
 from agentsgym.runs import RunConfig, Silent, load_config, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.policy import load_policy

@@ -9,7 +9,7 @@ from agentsgym import MultistepEnv, task_dataset
 from agentsgym.envs import register
 from agentsgym.evaluation import assess, default_cluster
 from agentsgym.runs import load_config
-from agentsgym.runs.files import Figures, RunDirectory, read_rollouts
+from agentsgym.runs.files import RunDirectory, read_rollouts
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.trust import own_directories, remember_own
 
@@ -67,7 +67,7 @@ def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_pat
     assert stored.read().figures == EvaluationDirectory(tmp_path / "whole").read().figures
     rollouts = [list(read_rollouts(tmp_path / name)) for name in ("it", "whole")]
     assert rollouts[0] == rollouts[1] and len(rollouts[0]) == 100
-    assert Figures.of(assess(rollouts[0])) == stored.read().figures.model_copy(
+    assert assess(rollouts[0]) == stored.read().figures.model_copy(
         update={"reference": None, "regret": None}
     )
 

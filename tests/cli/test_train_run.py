@@ -1,5 +1,6 @@
 """Real training runs of a few steps on a toy environment."""
 
+import json
 import os
 import shutil
 import signal
@@ -70,6 +71,19 @@ def test_a_run_from_beginning_to_end(config):
     assert any(not torch.equal(start[name], end[name]) for name in start)
     with pytest.raises(ConfigError, match="already contains a run"):
         train_run(config())
+
+
+def test_equal_tasks_and_seeds_give_equal_figures_everywhere(config, invoke):
+    """After the last step, during and after training, and by `agentsgym eval`."""
+    evaluates = {"train.eval_strategy": "steps", "train.eval_steps": 2, "eval.temperature": 0.7}
+    run = config(output_dir="run", **evaluates)
+    summary = train_run(run)
+    lines = [line for line in read_metrics(Path("run/metrics.jsonl")) if line["phase"] == "eval"]
+    assert [line["step"] for line in lines] == [2, 4]
+    assert lines[-1]["eval_reward"] == summary.after.reward != summary.before.reward
+    assert lines[-1]["eval_win_rate"] == summary.after.win_rate
+    result = invoke("eval", "run", "--json")
+    assert json.loads(result.stdout)["reward"] == summary.after.reward
 
 
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(config):

@@ -12,7 +12,7 @@ from agentsgym.evaluation import (
     rate_interval,
     wilson,
 )
-from agentsgym.evaluation.student import t_cdf, t_power, t_quantile
+from agentsgym.evaluation.intervals import t_cdf, t_power, t_quantile
 
 
 def test_wilson_by_hand():

@@ -9,9 +9,8 @@ import pytest
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.cli.tables import _lines
 from agentsgym.envs import register
-from agentsgym.evaluation import assess, evaluate
+from agentsgym.evaluation import Evaluation, assess, evaluate
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.runs.files.summary import Figures
 from agentsgym.types import Episode, Rollout, Step
 
 
@@ -137,8 +136,8 @@ def test_an_evaluation_has_the_figures_of_its_trials():
         "exploration_gain": 2.0,
     }
     assert found.environments["B"].trial == {} == assess(MIXED).trial
-    assert Figures.of(found).trial == found.trial
-    lines = dict(_lines([Figures.of(found)]))
+    assert found.trial == found.trial
+    lines = dict(_lines([found]))
     assert lines["episode 2, win rate"] == ["100.0%"] and lines["exploration gain"] == ["2.000"]
 
 
@@ -202,16 +201,16 @@ def test_an_evaluation_survives_what_its_sessions_do():
     ]
     found = evaluate(rows, ScriptedAgent(["a"]), episodes=len(rows)).evaluation
     assert (found.episodes, found.failures, found.reward, found.reference) == (9, 8, 1.0, 1.0)
-    text = Figures.of(found).model_dump_json()
-    assert Figures.model_validate_json(text).episodes == 9
+    text = found.model_dump_json()
+    assert Evaluation.model_validate_json(text).episodes == 9
 
 
 def test_figures_beyond_all_floats_are_unknown():
     huge = [rollout("A", episode([1e308], {"big": 1e308, "small": 1.0})) for _ in range(3)]
     found = assess(huge, [math.nan, None, 1.0])
     assert set(found.metrics) == {"malformed", "small", "truncated"}
-    text = Figures.of(found).model_dump_json()
-    assert Figures.model_validate_json(text).reward is None
+    text = found.model_dump_json()
+    assert Evaluation.model_validate_json(text).reward is None
     assert "Infinity" not in json.dumps(json.loads(text))
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentsgym.runs.files import Figures, RolloutWriter, Summary, TokenRecordWriter
+from agentsgym.evaluation import Evaluation
+from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.metrics import MetricsFile
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import StepNumbers, TokenRecord
@@ -21,9 +22,9 @@ Line = dict[str, Any]
 Played = list[Rollout]
 
 
-def figures(**more: Any) -> Figures:
+def figures(**more: Any) -> Evaluation:
     """Of an evaluation on held-out tasks."""
-    return Figures.model_validate(
+    return Evaluation.model_validate(
         {
             "win_rate": 0.3,
             "ci95": (0.2, 0.4),
@@ -138,8 +139,8 @@ def write_run(
     rollouts: Callable[[int], Played] = healthy_rollouts,
     *,
     record: Mapping[str, float] | None = None,
-    before: Figures | None = None,
-    after: Figures | None = None,
+    before: Evaluation | None = None,
+    after: Evaluation | None = None,
     train: str = "{max_action_tokens: 12}",
 ) -> Path:
     """A run directory; `record` are the arguments of its token records."""

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentsgym.evaluation import Evaluation
+from agentsgym.evaluation import Evaluation, assess
 from agentsgym.runs.curve import draw_curve, points, smooth
 from agentsgym.runs.files import (
-    Figures,
     MetricsFile,
     RunDirectory,
     Summary,
@@ -70,8 +69,8 @@ def test_summary_has_the_promised_keys(tmp_path):
     summary = Summary(
         name="x", seed=3, env="TwentyQuestions", env_config={"hints": 2}, model="tiny"
     )
-    summary.before = Figures.of(evaluation(0.1))
-    summary.after = Figures.of(evaluation(0.3))
+    summary.before = evaluation(0.1)
+    summary.after = evaluation(0.3)
     summary.add_time("model", 1.5)
     summary.add_time("rl", 2.0)
     summary.add_time("rl", 0.5)
@@ -88,8 +87,7 @@ def test_summary_has_the_promised_keys(tmp_path):
 
 
 def test_unknown_numbers_are_null():
-    empty = Evaluation(1, 1, 1, 1, None, None, math.nan, (math.nan, math.nan), math.nan, None, None)
-    figures = json.loads(Figures.of(empty).model_dump_json())
+    figures = json.loads(assess([]).model_dump_json())
     assert figures["reward"] is None and figures["reward_ci95"] == [None, None]
     assert figures["win_rate"] is None and figures["mean_steps"] is None
 
@@ -103,9 +101,9 @@ def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
         metrics.append("train", step, {name: step / 40, "groups_without_signal": 0.3})
     metrics.append("eval", 10, {f"eval_{name}": 0.2})
     summary = Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=29)
-    summary.before = Figures.of(evaluation(0.1))
+    summary.before = evaluation(0.1)
     if finished:
-        summary.after = Figures.of(evaluation(0.6))
+        summary.after = evaluation(0.6)
     if not tells_wins:
         summary.before = summary.before.model_copy(update={"win_rate": None, "ci95": None})
     draw_curve(tmp_path / "metrics.jsonl", summary, tmp_path / "curve.png")

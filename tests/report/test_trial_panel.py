@@ -2,15 +2,16 @@
 
 from matplotlib.figure import Figure
 
+from agentsgym.evaluation import Evaluation
 from agentsgym.runs.curve import draw_curve
-from agentsgym.runs.files import Figures, MetricsFile, Summary
+from agentsgym.runs.files import MetricsFile, Summary
 from agentsgym.runs.trial_panel import draw_episodes, episode_rewards, evaluated_episodes
 
 
 def figures(*rewards):
     trial = {f"episode_{k}/reward": reward for k, reward in enumerate(rewards, 1)}
     trial |= {f"episode_{k}/win_rate": 0.9 for k in range(1, len(rewards) + 1)}
-    return Figures(
+    return Evaluation(
         win_rate=None, ci95=None, mean_steps=1.0, regret=None, episodes=4, clusters=4, tasks=4,
         reward=0.5, reward_ci95=(0.4, 0.6), reference=1.0, failures=0,
         trial=dict(sorted(trial.items())),

@@ -170,9 +170,9 @@ def refuse_if_all_failed(played: "Played") -> None:
 
 def plain_data(result: Any) -> dict[str, Any]:
     """A record of figures as plain data, for JSON."""
-    import dataclasses
+    from pydantic_core import to_jsonable_python
 
     from agentsgym.types.text import plain
 
-    found: dict[str, Any] = plain(dataclasses.asdict(result))
-    return found
+    data: dict[str, Any] = plain(to_jsonable_python(result))
+    return data

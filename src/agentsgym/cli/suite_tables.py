@@ -83,7 +83,7 @@ def suite_comparison_table(model: str, found: "SuiteComparison") -> Table:
 
 def models_table(model: str, found: "SuiteFigures", versus: "Sequence[SuiteComparison]") -> Table:
     """The rewards of all players in each game, and their means over the suite."""
-    from agentsgym.evaluation.suite_comparison import side_by_side
+    from agentsgym.evaluation.exploration import side_by_side
 
     names = [model, *(one.vs for one in versus)]
     figures = [found, *(one.figures for one in versus)]

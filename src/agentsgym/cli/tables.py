@@ -9,7 +9,7 @@ from agentsgym.cli.console import shown
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Evaluation, Passes
-    from agentsgym.runs.files import Figures, Summary
+    from agentsgym.runs.files import Summary
 
 Interval = tuple[float | None, float | None] | None
 Line = tuple[str, list[str]]
@@ -24,14 +24,12 @@ def evaluation_table(
     references: Mapping[str, float] | None = None,
 ) -> Table:
     """One evaluation, one figure per line; `references` are mean scores of other players."""
-    from agentsgym.runs.files import Figures
-
     own = result.environments
     table = Table(title=shown(f"{agent} on {env}"), title_justify="left", show_header=bool(own))
     table.add_column()
     for name in ("all", *own):
         table.add_column(shown(name), justify="right")
-    lines = _lines([Figures.of(part) for part in (result, *own.values())])
+    lines = _lines([result, *own.values()])
     for name, values in _with_references(lines, references or {}):
         table.add_row(name, *values)
     for one in passes:
@@ -73,7 +71,7 @@ def _with_references(lines: Iterable[Line], references: Mapping[str, float]) -> 
                 yield shown(other), [number(value)] * len(values)
 
 
-def _lines(found: list["Figures"]) -> list[Line]:
+def _lines(found: list["Evaluation"]) -> list[Line]:
     lines = [
         ("win rate", [share(f.win_rate) for f in found]),
         ("95 % interval", [interval(f.ci95, share) for f in found]),
@@ -95,7 +93,7 @@ def _lines(found: list["Figures"]) -> list[Line]:
     return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
 
 
-def _metric_lines(found: list["Figures"]) -> list[Line]:
+def _metric_lines(found: list["Evaluation"]) -> list[Line]:
     names = sorted({name for figures in found for name in figures.metrics})
     lines = []
     for name in names:
@@ -106,7 +104,7 @@ def _metric_lines(found: list["Figures"]) -> list[Line]:
     return lines
 
 
-def _trial_lines(found: list["Figures"]) -> list[Line]:
+def _trial_lines(found: list["Evaluation"]) -> list[Line]:
     names = list(dict.fromkeys(name for figures in found for name in figures.trial))
     return [
         (_trial_name(name), [_trial_value(name, figures.trial.get(name)) for figures in found])

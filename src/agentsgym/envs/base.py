@@ -97,7 +97,7 @@ class MultistepEnv:
         `stop_reason` (str, on the last step), `anchor` (str, equal for equal next states),
         `token_rewards` (one float per agent token), `metrics` (name to float, averaged in logs),
         `informing` (bool: the action told the agent something new about the task; logs then have
-        the share of such actions, see `evaluation.informing`).
+        the share of such actions, see `evaluation.metrics`).
         """
         raise NotImplementedError(f"{self.name} must define _step_episode")
 

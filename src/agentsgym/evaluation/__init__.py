@@ -1,23 +1,36 @@
 """Statistics about agents: paired seeds, intervals over clusters, regret."""
 
-from agentsgym.evaluation.cluster_mean import ClusterMean, cluster_mean
-from agentsgym.evaluation.comparison import Comparison, Difference, compare
-from agentsgym.evaluation.evaluation import (
+from agentsgym.evaluation.comparison import Comparison, Difference, Plan, compare
+from agentsgym.evaluation.evaluate import (
     Evaluation,
+    Passes,
     Played,
     assess,
-    assess_requests,
+    assess_played,
+    default_cluster,
     evaluate,
     evaluate_requests,
+    pass_all,
+    pass_any,
+    passes,
+    rollout_requests,
+    select,
 )
-from agentsgym.evaluation.exploration import SuiteFigures, suite_figures
-from agentsgym.evaluation.intervals import cluster_bootstrap, mean_interval, rate_interval
-from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
-from agentsgym.evaluation.plan import Plan
+from agentsgym.evaluation.exploration import (
+    SuiteComparison,
+    SuiteFigures,
+    suite_comparison,
+    suite_figures,
+)
+from agentsgym.evaluation.intervals import (
+    ClusterMean,
+    cluster_bootstrap,
+    cluster_mean,
+    mean_interval,
+    rate_interval,
+    wilson,
+)
 from agentsgym.evaluation.suite import Suite, parse_suite
-from agentsgym.evaluation.suite_comparison import SuiteComparison, suite_comparison
-from agentsgym.evaluation.tasks import default_cluster, rollout_requests, select
-from agentsgym.evaluation.wilson import wilson
 
 __all__ = [
     "ClusterMean",
@@ -31,7 +44,7 @@ __all__ = [
     "SuiteComparison",
     "SuiteFigures",
     "assess",
-    "assess_requests",
+    "assess_played",
     "cluster_bootstrap",
     "cluster_mean",
     "compare",

@@ -1,18 +1,16 @@
 """The figures of a suite: each game between random and best play, and the value of information."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentsgym.evaluation.cluster_mean import cluster_mean, spread_interval
-from agentsgym.evaluation.evaluation import Evaluation, Played
+from agentsgym.evaluation.comparison import Comparison, compare
+from agentsgym.evaluation.evaluate import Evaluation, Played, default_cluster
+from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval
 from agentsgym.evaluation.metrics import mean
 from agentsgym.evaluation.suite import Game, References, Suite
-from agentsgym.evaluation.tasks import default_cluster
 from agentsgym.types import Rollout, Step
 from agentsgym.types.requests import is_context_overflow
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +178,45 @@ def _scaled(
         for rewards in (getattr(references, zero), references.best)
     )
     return score.rescaled(start, best) if best > start else None
+
+
+# -- several players -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteComparison:
+    """The `figures` of the second player, called `vs`, and by game the differences of both, first
+    minus second."""
+
+    vs: str
+    figures: SuiteFigures
+    games: Mapping[str, Comparison]
+
+
+def suite_comparison(
+    suite: Suite,
+    first: Sequence[Played | None],
+    second: Sequence[Played | None],
+    vs: str,
+    figures: SuiteFigures,
+) -> SuiteComparison:
+    """Compare what two players played of a suite; games that one of them did not play are left
+    out."""
+    return SuiteComparison(
+        vs,
+        figures,
+        {
+            game.name: compare(ours.rollouts, theirs.rollouts)
+            for game, ours, theirs in zip(suite.games, first, second, strict=True)
+            if ours is not None and theirs is not None
+        },
+    )
+
+
+def side_by_side(
+    figures: Sequence[SuiteFigures],
+) -> list[tuple[str, list[GameFigures | None]]]:
+    """Each game's name with its figures of every player; None where a player did not play it."""
+    played = [{game.name: game for game in one.games} for one in figures]
+    names = dict.fromkeys(name for games in played for name in games)
+    return [(name, [games.get(name) for games in played]) for name in names]

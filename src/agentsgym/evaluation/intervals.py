@@ -1,17 +1,18 @@
-"""Confidence intervals: over clusters of episodes, and for a plain proportion."""
+"""Confidence intervals of means over clusters of rollouts, and of plain proportions.
 
+Rollouts of one cluster (for instance of one secret) are similar, so a cluster counts as a whole.
+With many clusters they are resampled; with few, it is Student's interval of the jackknife's error.
+"""
+
+import functools
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from agentsgym.evaluation.cluster_mean import (
-    cluster_mean,
-    cluster_sums,
-    clusters_alike,
-    spread_interval,
-)
-from agentsgym.evaluation.wilson import wilson
+Interval = tuple[float, float]
+"""Both ends; two NaNs where an interval is unknown."""
 
 RESAMPLES = 2000
 FEW_CLUSTERS = 20
@@ -70,3 +71,167 @@ def rate_interval(
     else:
         low, high = mean_interval(shares, clusters, seed=seed)
     return (max(0.0, low), min(1.0, high)) if math.isfinite(high) else (0.0, 1.0)
+
+
+# -- a mean over clusters --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMean:
+    """A mean over all values, its standard `error` and the number of `clusters`. `error` is NaN
+    with fewer than two clusters."""
+
+    mean: float
+    error: float
+    clusters: int
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """mean ± t·error with clusters − 1 degrees of freedom; two NaNs with fewer than two
+        clusters."""
+        if self.clusters < 2:
+            return math.nan, math.nan
+        half = t_quantile((1.0 + level) / 2, self.clusters - 1) * self.error
+        return self.mean - half, self.mean + half
+
+
+def cluster_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> ClusterMean:
+    """The mean of `values`, with the delete-one-cluster jackknife's standard error (CV3 of
+    MacKinnon, Nielsen and Webb, 2023): the root of (G − 1)/G · Σ (m_g − mean of the m_g)² over the
+    G clusters, where m_g is the mean without cluster g.
+
+    With clusters of equal size this is the usual error of the mean of the clusters' means; with
+    unequal ones it is larger than other cluster-robust errors, whose intervals are too narrow for
+    few clusters. Raises ValueError if the lengths differ.
+    """
+    sums, sizes = cluster_sums(values, clusters)
+    count = len(sums)
+    total, size = float(sums.sum()), int(sizes.sum())
+    if count < 2:
+        return ClusterMean(total / size if size else math.nan, math.nan, count)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum may exceed every float
+        without = (total - sums) / (size - sizes)
+        spread = float(((without - without.mean()) ** 2).sum())
+    return ClusterMean(total / size, math.sqrt(spread * (count - 1) / count), count)
+
+
+def spread_interval(
+    found: ClusterMean,
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    low: float,
+    high: float,
+) -> tuple[float, float]:
+    """The 95 % interval of a mean whose values lie between `low` and `high`.
+
+    If all clusters have one mean, the sample shows no spread, though there may be some: a share of
+    clusters up to Wilson's upper bound of 0 in G may have any other mean, so the ends are the mean
+    moved by that share towards `low` and `high` (where these are finite).
+    """
+    if found.clusters < 2 or not clusters_alike(values, clusters):
+        return found.interval()
+    unseen = wilson(0, found.clusters)[1]
+    return (
+        found.mean - unseen * (found.mean - low if math.isfinite(low) else 0.0),
+        found.mean + unseen * (high - found.mean if math.isfinite(high) else 0.0),
+    )
+
+
+def clusters_alike(values: Sequence[float], clusters: Sequence[Hashable]) -> bool:
+    """Whether all clusters have the same mean. Raises ValueError without values."""
+    sums, sizes = cluster_sums(values, clusters)
+    means = sums / sizes
+    return math.isclose(means.min(), means.max(), abs_tol=1e-12)
+
+
+def cluster_sums(
+    values: Sequence[float], clusters: Sequence[Hashable]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum and number of the values of each cluster, in the order in which clusters first appear.
+    Raises ValueError if the lengths differ."""
+    if len(values) != len(clusters):
+        raise ValueError(f"{len(values)} values need as many clusters, got {len(clusters)}")
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    index = np.array([numbers[cluster] for cluster in clusters], dtype=np.int64)
+    return np.bincount(index, weights=np.asarray(values, dtype=np.float64)), np.bincount(index)
+
+
+# -- proportions and Student's distribution --------------------------------------------------------
+
+_Z95 = 1.959963984540054
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion of independent trials.
+
+    Raises ValueError unless 0 <= successes <= trials and trials >= 1.
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"need 0 <= successes <= trials, trials >= 1; got {successes}, {trials}")
+    share = successes / trials
+    z2 = _Z95**2
+    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    half /= 1 + z2 / trials
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+_HALVINGS = 100  # of a bracket: beyond the precision of a float
+_POINTS = 400
+
+
+def t_cdf(t: float, dof: int) -> float:
+    """P(T <= t): Abramowitz and Stegun, 26.7.3 and 26.7.4. Raises ValueError for dof < 1."""
+    if dof < 1:
+        raise ValueError(f"need at least one degree of freedom, got {dof}")
+    angle = math.atan2(t, math.sqrt(dof))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    term = math.cos(angle) if dof % 2 else 1.0
+    total = 0.0
+    for k in range(3 if dof % 2 else 2, dof + 1, 2):
+        total += term
+        term *= square * (k - 1) / k
+    inside = sine * total if dof % 2 == 0 else (angle + sine * total) * 2 / math.pi
+    return 0.5 + inside / 2
+
+
+@functools.lru_cache
+def t_quantile(share: float, dof: int) -> float:
+    """The t with P(T <= t) = `share`, by bisection. Raises ValueError unless 0 < share < 1."""
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"need a share between 0 and 1, got {share}")
+    if share < 0.5:
+        return -t_quantile(1.0 - share, dof)
+    low, high = 0.0, 1.0
+    while t_cdf(high, dof) < share:
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_cdf(middle, dof) < share else (low, middle)
+    return high
+
+
+def t_power(effect: float, dof: int, *, level: float = 0.95) -> float:
+    """The probability that a two-sided t test finds a difference of `effect` standard errors.
+
+    That is P(|Z + effect| > c·S) with Z standard normal and S² = χ²/dof independent of it, where c
+    is the critical value at `level`; the density of S is integrated numerically.
+    """
+    critical = t_quantile((1.0 + level) / 2, dof)
+    spread, weights = _spread(dof)
+    found = [_tail(critical * s - effect) + _tail(critical * s + effect) for s in spread]
+    return float(np.dot(weights, found))
+
+
+def _spread(dof: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points of S = √(χ²/dof) and their probabilities."""
+    width = 8.0 / math.sqrt(2 * dof)
+    edges = np.linspace(max(0.0, 1.0 - width), 1.0 + width, _POINTS + 1)
+    spread = (edges[1:] + edges[:-1]) / 2
+    log_density = (dof - 1) * np.log(spread) - dof * spread**2 / 2
+    weights = np.exp(log_density - log_density.max())
+    return spread, weights / weights.sum()
+
+
+def _tail(z: float) -> float:
+    """P(Z > z) of a standard normal."""
+    return math.erfc(z / math.sqrt(2)) / 2

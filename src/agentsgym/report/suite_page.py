@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agentsgym.evaluation import SuiteComparison, SuiteFigures
-from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures
-from agentsgym.evaluation.suite_comparison import side_by_side
+from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures, side_by_side
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
 from agentsgym.runs.files.atomic import write_text

@@ -104,6 +104,8 @@ class RunConfig(BaseModel):
 _OWN_TRAIN_KEYS = {
     "seed": "seed",
     "output_dir": "output_dir",
+    "eval_temperature": "eval.temperature",
+    "eval_rollouts": "eval.rollouts_per_task",
     "resume_from_checkpoint": "--resume RUN_DIR on the command line",
 }
 

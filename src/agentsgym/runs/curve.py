@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.metrics import read_metrics
-from agentsgym.runs.files.summary import Figures, Summary
+from agentsgym.runs.files.summary import Summary
 from agentsgym.runs.trial_panel import INFORMING, draw_episodes, evaluated_episodes
 
 _BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
@@ -69,7 +70,9 @@ def _draw_score(axes: Any, lines: Sequence[Mapping[str, Any]], summary: Summary,
     _finish_score(axes, summary, name)
 
 
-def _draw_evaluation(axes: Any, step: int, figures: Figures, name: str, *, labeled: bool) -> None:
+def _draw_evaluation(
+    axes: Any, step: int, figures: Evaluation, name: str, *, labeled: bool
+) -> None:
     value = figures.win_rate if name == "win_rate" else figures.reward
     low, high = (figures.ci95 if name == "win_rate" else figures.reward_ci95) or (None, None)
     if value is None or low is None or high is None:

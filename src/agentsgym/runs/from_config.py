@@ -99,6 +99,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         raise ConfigError("train.fp16 needs a GPU; on a CPU leave it out, or use train.bf16")
     train = with_engine(config.train, config.engine) | chat_settings(config)
     given = {**_DEFAULTS, **train, **mixed_precision(config), "seed": config.seed}
+    given["eval_temperature"] = config.eval.temperature
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given.setdefault("run_name", config.directory.name)
     given.setdefault("project", PROJECT)

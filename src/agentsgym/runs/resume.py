@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.evaluation import assess
+from agentsgym.evaluation import Evaluation, assess_played
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import (
-    Figures,
     MetricsFile,
     RolloutWriter,
     RunDirectory,
@@ -66,7 +65,7 @@ def recalled_summary(config: RunConfig, env: MultistepEnv, note: Note) -> Summar
     return fresh.model_copy(update={name: getattr(old, name) for name in _KEPT})
 
 
-def _evaluations(config: RunConfig, env: MultistepEnv, note: Note) -> dict[str, Figures | None]:
+def _evaluations(config: RunConfig, env: MultistepEnv, note: Note) -> dict[str, Evaluation | None]:
     """The evaluations before RL, from their rollouts."""
     return {
         "before": _evaluation(config, env, note, "before"),
@@ -74,7 +73,7 @@ def _evaluations(config: RunConfig, env: MultistepEnv, note: Note) -> dict[str, 
     }
 
 
-def _evaluation(config: RunConfig, env: MultistepEnv, note: Note, phase: str) -> Figures | None:
+def _evaluation(config: RunConfig, env: MultistepEnv, note: Note, phase: str) -> Evaluation | None:
     try:
         rollouts = list(read_rollouts(RunDirectory(config.directory).root, phase))
     except DamagedFile as error:
@@ -87,13 +86,7 @@ def _evaluation(config: RunConfig, env: MultistepEnv, note: Note, phase: str) ->
         trusted(config),
         [env] if env.needs else (),
     )
-    references = [
-        pool.get(
-            {"env_class_path": r.env_class_path, "env_config": r.env_config, "task_data": {}}
-        ).reference_score(r.task_data)
-        for r in rollouts
-    ]
-    return Figures.of(assess(rollouts, references, seed=config.eval.seed))
+    return assess_played(rollouts, pool, seed=config.eval.seed).evaluation
 
 
 def is_trained(config: RunConfig, settings: "GRPOEnvConfig", summary: Summary) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, passes
-from agentsgym.runs.files import Figures
-from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures, plain_passes
+from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import RunLock
 from agentsgym.runs.trust import remember_own
@@ -48,8 +47,8 @@ class SavedEvaluation:
         """Write all rollouts in their order, and the figures."""
         self._directory.write_all(played.rollouts)
         self._waiting = []
-        self._file.figures = Figures.of(played.evaluation)
-        self._file.passes = plain_passes(passes(played.rollouts))
+        self._file.figures = played.evaluation
+        self._file.passes = passes(played.rollouts)
         self._write("finished")
 
     def interrupt(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsgym.envs import ConfigError, EnvPool
-from agentsgym.evaluation import Played, assess_requests
+from agentsgym.evaluation import Played, assess_played
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.contestant import what_is_played
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
@@ -83,4 +83,4 @@ def saved_side(
         trusted(place),
         [env] if env.needs else (),
     )
-    return SavedSide(file, assess_requests(asked, rollouts, pool, seed=seed))
+    return SavedSide(file, assess_played(rollouts, pool, seed=seed))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentsgym.envs import ConfigError
+from agentsgym.evaluation import Evaluation
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
@@ -19,7 +20,6 @@ from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.failures import one_sentence
 from agentsgym.runs.files import (
-    Figures,
     MetricsFile,
     RolloutWriter,
     RunDirectory,
@@ -29,7 +29,7 @@ from agentsgym.runs.files import (
 from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
-from agentsgym.runs.held_out import HeldOutTasks
+from agentsgym.runs.held_out import HeldOutTasks, other_references
 from agentsgym.runs.lock import claim, refuse_several_processes
 from agentsgym.runs.model_config import TINY
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
@@ -96,7 +96,7 @@ class TrainingRun:
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
         self._train_data, eval_data = datasets_of(self._env, config.data)
-        self._held_out = HeldOutTasks(eval_data, config.eval)
+        self._held_out = HeldOutTasks(eval_data, config.eval, self._settings.max_rollout_tokens)
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
             settings_of(config)
@@ -251,7 +251,9 @@ class TrainingRun:
             model=policy.model,
             args=self._settings,
             train_dataset=self._train_data,
-            eval_dataset=self._held_out.during_training(self._settings),
+            eval_dataset=(
+                None if self._settings.eval_strategy == "no" else self._held_out.requests
+            ),
             processing_class=policy.tokenizer,
             envs=[self._env] if self._env.needs else (),
             rollout_sink=self._writer,
@@ -261,17 +263,17 @@ class TrainingRun:
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Figures:
+    def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Evaluation:
         played = self._held_out.play(trainer, self._summary.steps)
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
         if played.evaluation.failures == played.evaluation.episodes:
             last = str(played.rollouts[0].error).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
         if not self._summary.references:
-            self._summary.references = self._held_out.other_references(self._env)
+            self._summary.references = other_references(self._env, self._held_out.requests)
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
-        return Figures.of(played.evaluation)
+        return played.evaluation
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
         stop_reason = train_until_stopped(

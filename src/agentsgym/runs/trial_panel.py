@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.runs.files.summary import Figures, Summary
+from agentsgym.evaluation import Evaluation
+from agentsgym.runs.files.summary import Summary
 
 _REWARD = re.compile(r"episode_(\d+)/reward")
 _EVALUATIONS = {"before": "before", "warm_started": "warm-started", "after": "after"}
@@ -12,7 +13,7 @@ _COLORS = {"before": "#6b7280", "warm_started": "#1f5fa8", "after": "#d1660a"}
 INFORMING = "informing/free_shots"
 
 
-def episode_rewards(figures: Figures) -> list[float]:
+def episode_rewards(figures: Evaluation) -> list[float]:
     """The mean reward of each episode of a trial; empty if there is only one."""
     found = ((_REWARD.fullmatch(name), value) for name, value in figures.trial.items())
     numbered = {int(match[1]): value for match, value in found if match}

@@ -8,6 +8,7 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.dataset import TaskRow, check_row
+from agentsgym.evaluation import rollout_requests
 from agentsgym.rollout import LocalSource, play
 from agentsgym.training import setting_parsers as given
 from agentsgym.training.config import GRPOEnvConfig
@@ -70,16 +71,18 @@ class RolloutCollector:
         row = check_row(dataset[number], number)
         return self._request(row, request.group, request.index, seed)
 
-    def eval_requests(self, dataset: Any, name: str = "") -> list[RolloutRequest]:
-        """This rank's share of the evaluation tasks, `eval_rollouts` requests each; `name` is the
-        set's name if there are several."""
-        parts = (self._args.seed, "eval", *([name] if name else []))
-        return [
-            self._request(row, task, index, session_seed(*parts, task, index))
-            for task in range(self._ranks.index, len(dataset), self._ranks.number)
-            for row in [check_row(dataset[task], task)]
-            for index in range(self._args.eval_rollouts)
-        ]
+    def eval_requests(self, tasks: Any) -> list[RolloutRequest]:
+        """This rank's share of an evaluation: of requests, or of `eval_rollouts` for each row."""
+        requests: Sequence[RolloutRequest] = tasks
+        if not isinstance(tasks[0], RolloutRequest):
+            requests = rollout_requests(
+                tasks,
+                len(tasks) * self._args.eval_rollouts,
+                rollouts_per_task=self._args.eval_rollouts,
+                seed=self._args.seed,
+                max_rollout_tokens=self._args.max_rollout_tokens,
+            )
+        return [r for r in requests if r.group % self._ranks.number == self._ranks.index]
 
     def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
         most = self._args.max_rollout_tokens

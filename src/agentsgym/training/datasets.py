@@ -10,6 +10,7 @@ from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.envs.dataset import row_problem
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.tasks import CheckedTasks, TaskStream
+from agentsgym.types import RolloutRequest
 
 # Evaluation sets are kept in memory; an endless one must not fill it.
 _MOST_STREAMED = 10_000
@@ -112,8 +113,13 @@ def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
     if isinstance(dataset, Mapping):
         for part, rows in dataset.items():
             refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
-    elif dataset is not None and not is_streamed(dataset):
+    elif dataset is not None and not is_streamed(dataset) and not _are_requests(dataset):
         _refuse(name, check_rows(dataset, envs))
+
+
+def _are_requests(dataset: Any) -> bool:
+    """Whether a set says, beside its tasks, with which noise they are played."""
+    return len(dataset) > 0 and isinstance(dataset[0], RolloutRequest)
 
 
 def _refuse(name: str, problems: list[str]) -> None:

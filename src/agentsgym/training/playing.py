@@ -230,13 +230,18 @@ class PlayingTrainer(CheckpointingTrainer):
             metrics |= self._evaluate_tasks(tasks, f"{metric_key_prefix}_{name}", name)
         return metrics
 
+    def play_evaluation(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
+        """Play these with the current weights, those after optimizer step `step`, and with the
+        evaluation's own sampling. All ranks must call it, each with its own requests."""
+        self.push_weights(step)
+        return self.ranks.together(lambda: self.collector.evaluate(requests))
+
     def _evaluate_tasks(self, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
         started = time.perf_counter()
         training = self.model.training
         self.model.eval()
-        step, requests = self.state.global_step, self.collector.eval_requests(tasks, name)
-        self.push_weights(step)
-        rollouts = self.ranks.together(lambda: self.collector.evaluate(requests))
+        step, requests = self.state.global_step, self.collector.eval_requests(tasks)
+        rollouts = self.play_evaluation(requests, step)
         self.failures.tell(rollouts, "eval", step)
         values = self.figures(rollouts)
         metrics = {f"{prefix}_{key}": value for key, value in values.items()}

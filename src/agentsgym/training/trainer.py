@@ -55,7 +55,8 @@ class GRPOEnvTrainer(PlayingTrainer):
             An iterable (`datasets.IterableDataset`) is read as needed; `max_steps` then sets the
             length of training.
         eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
-            iterable is read once, at the beginning.
+            iterable is read once, at the beginning. `RolloutRequest`s in place of rows also say
+            how often and with which noise each task is played (`evaluation.rollout_requests`).
         processing_class: the tokenizer (taken from the model's directory if None).
         engine: a `TrainableEngine` that samples the actions; None makes the one that `args`
             select (docs/engines.md has the table).

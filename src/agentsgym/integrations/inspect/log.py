@@ -1,7 +1,6 @@
 """The rollouts of a run or an evaluation as Inspect's `.eval` logs."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -181,9 +180,9 @@ def _error(rollout: Rollout) -> EvalError | None:
 def _results(rollouts: Sequence[Rollout]) -> EvalResults:
     """Means with our 95 % intervals, over clusters of tasks."""
     found = assess(rollouts)
-    figures = {"reward": (found.reward, found.reward_ci95)}
+    figures: dict[str, tuple[float | None, ...]] = {"reward": (found.reward, *found.reward_ci95)}
     if found.win_rate is not None:
-        figures["win"] = (found.win_rate, found.ci95 or (math.nan, math.nan))
+        figures["win"] = (found.win_rate, *(found.ci95 or ()))
     live = len(rollouts) - found.failures
     return EvalResults(
         total_samples=len(rollouts),
@@ -196,11 +195,11 @@ def _results(rollouts: Sequence[Rollout]) -> EvalResults:
                 unscored_samples=found.failures,
                 metrics={
                     key: EvalMetric(name=key, value=value)
-                    for key, value in (("mean", mean), ("ci95_low", low), ("ci95_high", high))
-                    if math.isfinite(value)
+                    for key, value in zip(("mean", "ci95_low", "ci95_high"), values, strict=False)
+                    if value is not None
                 },
             )
-            for name, (mean, (low, high)) in figures.items()
+            for name, values in figures.items()
         ],
     )
 

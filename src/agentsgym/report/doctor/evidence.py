@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeGuard
 
+from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.doctor.curve import Curve
-from agentsgym.runs.files import Figures
 from agentsgym.types import Rollout
 from agentsgym.types.records import TokenRecord
 
@@ -57,7 +57,7 @@ class Evidence:
 
     metrics: Sequence[Mapping[str, Any]] = ()
     played: Sequence[PlayedSet] = ()
-    evaluations: Mapping[str, Figures] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs import ConfigError
+from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import Evidence, PlayedSet
 from agentsgym.report.viewer.rollout_set import RolloutSet
 from agentsgym.report.viewer.selection import spread
 from agentsgym.report.viewer.source import Source
-from agentsgym.runs.files import Figures
 from agentsgym.runs.overrides import load_yaml
 
 _EARLY, _RECENT = 3, 5
@@ -54,11 +54,11 @@ def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluations(told: Mapping[str, Any]) -> dict[str, Figures]:
+def _evaluations(told: Mapping[str, Any]) -> dict[str, Evaluation]:
     summary, saved = told["summary"] or {}, told["evaluation"] or {}
     found = {name: summary.get(name) for name in ("before", "warm_started", "after")}
     found["evaluation"] = saved.get("figures")
-    return {name: Figures.model_validate(one) for name, one in found.items() if one}
+    return {name: Evaluation.model_validate(one) for name, one in found.items() if one}
 
 
 def _config(text: str) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import Evidence, share
 from agentsgym.report.doctor.finding import Finding
-from agentsgym.runs.files import Figures
 
 _LEAST_WON = 0.95
 
@@ -33,11 +33,11 @@ def reference_loses(evidence: Evidence) -> Finding | None:
     )
 
 
-def _parts(figures: Figures) -> Iterator[tuple[str, Figures]]:
+def _parts(figures: Evaluation) -> Iterator[tuple[str, Evaluation]]:
     yield from figures.environments.items() or [("", figures)]
 
 
-def _told(label: str, name: str, figures: Figures) -> Iterator[str]:
+def _told(label: str, name: str, figures: Evaluation) -> Iterator[str]:
     reference, reward = figures.reference, figures.reward
     of = f"{name}: " if name else ""
     if reference is None or reward is None:

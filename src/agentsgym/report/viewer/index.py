@@ -49,8 +49,8 @@ def set_figures(lines: Sequence[RolloutLine]) -> Json:
     """The set's mean reward and win rate with 95 % intervals over tasks with the same solution."""
     found = assess([line.rollout for line in lines])
     return {
-        "reward": number(found.reward),
-        "reward_ci95": [number(value) for value in found.reward_ci95],
+        "reward": found.reward,
+        "reward_ci95": list(found.reward_ci95),
         "win_rate": found.win_rate,
         "win_rate_ci95": None if found.ci95 is None else list(found.ci95),
         "failures": found.failures,

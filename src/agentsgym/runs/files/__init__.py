@@ -10,7 +10,7 @@ from agentsgym.runs.files.rollouts import (
     read_lines,
     read_rollouts,
 )
-from agentsgym.runs.files.summary import Figures, Summary, read_summary
+from agentsgym.runs.files.summary import Summary, read_summary
 from agentsgym.runs.files.token_records import (
     TokenRecordWriter,
     drop_token_records_from,
@@ -18,7 +18,6 @@ from agentsgym.runs.files.token_records import (
 )
 
 __all__ = [
-    "Figures",
     "MetricsFile",
     "NewerFormat",
     "RolloutLine",

@@ -3,20 +3,20 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentsgym.evaluation import Passes
+from agentsgym.evaluation import Evaluation, Passes
 from agentsgym.runs.files.atomic import DamagedFile, write_text
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.encoding import RolloutLine
 from agentsgym.runs.files.formats import EVALUATION
 from agentsgym.runs.files.rollouts import write_set
 from agentsgym.runs.files.shard import read_shard, remove_shard
-from agentsgym.runs.files.summary import Figures, read_record
+from agentsgym.runs.files.summary import read_record
 from agentsgym.types import Rollout
 from agentsgym.types.text import masked, plain
 
@@ -37,8 +37,8 @@ class SavedFigures(BaseModel):
     settings: dict[str, Any]
     versions: dict[str, str] = Field(default_factory=dict)
     seconds: float = 0.0
-    figures: Figures | None = None
-    passes: list[dict[str, Any]] = Field(default_factory=list)
+    figures: Evaluation | None = None
+    passes: list[Passes] = Field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write the file; a reader sees either the old or the new one."""
@@ -50,11 +50,6 @@ def write_comparison(path: Path, data: Mapping[str, Any]) -> None:
     """Write a comparison of two evaluations, with the schema of an evaluation."""
     text = json.dumps(EVALUATION.stamped(plain(masked(dict(data)))), indent=2, allow_nan=False)
     write_text(path, text + "\n")
-
-
-def plain_passes(found: Sequence[Passes]) -> list[dict[str, Any]]:
-    """pass@k and pass^k as plain data."""
-    return [plain(asdict(one)) for one in found]
 
 
 @dataclass(frozen=True, slots=True)

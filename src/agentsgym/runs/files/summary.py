@@ -9,57 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import DamagedFile, write_text
-from agentsgym.runs.files.encoding import finite
 from agentsgym.runs.files.formats import SUMMARY
 from agentsgym.types.text import masked, plain
 
 Status = Literal["running", "interrupted", "failed", "finished"]
-
-
-class Figures(BaseModel):
-    """One evaluation. `ci95` is the win rate's interval, over `clusters` (tasks
-    with the same solution); `regret` is the reference player's mean score minus this one's.
-    Unknown numbers are null."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    win_rate: float | None
-    ci95: tuple[float, float] | None
-    mean_steps: float | None
-    regret: float | None
-    episodes: int
-    clusters: int
-    tasks: int
-    reward: float | None
-    reward_ci95: tuple[float | None, float | None]
-    reference: float | None
-    failures: int
-    metrics: dict[str, float] = Field(default_factory=dict)
-    stop_reasons: dict[str, int] = Field(default_factory=dict)
-    trial: dict[str, float] = Field(default_factory=dict)
-    environments: dict[str, "Figures"] = Field(default_factory=dict)
-
-    @classmethod
-    def of(cls, evaluation: Evaluation) -> "Figures":
-        """The figures of an evaluation."""
-        low, high = evaluation.reward_ci95
-        return cls(
-            win_rate=evaluation.win_rate,
-            ci95=evaluation.ci95,
-            mean_steps=finite(evaluation.mean_steps),
-            regret=None if evaluation.regret is None else finite(evaluation.regret),
-            episodes=evaluation.episodes,
-            clusters=evaluation.clusters,
-            tasks=evaluation.tasks,
-            reward=finite(evaluation.reward),
-            reward_ci95=(finite(low), finite(high)),
-            reference=evaluation.reference,
-            failures=evaluation.failures,
-            metrics=dict(evaluation.metrics),
-            stop_reasons=dict(evaluation.stop_reasons),
-            trial=dict(evaluation.trial),
-            environments={path: cls.of(own) for path, own in evaluation.environments.items()},
-        )
 
 
 class Summary(BaseModel):
@@ -79,9 +32,9 @@ class Summary(BaseModel):
     env_config: dict[str, Any]
     model: str
     model_figures: dict[str, Any] = Field(default_factory=dict)
-    before: Figures | None = None
-    warm_started: Figures | None = None
-    after: Figures | None = None
+    before: Evaluation | None = None
+    warm_started: Evaluation | None = None
+    after: Evaluation | None = None
     references: dict[str, float] = Field(default_factory=dict)
     steps: int = 0
     agent_tokens: int = 0

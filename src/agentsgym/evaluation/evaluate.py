@@ -1,0 +1,418 @@
+"""Evaluates an agent: which rollouts it plays, their figures with intervals, and regret.
+
+There is one way from tasks to figures: `rollout_requests` says what is played with which noise, and
+`assess` makes the figures. So equal tasks and seeds give equal figures before, during and after
+training and in `agentsgym eval`.
+"""
+
+import json
+import logging
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentsgym.agents.seeded import SeededAgent
+from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.dataset import check_row, pool_of
+from agentsgym.evaluation.intervals import Interval, mean_interval, rate_interval
+from agentsgym.evaluation.metrics import mean, record, step_means, told_wins, trial_means
+from agentsgym.rollout import play
+from agentsgym.rollout.drive import tokenizer_of
+from agentsgym.types import (
+    Agent,
+    Rollout,
+    RolloutRequest,
+    Trust,
+    session_seed,
+)
+from agentsgym.types.records import Ints
+from agentsgym.types.text import short_repr
+
+logger = logging.getLogger(__name__)
+
+Cluster = Callable[[Mapping[str, Any]], str]
+"""Names the cluster of a task."""
+
+_MOST_SEEN = 100_000
+_SEEN_OF_LARGE = 10_000
+
+
+# -- what is played --------------------------------------------------------------------------------
+
+
+def default_cluster(task_data: Mapping[str, Any]) -> str:
+    """Tasks with the same `solution` are one cluster; without a solution, equal tasks are.
+
+    Tasks that cannot be written as JSON (too deep, or recursive) are one cluster too.
+    """
+    key = task_data.get("solution", task_data)
+    if isinstance(key, str):
+        return key
+    try:
+        return json.dumps(key, sort_keys=True, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return "what cannot be written"
+
+
+def select(
+    rows: Sequence[Mapping[str, Any]], count: int, *, seed: int = 0, cluster: Cluster
+) -> list[int]:
+    """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
+
+    Every cluster is drawn once before any is drawn a second time. If there are no more than
+    `count` rows, all are returned in their order. Of more than 100,000 rows, 10,000 or `count` that
+    are drawn at random are looked at.
+    """
+    size = len(rows)
+    if size <= count:
+        return list(range(size))
+    members: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index in _drawn(size, count, np.random.default_rng(seed)).tolist():
+        row = check_row(rows[index], index)
+        members[row["env_class_path"], cluster(row["task_data"])].append(index)
+    rounds = [
+        (turn, position, index)
+        for position, indices in enumerate(members.values())
+        for turn, index in enumerate(indices)
+    ]
+    return sorted(index for _, _, index in sorted(rounds)[:count])
+
+
+def _drawn(size: int, count: int, rng: np.random.Generator) -> Ints:
+    """The rows that `select` looks at, in the order in which it does."""
+    if size <= _MOST_SEEN:
+        return rng.permutation(size)
+    return rng.choice(size, min(size, max(_SEEN_OF_LARGE, count)), replace=False)
+
+
+def rollout_requests(
+    rows: Sequence[Mapping[str, Any]],
+    episodes: int,
+    *,
+    rollouts_per_task: int = 1,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+    max_rollout_tokens: int | None = None,
+) -> list[RolloutRequest]:
+    """Requests for `episodes` rollouts over the rows, task by task.
+
+    Each chosen task is played `rollouts_per_task` times, or more often if there are too few rows.
+    The noise of a rollout depends only on (`seed`, its row's number, its number), so two agents
+    play the same tasks with the same noise.
+    """
+    for name, value in (("episodes", episodes), ("rollouts_per_task", rollouts_per_task)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if isinstance(rows, Mapping | str) or not hasattr(rows, "__getitem__"):
+        raise ValueError(
+            f"rows must be a list or dataset of rows, got {short_repr(rows, 200)}"
+            + ("; pass one of its values" if isinstance(rows, Mapping) else "")
+        )
+    if not len(rows):
+        raise ValueError("there are no tasks to evaluate on")
+    chosen = select(rows, -(-episodes // rollouts_per_task), seed=seed, cluster=cluster)
+    base, more = divmod(episodes, len(chosen))
+    checked = [check_row(rows[number], number) for number in chosen]
+    return [
+        RolloutRequest.of(
+            checked[group],
+            group,
+            index,
+            session_seed(seed, "evaluation", number, index),
+            max_rollout_tokens=max_rollout_tokens,
+        )
+        for group, number in enumerate(chosen)
+        for index in range(base + (group < more))
+    ]
+
+
+def evaluate(
+    rows: Sequence[Mapping[str, Any]],
+    agent: Agent,
+    *,
+    episodes: int = 256,
+    rollouts_per_task: int = 1,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+    envs: EnvPool | Iterable[MultistepEnv] | None = None,
+    max_rollout_tokens: int | None = None,
+    trust: Trust = False,
+) -> "Played":
+    """Let `agent` play `episodes` rollouts on rows of the dataset schema.
+
+    The same `seed` gives any agent the same tasks and the same noise. `envs` are environment
+    objects that play their rows, or a pool that keeps environments across calls. Raises ValueError
+    without rows, and UnknownEnvironment or ConfigError before any play.
+    """
+    requests = rollout_requests(
+        rows,
+        episodes,
+        rollouts_per_task=rollouts_per_task,
+        seed=seed,
+        cluster=cluster,
+        max_rollout_tokens=max_rollout_tokens,
+    )
+    pool = pool_of(envs, tokenizer_of(agent), trust)
+    return evaluate_requests(requests, agent, pool, seed=seed, cluster=cluster)
+
+
+def evaluate_requests(
+    requests: Sequence[RolloutRequest],
+    agent: Agent,
+    pool: EnvPool,
+    *,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+    stored: Mapping[str, Rollout] | None = None,
+    on_rollout: Callable[[Rollout], None] | None = None,
+) -> "Played":
+    """Let `agent` play these requests (see `rollout_requests`).
+
+    `stored` has rollouts that were played before, by session id; they are not played again.
+    `on_rollout` is called with each new rollout as soon as it is over. A `SeededAgent` plays each
+    rollout with noise from the rollout's own seed.
+    """
+    known = dict(stored or {})
+    left = [request for request in requests if request.session_id not in known]
+    if isinstance(agent, SeededAgent):
+        parts = [([request], agent.with_seed(request.seed)) for request in left]
+    else:
+        parts = [(left, agent)]
+    for part, player in parts:
+        for rollout in play(part, player, pool, on_rollout=on_rollout):
+            known[rollout.session_id] = rollout
+    rollouts = [known[request.session_id] for request in requests]
+    return assess_played(rollouts, pool, seed=seed, cluster=cluster)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+class Evaluation(BaseModel):
+    """The figures of some rollouts, also as they are stored. Rates are over the rollouts that did
+    not fail; unknown numbers are None.
+
+    `win_rate` and its `ci95` are None if the environment does not report wins; the intervals
+    are over the `clusters` (tasks with the same solution; see `mean_interval` and `rate_interval`).
+    `mean_steps` counts actions per rollout. `reference` is the mean score of the best known play on
+    the same tasks, and `regret` is that score minus the reward; both are None if the score of any
+    task is unknown. `metrics` are the environment's own figures, `truncated`, `malformed` and the
+    shares of informing actions, each as a mean per step. `stop_reasons` counts scored episodes.
+    `trial` has the reward and win rate of each episode and the exploration gain, for trials of
+    several episodes.
+
+    With several environments, `environments` has each one's own evaluation, by class path; the
+    other figures are then over the environments that have them (see `evaluation.metrics`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    win_rate: float | None
+    ci95: Interval | None
+    mean_steps: float | None
+    regret: float | None
+    episodes: int
+    clusters: int
+    tasks: int
+    reward: float | None
+    reward_ci95: tuple[float | None, float | None]
+    reference: float | None
+    failures: int
+    metrics: dict[str, float] = Field(default_factory=dict)
+    stop_reasons: dict[str, int] = Field(default_factory=dict)
+    trial: dict[str, float] = Field(default_factory=dict)
+    environments: dict[str, "Evaluation"] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An evaluation and the rollouts it was computed from."""
+
+    evaluation: Evaluation
+    rollouts: tuple[Rollout, ...]
+
+
+def assess_played(
+    rollouts: Sequence[Rollout],
+    pool: EnvPool,
+    *,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
+) -> Played:
+    """The evaluation of rollouts, with the reference scores of their tasks."""
+    scores: dict[int, float | None] = {}
+    for rollout in rollouts:
+        if not rollout.failed and rollout.group not in scores:
+            scores[rollout.group] = _reference_score(rollout, pool)
+    references = [scores.get(rollout.group) for rollout in rollouts]
+    return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
+
+
+def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
+    """The best known play's score; None if it is unknown or its computation failed."""
+    env = pool.of(rollout.env_class_path, rollout.env_config)
+    try:
+        score = env.reference_score(rollout.task_data)
+        return None if score is None else _finite(float(score))
+    except Exception as error:  # a user's environment may raise anything
+        logger.warning("%s: the reference score of a task: %r", env.name, error)
+        return None
+
+
+def assess(
+    rollouts: Sequence[Rollout],
+    references: Sequence[float | None] | None = None,
+    *,
+    cluster: Cluster = default_cluster,
+    seed: int = 0,
+) -> Evaluation:
+    """The figures of rollouts that are already played; `references` has one score for each."""
+    scores = list(references or [None] * len(rollouts))
+    return _assess(list(zip(rollouts, scores, strict=True)), cluster, seed)
+
+
+Scored = tuple[Rollout, float | None]
+"""A rollout and its reference score."""
+
+
+def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation:
+    pairs = [(rollout, score) for rollout, score in played if not rollout.failed]
+    live = [rollout for rollout, _ in pairs]
+    keys = [_key(rollout, cluster) for rollout in live]
+    records = [record(rollout) for rollout in live]
+    rewards = [one.reward for one in records]
+    wins = [(w, key) for w, key in zip(told_wins(records), keys, strict=True) if w is not None]
+    reference, regret = _reference(pairs)
+    low, high = mean_interval(rewards, keys, seed=seed)
+    return Evaluation(
+        episodes=len(played),
+        tasks=len({rollout.group for rollout, _ in played}),
+        clusters=len({_key(rollout, cluster) for rollout, _ in played}),
+        failures=len(played) - len(live),
+        win_rate=mean([win for win, _ in wins]) if wins else None,
+        ci95=rate_interval(*zip(*wins, strict=True), seed=seed) if wins else None,
+        reward=_finite(mean(rewards)),
+        reward_ci95=(_finite(low), _finite(high)),
+        mean_steps=_finite(mean([one.steps for one in records])),
+        reference=reference,
+        regret=regret,
+        metrics=step_means(records),
+        stop_reasons=dict(Counter(reason for one in records for reason in one.stop_reasons)),
+        trial=trial_means(records),
+        environments=_apart(played, cluster, seed),
+    )
+
+
+def _apart(played: Sequence[Scored], cluster: Cluster, seed: int) -> dict[str, Evaluation]:
+    """Each environment's own evaluation, if there are several."""
+    parts = _by_path(played)
+    if len(parts) < 2:
+        return {}
+    return {path: _assess(part, cluster, seed) for path, part in parts.items()}
+
+
+def _by_path(played: Sequence[Scored]) -> dict[str, list[Scored]]:
+    parts: dict[str, list[Scored]] = {}
+    for pair in sorted(played, key=lambda pair: pair[0].env_class_path):
+        parts.setdefault(pair[0].env_class_path, []).append(pair)
+    return parts
+
+
+def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
+    """(mean reference score, mean regret) over the environments with all scores known."""
+    parts = [part for part in _by_path(pairs).values() if all(s is not None for _, s in part)]
+    known = [(score, r.final_reward) for part in parts for r, score in part if score is not None]
+    if not known:
+        return None, None
+    reference = mean([score for score, _ in known])
+    return _finite(reference), _finite(reference - mean([reward for _, reward in known]))
+
+
+def _key(rollout: Rollout, cluster: Cluster) -> tuple[str, str]:
+    return rollout.env_class_path, cluster(rollout.task_data)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# -- pass@k and pass^k -----------------------------------------------------------------------------
+
+
+class Passes(BaseModel):
+    """How often one of k rollouts of a task is won, and how often all are: `any` is pass@k and
+    `all` pass^k, each with its 95 % interval over clusters of tasks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: int
+    any: float
+    any_ci95: Interval
+    all: float
+    all_ci95: Interval
+
+
+def pass_any(wins: int, played: int, k: int) -> float:
+    """pass@k of one task: 1 − C(n − c, k)/C(n, k) for c wins in n rollouts, unbiased (Chen et al.,
+    2021). Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
+    _check(wins, played, k)
+    return 1.0 - math.comb(played - wins, k) / math.comb(played, k)
+
+
+def pass_all(wins: int, played: int, k: int) -> float:
+    """pass^k of one task: C(c, k)/C(n, k), unbiased (Yao et al., 2024). Raises the same errors."""
+    _check(wins, played, k)
+    return math.comb(wins, k) / math.comb(played, k)
+
+
+def _check(wins: int, played: int, k: int) -> None:
+    if not 0 <= wins <= played or not 1 <= k <= played:
+        raise ValueError(
+            f"need 0 <= wins <= played and 1 <= k <= played; got {wins}, {played}, {k}"
+        )
+
+
+def passes(
+    rollouts: Sequence[Rollout], *, cluster: Cluster = default_cluster, seed: int = 0
+) -> list[Passes]:
+    """pass@k and pass^k for k = 2, 4, 8, … up to the rollouts of a task.
+
+    A rollout counts as won if all its scored episodes were won; failed rollouts do not count. Tasks
+    with fewer than k live rollouts are left out. Empty without wins or with one rollout per task.
+    """
+    tasks = _tasks(rollouts, cluster)
+    most = max((played for _, played, _ in tasks), default=0)
+    return [_passes(tasks, 2**power, seed) for power in range(1, most.bit_length())]
+
+
+Task = tuple[int, int, tuple[str, str]]
+"""Won rollouts, live rollouts, and the task's cluster."""
+
+
+def _tasks(rollouts: Sequence[Rollout], cluster: Cluster) -> list[Task]:
+    found: dict[int, Task] = {}
+    for rollout, win in zip(rollouts, told_wins([record(r) for r in rollouts]), strict=True):
+        if win is not None:
+            key = rollout.env_class_path, cluster(rollout.task_data)
+            wins, played, _ = found.get(rollout.group, (0, 0, key))
+            found[rollout.group] = wins + (win == 1.0), played + 1, key
+    return list(found.values())
+
+
+def _passes(tasks: Sequence[Task], k: int, seed: int) -> Passes:
+    enough = [task for task in tasks if task[1] >= k]
+    keys = [key for _, _, key in enough]
+    some = [pass_any(wins, played, k) for wins, played, _ in enough]
+    every = [pass_all(wins, played, k) for wins, played, _ in enough]
+    return Passes(
+        k=k,
+        any=mean(some),
+        any_ci95=rate_interval(some, keys, seed=seed),
+        all=mean(every),
+        all_ci95=rate_interval(every, keys, seed=seed),
+    )
