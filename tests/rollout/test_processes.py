@@ -91,7 +91,7 @@ with open(os.environ["MARK"], "w") as mark:
 time.sleep(600)
 """
 ASKS = """
-from agentsgym.envs.python_process import python_environment, run_python
+from agentsgym.child_process import python_environment, run_python
 run_python("slow_generator", input="", env=python_environment())
 """
 

@@ -10,7 +10,7 @@ from agentsgym.checks.players import RandomPlayer
 from agentsgym.checks.playing import play_alone, play_interleaved
 from agentsgym.checks.records import Record, difference
 from agentsgym.checks.report import Finding
-from agentsgym.envs.python_process import python_environment, run_python
+from agentsgym.child_process import python_environment, run_python
 
 PROCESS_SECONDS = 120.0
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.alfworld.generator import GAME_FILE, GenerationFailed
 from agentsgym.envs.alfworld.tasks import SPLITS, TASK_TYPES, Task
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.types import is_under, real_path
 
 GENERATOR_VERSION = "v1"

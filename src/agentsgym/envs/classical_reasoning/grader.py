@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from agentsgym.envs.python_process import bare_environment, start_python
+from agentsgym.child_process import bare_environment, start_python
 
 START_SECONDS = 120.0
 """Seconds for a new process to import its modules; sympy takes seconds on a busy core."""

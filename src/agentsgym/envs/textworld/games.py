@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.python_process import python_environment, run_python
 from agentsgym.envs.textworld.recipe import Recipe
 
 EVAL_SHARE = 3

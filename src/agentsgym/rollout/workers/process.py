@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from agentsgym.envs.python_process import python_environment, start_python
+from agentsgym.child_process import python_environment, start_python
 from agentsgym.rollout.workers import worker
 from agentsgym.rollout.workers.channel import Channel, Deadline, TookTooLong
 from agentsgym.rollout.workers.worker import Worker, WorkerLost, unpacked

@@ -9,7 +9,7 @@ import pytest
 BUSY = "import os\nprint(os.getpid(), flush=True)\n9**9**9**9\n"
 PARENT = """
 import os, sys, threading, time
-from agentsgym.envs.python_process import python_environment, start_python
+from agentsgym.child_process import python_environment, start_python
 held = []
 def start():
     held.append(start_python("busy_in_c", "an argument", env=python_environment()))

@@ -1,16 +1,28 @@
-"""Child interpreters with the same modules as this one. They never run its main script and end
-when it ends."""
+"""Child interpreters with the modules of this one. They never run its main script, and end when
+it ends, even while they are busy in C code.
+
+The parent holds one end of a pipe, the lifeline, and never writes to it. When the parent dies, the
+kernel closes that end. On Linux the kernel then kills the child at once; elsewhere a thread of the
+child notices, unless C code holds the interpreter's lock. (`PR_SET_PDEATHSIG` would also kill the
+child when only the *thread* that started it ends.)
+
+`python -P -m agentsgym.child_process FD MODULE ARGUMENT…` runs a module in this way.
+"""
 
 import contextlib
 import os
+import runpy
+import select
+import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LIFELINES: set[int] = set()
-"""Our ends of the pipes that children watch, see `parent_death`."""
+"""Our ends of the pipes that children watch."""
 
 
 def start_python(
@@ -21,11 +33,11 @@ def start_python(
     The working directory is not on its path. It is killed however this process ends.
     """
     watched, held = os.pipe()
-    launcher = python_command("agentsgym.envs.parent_death", str(watched), module, *arguments)
+    launcher = [sys.executable, "-P", "-m", "agentsgym.child_process", str(watched), module]
     try:
         # Only our own modules and arguments, no shell.
         process = subprocess.Popen(  # noqa: S603
-            launcher, pass_fds=(*pass_fds, watched), **options
+            [*launcher, *arguments], pass_fds=(*pass_fds, watched), **options
         )
     except BaseException:
         os.close(held)
@@ -66,11 +78,6 @@ def run_python(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def python_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs `module` as a script; the working directory is not put on the path."""
-    return [sys.executable, "-P", "-m", module, *arguments]
-
-
 def python_environment() -> dict[str, str]:
     """This process's environment variables, the module path, and one thread for numeric code."""
     return {**os.environ, **bare_environment()}
@@ -97,3 +104,39 @@ def _let_all_go() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_all_go)
+
+
+# -- in the child -------------------------------------------------------------------------------
+
+
+def end_with_parent(lifeline: int) -> None:
+    """Kill this process as soon as the other end of the pipe `lifeline` is closed."""
+    import fcntl  # not on every platform
+
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        poll = select.poll()
+        poll.register(lifeline, select.POLLIN)
+        if poll.poll(0):  # closed before this process listened
+            os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        threading.Thread(target=_wait, args=(lifeline,), daemon=True).start()
+
+
+def _wait(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run the module named on the command line; it sees only its own arguments."""
+    _, lifeline, module, *arguments = sys.argv
+    end_with_parent(int(lifeline))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
