@@ -8,8 +8,7 @@ import pytest
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.envs.classical_reasoning import gym_tasks
-from agentsgym.envs.classical_reasoning.gym_scorers import ENTRY_SCORERS, TEXT_SCORERS
-from agentsgym.envs.classical_reasoning.gym_tasks import ENTRY, GRAMMAR, PLAIN, REFUSED, TEXT
+from agentsgym.envs.classical_reasoning.gym_tasks import EVALUATING, PLAIN, TEXT
 
 gym = pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
 
@@ -62,21 +61,15 @@ def evaluators_of(owner):
     }
 
 
-def test_every_installed_task_is_sorted_once():
-    tables = [set(TEXT), set(ENTRY), set(GRAMMAR), set(PLAIN), set(REFUSED)]
+def test_every_installed_task_is_reviewed_once():
+    tables = [set(TEXT), set(PLAIN), set(EVALUATING), {"composite"}]
     assert set().union(*tables) == set(gym.factory.DATASETS)
     assert sum(map(len, tables)) == len(gym.factory.DATASETS)
-    assert set(TEXT.values()) <= set(TEXT_SCORERS) and set(ENTRY.values()) <= set(ENTRY_SCORERS)
 
 
 @pytest.mark.parametrize("task", sorted(PLAIN))
 def test_no_plain_scorer_reaches_an_evaluator(task):
     assert evaluators_of(package_class(task)) == set()
-
-
-@pytest.mark.parametrize("task", sorted(GRAMMAR))
-def test_behind_a_grammar_only_fractions_are_made_of_an_answer(task):
-    assert {name for _, name in evaluators_of(package_class(task))} <= {"Fraction"}
 
 
 def test_the_search_finds_the_evaluators_that_are_known():
@@ -86,33 +79,28 @@ def test_the_search_finds_the_evaluators_that_are_known():
     assert [task for task in known.split() if not evaluators_of(package_class(task))] == []
 
 
-def test_a_task_that_nobody_has_sorted_is_refused_by_name(monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("brand_new", "has not been reviewed"),
+        ("composite", "mixes other tasks"),
+        ("countdown", "evaluates the answer"),
+    ],
+)
+def test_a_task_that_is_not_offered_is_refused_by_name(task, reason, monkeypatch):
     new = {**gym.factory.DATASETS, "brand_new": gym.factory.DATASETS["chain_sum"]}
     monkeypatch.setattr(gym.factory, "DATASETS", new)
-    config = {"source": "reasoning_gym", "gym_tasks": ["brand_new"]}
-    with pytest.raises(
-        ConfigError, match="'brand_new', which is not supported: its scorer has not been reviewed"
-    ):
+    config = {"source": "reasoning_gym", "gym_tasks": [task]}
+    with pytest.raises(ConfigError, match=f"{task}.*{reason}"):
         make("ClassicalReasoning", None, config).get_train_dataset()
-    with pytest.raises(ConfigError, match="'composite', which is not supported: it mixes"):
-        make("ClassicalReasoning", None, {**config, "gym_tasks": ["composite"]}).get_train_dataset()
 
 
-@pytest.mark.parametrize("task", sorted({**TEXT, **ENTRY, **GRAMMAR}))
-def test_our_scorers_take_the_packages_own_answers(task):
+@pytest.mark.parametrize("task", sorted(TEXT))
+def test_our_scorers_accept_the_packages_own_answers(task):
     data = gym.create_dataset(task, seed=5, size=4)
     for index in range(4):
-        entry = data[index]
-        right = entry["answer"] or entry["metadata"].get("example_correct_answer")
-        if not right or len(right) > 500 or "Integral" in right:
-            continue
-        if task in TEXT:
-            assert TEXT_SCORERS[TEXT[task]](right, right)
-        elif task in ENTRY:
-            assert gym_tasks.may_be_scored(task, right), right
-            assert ENTRY_SCORERS[ENTRY[task]](right, entry), right
-        else:
-            assert gym_tasks.may_be_scored(task, right) and data.score_answer(right, entry) >= 1.0
+        right = data[index]["answer"]
+        assert not right or len(right) > 500 or TEXT[task](right, right)
 
 
 @pytest.mark.parametrize(
@@ -140,54 +128,7 @@ def test_our_scorers_take_the_packages_own_answers(task):
         ("same_numbers", "[1.5, 2]", "['1', '2']", False),
         ("same_words", "a, b,c", "a, b, c", True),
         ("same_words", "a, b, c, junk", "a, b, c", False),
-        ("same_polynomial", "3*x + 2*x**2", "2*x**2 + 3*x", True),
-        ("same_polynomial", "x**2 - x**2 + 7*y*x", "7*x*y", True),
-        ("same_polynomial", "-x + 4", "4 - x", True),
-        ("same_polynomial", "(x+1)*(x+2)", "x**2 + 3*x + 2", False),
-        ("same_polynomial", "x**9**9", "x**81", False),
-        ("same_polynomial", "+-x", "x", False),
     ],
 )
 def test_what_our_scorers_of_texts_accept(scorer, given, right, expected):
-    assert TEXT_SCORERS[scorer](given, right) is expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("(10 - 6) * (8 - 5) * 2", False),
-        ("10*(8 - 5) - 6", True),
-        ("10*(8-5)-6+0", False),
-        ("24", False),
-        ("10*(8-5)-6 # comment", False),
-        ("int('24')", False),
-        ("10*(8-5)-6/1", False),
-    ],
-)
-def test_an_expression_must_use_the_numbers_and_reach_the_target(given, expected):
-    entry = {"metadata": {"numbers": [8, 5, 10, 6], "target": 24}}
-    assert ENTRY_SCORERS["puzzle24"](given, entry) is expected
-    assert ENTRY_SCORERS["countdown"](given, entry) is expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("x**3 + C", True),
-        ("x^3", True),
-        ("x*x*x + 5 + C", True),
-        ("x**3 + sin(x)**2 + cos(x)**2", True),
-        ("exp(3*log(x))", True),
-        ("x**2", False),
-        ("Integral(3*x**2, x)", False),
-        ("9**9**9**9", False),
-        ("((9**50)**50)**50", False),
-        ("x**3 + 1/0", False),
-        ("x.diff(x)", False),
-        ("(" * 200, False),
-        ("1" * 400, False),
-    ],
-)
-def test_antiderivatives_are_read_by_a_grammar(given, expected):
-    entry = {"metadata": {"integrand": "3*x**2", "variable": "x"}}
-    assert ENTRY_SCORERS["antiderivative"](given, entry) is expected
+    assert getattr(gym_tasks, scorer)(given, right) is expected

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agentsgym.envs.classical_reasoning import BadQuestions, load_questions
-from agentsgym.envs.classical_reasoning.grading import kind_of
+from agentsgym.envs.classical_reasoning.answers import kind_of
 from agentsgym.envs.classical_reasoning.questions import Question, shipped_questions
 
 

@@ -35,7 +35,7 @@ CASES = st.tuples(
     st.integers(0, 5),
     st.builds(lambda wrap, text: wrap.format(text), WRAPS, ATOMS | EXPRESSIONS),
 )
-GYM = ("countdown", "n_queens", "string_insertion", "simple_integration", "binary_matrix")
+GYM = ("cryptarithm", "number_sorting", "string_insertion", "sudoku", "binary_matrix")
 
 
 @functools.cache

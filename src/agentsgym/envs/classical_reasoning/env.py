@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.classical_reasoning.answer import final_answer
-from agentsgym.envs.classical_reasoning.gym_source import gym_questions
+from agentsgym.envs.classical_reasoning.answers import final_answer
+from agentsgym.envs.classical_reasoning.grader import Grader
 from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE
-from agentsgym.envs.classical_reasoning.judge import Judge
 from agentsgym.envs.classical_reasoning.questions import (
     Question,
+    gym_questions,
     load_questions,
     shipped_questions,
+    split_questions,
 )
-from agentsgym.envs.classical_reasoning.splits import split_questions
 from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.types import Tokenizer
@@ -108,7 +108,7 @@ class ClassicalReasoningEnv(MultistepEnv):
             raise ConfigError(f"{self.name}: env_config['retry_discount'] must be at most 1")
         if "max_steps_per_episode" not in self.env_config:
             self.config = MappingProxyType({**self.config, "max_steps_per_episode": self._steps()})
-        self._judge = Judge(self.config["tolerance"], self.config["grader_timeout"])
+        self._grader = Grader(self.config["tolerance"], self.config["grader_timeout"])
         self._split: tuple[list[Question], list[Question]] | None = None
 
     def _steps(self) -> int:
@@ -144,7 +144,7 @@ class ClassicalReasoningEnv(MultistepEnv):
             said = "I found no answer in what you said. Please answer."
             return replace(state, feedback=said), 0.0, False, {"malformed": True, "win": False}
         question = state.questions[state.current]
-        right = self._judge.is_right(question, given, self.config["grading"])
+        right = self._grader.is_right(question, given, self.config["grading"])
         after = self._after(state, right)
         win = after.done and after.right == len(after.questions)
         info: dict[str, Any] = {"win": win, "answer": given, "right": right}

@@ -1,19 +1,66 @@
-"""How each reasoning-gym task is scored: a table of all tasks, each reviewed by hand.
+"""reasoning-gym's tasks: which are offered, and how their answers are compared.
 
-Several of the package's scorers pass an answer to `eval`, to `sympy.parse_expr` or to `Fraction`,
-and some give full marks to wrong answers (NaN, junk behind the answer, any text at all). So a task
-is scored in one of four ways, and a task that was not reviewed is refused:
-
-- *text*: by our function of that name in `gym_scorers`, which compares with the right answer;
-- *entry*: by our function of that name, which compares with the entry that the package generates;
-- *grammar*: by the package, if the whole answer matches the pattern given here, which limits the
-  length of numbers and the number of repetitions;
-- *plain*: by the package. Its scorer only compares texts, numbers and JSON; a test searches the
-  code that it calls for evaluators.
+Some of the package's scorers pass an answer to `eval`, to `sympy.parse_expr` or to `Fraction`. A
+task is offered if an answer can be compared instead: by our function of that name with the right
+answer (`TEXT`), or by the package's scorer if it only compares texts, numbers and JSON (`PLAIN`; a
+test searches the code that it calls for evaluators). All others are refused.
 """
 
 import hashlib
+import json
 import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NoReturn
+
+
+def same_text(given: str, right: str) -> bool:
+    """Equal except for white space at the ends of lines."""
+    return _lines(given) == _lines(right)
+
+
+def same_letters(given: str, right: str) -> bool:
+    """Equal except for case and white space at the ends."""
+    return given.strip().casefold() == right.strip().casefold()
+
+
+def same_words(given: str, right: str) -> bool:
+    """The same words in the same order, separated by commas."""
+    return _parts(given) == _parts(right)
+
+
+def same_integer(given: str, right: str) -> bool:
+    """The same whole number, decimal or with the prefix 0x, 0o or 0b."""
+    value = _integer(given)
+    return value is not None and value == _integer(right)
+
+
+def same_decimal(given: str, right: str) -> bool:
+    """The same decimal number, ignoring commas and leading and trailing zeros."""
+    value = _decimal(given)
+    return value is not None and value == _decimal(right)
+
+
+def same_text_or_integer(given: str, right: str) -> bool:
+    """Equal texts, or equal decimal whole numbers."""
+    return same_letters(given, right) or same_integer(given, right)
+
+
+def same_text_or_json(given: str, right: str) -> bool:
+    """Equal texts, or texts of equal JSON."""
+    if same_text(given, right):
+        return True
+    try:
+        return bool(_json(given) == _json(right))
+    except (ValueError, RecursionError):
+        return False
+
+
+def same_numbers(given: str, right: str) -> bool:
+    """Lists, in brackets or not, of the same numbers in the same order."""
+    ours, theirs = _numbers(given), _numbers(right)
+    return bool(ours) and ours == theirs
+
 
 _SAME_TEXT = (
     "acre aiw arc_1d base_conversion basic_arithmetic bf binary_alternation binary_matrix "
@@ -24,36 +71,19 @@ _SAME_TEXT = (
     "string_splitting string_synthesis syllogism word_sequence_reversal"
 )
 
-TEXT = {
-    **dict.fromkeys(_SAME_TEXT.split(), "same_text"),
-    "bitwise_arithmetic": "same_integer",
-    "calendar_arithmetic": "same_text_or_integer",
-    "chain_sum": "same_decimal",
-    "codeio": "same_text_or_json",
-    "figlet_font": "same_letters",
-    "game_of_life_halting": "same_letters",
-    "letter_jumble": "same_letters",
-    "number_sorting": "same_numbers",
-    "polynomial_multiplication": "same_polynomial",
-    "products": "same_decimal",
-    "spell_backward": "same_letters",
-    "word_sorting": "same_words",
-}
-
-ENTRY = {
-    "countdown": "countdown",
-    "intermediate_integration": "antiderivative",
-    "n_queens": "one_of_the_boards",
-    "puzzle24": "puzzle24",
-    "simple_integration": "antiderivative",
-}
-
-GRAMMAR = {
-    "coin_flip": r"\d{1,15}(\.\d{1,15})?(e[-+]?\d{1,2})?( ?/ ?\d{1,15})?",
-    "complex_arithmetic": r"[-+() ij0-9.]{1,60}",
-    "power_function": r"[-+]?\d{1,40}(\.\d{0,40})?(e[-+]?\d{1,3})?",
-    "rubiks_cube": r"\d?[a-z]w?'?\d?( +\d?[a-z]w?'?\d?){0,249}",
-    "rush_hour": r"[a-z][-+]\d([ ,]+[a-z][-+]\d){0,199}",
+TEXT: dict[str, Callable[[str, str], bool]] = {
+    **dict.fromkeys(_SAME_TEXT.split(), same_text),
+    "bitwise_arithmetic": same_integer,
+    "calendar_arithmetic": same_text_or_integer,
+    "chain_sum": same_decimal,
+    "codeio": same_text_or_json,
+    "figlet_font": same_letters,
+    "game_of_life_halting": same_letters,
+    "letter_jumble": same_letters,
+    "number_sorting": same_numbers,
+    "products": same_decimal,
+    "spell_backward": same_letters,
+    "word_sorting": same_words,
 }
 
 _PLAIN = (
@@ -68,24 +98,13 @@ _PLAIN = (
 )
 PLAIN = frozenset(_PLAIN.split())
 
-_FUNCTIONS = "(arc|a)?(sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|abs|pi"
-_WHOLE_NUMBERS = r"[-+*/() 0-9]+"
-FORM = {
-    "countdown": _WHOLE_NUMBERS,
-    "puzzle24": _WHOLE_NUMBERS,
-    **dict.fromkeys(
-        ("intermediate_integration", "simple_integration"),
-        rf"([-+*/^() 0-9.]|(?<![a-z])({_FUNCTIONS}|[a-z])(?![a-z]))+",
-    ),
-}
-"""The general form of answers for our own scorers, which then apply stricter grammars."""
+_EVALUATING = (
+    "coin_flip complex_arithmetic countdown intermediate_integration n_queens "
+    "polynomial_multiplication power_function puzzle24 rubiks_cube rush_hour simple_integration"
+)
+EVALUATING = frozenset(_EVALUATING.split())
+"""Tasks that are not offered because their answers are evaluated rather than compared."""
 
-REFUSED = {
-    "composite": "it mixes other tasks; name those tasks instead",
-}
-
-SYMBOLIC = frozenset({"intermediate_integration", "simple_integration"})
-"""Tasks whose scorers use sympy expressions, which can take any time."""
 
 MAX_SIZE = 200_000
 """The largest data set from which an entry is generated again: some tasks draw numbers for every
@@ -94,12 +113,14 @@ MAX_SEED = 2**32 - 1
 
 
 def refusal(task: str) -> str | None:
-    """Why a task's questions are not supported; None if they are."""
-    if task in REFUSED:
-        return REFUSED[task]
-    if task in TEXT or task in ENTRY or task in GRAMMAR or task in PLAIN:
+    """Why a task's questions are not offered; None if they are."""
+    if task in TEXT or task in PLAIN:
         return None
-    return "its scorer has not been reviewed, so it might run code from answers"
+    if task in EVALUATING:
+        return "its scorer evaluates the answer"
+    if task == "composite":
+        return "it mixes other tasks; name those tasks instead"
+    return "its scorer has not been reviewed, so it might evaluate the answer"
 
 
 def digest(question: str) -> str:
@@ -107,7 +128,40 @@ def digest(question: str) -> str:
     return hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def may_be_scored(task: str, given: str) -> bool:
-    """Whether an answer has the form that the task's scorer needs; other answers are wrong."""
-    pattern = GRAMMAR.get(task) or FORM.get(task)
-    return pattern is None or re.fullmatch(pattern, given.strip(), re.IGNORECASE) is not None
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _integer(text: str) -> int | None:
+    plain = text.strip().replace(",", "")
+    if not re.fullmatch(r"[-+]?(\d{1,100}|0[xob][0-9a-f]{1,100})", plain, re.I | re.A):
+        return None
+    try:
+        return int(plain, 0 if plain.lstrip("+-")[1:2].lower() in ("x", "o", "b") else 10)
+    except ValueError:
+        return None
+
+
+def _decimal(text: str) -> Decimal | None:
+    plain = text.strip().replace(",", "")
+    return Decimal(plain) if re.fullmatch(r"[-+]?\d{1,100}(\.\d{0,100})?", plain, re.A) else None
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _numbers(text: str) -> list[float] | None:
+    inside = text.strip().removeprefix("[").removesuffix("]")
+    items = [item.strip().strip("'\"").strip() for item in inside.split(",")]
+    if not all(re.fullmatch(r"[-+]?\d{1,15}(\.\d{0,15})?", item, re.A) for item in items):
+        return None
+    return [float(item) for item in items]

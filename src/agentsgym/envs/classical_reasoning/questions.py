@@ -1,13 +1,17 @@
-"""Questions and question files."""
+"""Questions from files and from reasoning-gym, and which of them are held out."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE, refusal
+from agentsgym.envs.extras import require
+from agentsgym.types.errors import ConfigError
 
 KINDS = ("exact", "choice", "number", "math")
 _KEYS = {"question", "answer", "kind"}
@@ -167,3 +171,61 @@ def _report(source: str, problems: list[str]) -> str:
     more = len(problems) - len(shown)
     rest = [f"and {more} more"] if more else []
     return f"{source} has {len(problems)} bad rows:\n  " + "\n  ".join([*shown, *rest])
+
+
+def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[Question]:
+    """`count` distinct questions of each task; fewer if twice that number contains fewer.
+
+    Raises MissingExtra without reasoning-gym, ConfigError for a task that is unknown or not
+    offered.
+    """
+    package = require("reasoning_gym", "reasoning")
+    known = package.factory.DATASETS
+    questions: list[Question] = []
+    for task in tasks:
+        if task not in known:
+            names = ", ".join(sorted(name for name in known if refusal(name) is None))
+            raise ConfigError(
+                f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
+                f"known tasks are {names}"
+            )
+        reason = refusal(task)
+        if reason is not None:
+            named = f"env_config['gym_tasks'] names {task!r}"
+            raise ConfigError(f"{named}, which is not supported: {reason}")
+        questions += _distinct(package, task, count, seed)
+    return questions
+
+
+def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[Question]:
+    size = 2 * count
+    entries = package.create_dataset(task, seed=seed, size=size)
+    questions: dict[str, Question] = {}
+    for index in range(size):
+        if len(questions) == count:
+            break
+        entry = entries[index]
+        text, answer = str(entry["question"]), (str(entry["answer"]),)
+        questions.setdefault(text, Question(text, answer, "reasoning_gym", task, index, seed, size))
+    return list(questions.values())
+
+
+def split_questions(
+    questions: Sequence[Question], eval_share: float
+) -> tuple[list[Question], list[Question]]:
+    """Training and held-out questions, disjoint, both in the given order.
+
+    Each side has at least one question if there are two or more.
+    """
+    held_out = [_place(question) < eval_share for question in questions]
+    if len(questions) > 1 and len(set(held_out)) == 1:
+        held_out[-1] = not held_out[-1]
+    train = [q for q, out in zip(questions, held_out, strict=True) if not out]
+    return train, [q for q, out in zip(questions, held_out, strict=True) if out]
+
+
+def _place(question: Question) -> float:
+    """A number in [0, 1) that depends only on the question's words."""
+    words = " ".join(question.question.casefold().split())
+    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
