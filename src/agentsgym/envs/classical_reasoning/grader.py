@@ -17,11 +17,11 @@ from functools import lru_cache
 from multiprocessing.connection import wait
 from typing import Any
 
+from agentsgym.envs.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_right, kind_of, same_value
 from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest
 from agentsgym.envs.classical_reasoning.questions import Question
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.child_process import bare_environment, start_python
 
 START_SECONDS = 120.0
 """Seconds for a new process to import its modules; sympy takes seconds on a busy core."""
