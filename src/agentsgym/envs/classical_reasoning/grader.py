@@ -17,7 +17,7 @@ from functools import lru_cache
 from multiprocessing.connection import wait
 from typing import Any
 
-from agentsgym.envs.child_process import bare_environment, start_python
+from agentsgym.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_right, kind_of, same_value
 from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest
 from agentsgym.envs.classical_reasoning.questions import Question
