@@ -161,11 +161,11 @@ class _Child:
         anything but one reply to this request."""
         assert self._process.stdin is not None and self._process.stdout is not None
         number = secrets.token_hex(16)
-        line = json.dumps({**request, "id": number}) + "\n"
+        message = json.dumps({**request, "id": number}) + "\n"
         try:
             if wait([self._process.stdout.fileno()], 0):  # it wrote something without a request
                 return None
-            self._process.stdin.write(line.encode())
+            self._process.stdin.write(message.encode())
         except OSError:
             return None
         line = self._line(time.monotonic() + timeout)
