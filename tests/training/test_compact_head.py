@@ -5,8 +5,7 @@ import torch
 from trl.trainer import utils as trl_utils
 
 from agentsgym.training.tiny import build_model
-from agentsgym.training.trl_compat import fused_head_on_agent_tokens
-from agentsgym.training.trl_compat.head import TRL_HAS_HEAD
+from agentsgym.training.trl_base import TRL_HAS_HEAD, fused_head_on_agent_tokens
 from agentsgym.training.warm_start_settings import TinySettings
 from helpers import CHATML, build_tokenizer
 

@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from agentsgym.envs import task_dataset
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
-from agentsgym.training.trl_compat.head import TRL_HAS_HEAD, add_head, add_own_head
+from agentsgym.training.trl_base import TRL_HAS_HEAD, add_head, add_own_head
 from helpers import CountdownEnv
 from training import reference
 from training.cells import Cell

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from agentsgym.training.trl_compat import head
-from agentsgym.training.trl_compat.head import TRL_HAS_HEAD, add_own_head
+from agentsgym.training import trl_base
+from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
 from family_models import family_model
 from helpers import CountdownEnv, task_dataset
 
@@ -66,7 +66,7 @@ def test_training_with_it_is_training_with_trls(
     tiny_llama.save_pretrained(tmp_path / "model")
     weights = []
     for has in (True, False):
-        monkeypatch.setattr(head, "TRL_HAS_HEAD", has)
+        monkeypatch.setattr(trl_base, "TRL_HAS_HEAD", has)
         env = CountdownEnv(chat_tokenizer)
         trainer = make_trainer(
             env,

@@ -232,7 +232,7 @@ def test_tokens_are_counted(make_trainer, kind):
 def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
     emptied = []
     monkeypatch.setattr(
-        "agentsgym.training.trl_compat.trainer.clear_device_cache", lambda: emptied.append(True)
+        "agentsgym.training.trl_base.clear_device_cache", lambda: emptied.append(True)
     )
     make_trainer(torch_empty_cache_steps=2, max_steps=2).train()
     assert len(emptied) == 1

@@ -312,7 +312,7 @@ class TrainingRun:
 
 def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
     """Save the trained model or adapter, without the adapter that KL is measured against."""
-    from agentsgym.training.trl_compat import REFERENCE_ADAPTER
+    from agentsgym.training.trl_base import REFERENCE_ADAPTER
 
     trainer.save_model(str(folder))
     remove(folder / REFERENCE_ADAPTER)

@@ -1,15 +1,10 @@
-"""Checkpoints at the ends of generations, and their content."""
+"""Checkpoints at the ends of generations, and the metric that selects the best model."""
 
-from collections.abc import Callable
-from pathlib import Path
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
 from transformers import TrainerCallback
-
-from agentsgym.training.collect import WeightSync
-from agentsgym.training.reference_model import load_reference, save_reference
-from agentsgym.training.trl_compat import TRLTrainer
 
 
 class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
@@ -20,10 +15,10 @@ class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
     evaluated model is the saved one.
     """
 
-    def __init__(self, updates: int, best: bool, begin: Callable[[int], None]) -> None:
-        """`updates` optimizer steps make a generation; `begin(step)` is called when training
-        begins or continues."""
-        self._updates = updates
+    def __init__(self, args: Any, begin: Callable[[int], None]) -> None:
+        """`begin(step)` is called when training begins or continues after an optimizer step."""
+        best = args.load_best_model_at_end or args.save_strategy == "best"
+        self._updates = args.updates_per_generation
         self._kinds = ("should_save", "should_evaluate") if best else ("should_save",)
         self._begin = begin
         self._due: set[str] = set()
@@ -51,52 +46,54 @@ class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
         self._due.add("should_save")
 
 
-class CheckpointingTrainer(TRLTrainer):
-    """TRL's trainer, with checkpoints at the ends of generations."""
+_ADAPTIVE = ("reduce_lr_on_plateau", "greedy")
 
-    sync: WeightSync
 
-    def __init__(self, *, args: Any, **trl: Any) -> None:
-        super().__init__(args=args, **trl)
-        best = args.load_best_model_at_end or args.save_strategy == "best"
-        self.generation_end = GenerationEndCallback(
-            args.updates_per_generation, best, self.begin_at
+def choose_metric(args: Any) -> None:
+    """Select by the reward if a metric is needed and none is named (transformers would use the
+    loss, which our evaluations do not compute). Raises ValueError if the loss is named."""
+    if args.metric_for_best_model is None:
+        if args.load_best_model_at_end or args.save_strategy == "best" or _adapts(args):
+            args.metric_for_best_model = "reward"
+    elif args.metric_for_best_model.endswith("loss"):
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}: an evaluation plays tasks and "
+            "computes no loss; name what it logs ('reward', 'win_rate', ...) or leave it None for "
+            "the reward"
         )
-        self.add_callback(self.generation_end)
 
-    def before_save_and_evaluate(self) -> None:
-        """Delay actions that are not allowed within a generation."""
-        self.generation_end.put_off(self.state, self.control)
 
-    def may_save(self) -> bool:
-        """Whether a generation ends here. If a callback requests a checkpoint within one, it is
-        made at its end."""
-        allowed = self.generation_end.allow(self.state, self.control)
-        if not allowed:
-            self.generation_end.ask_for_checkpoint()
-        return allowed
+def choose_mode(args: Any) -> None:
+    """Tell a metric-dependent learning rate schedule whether a higher metric is better; torch's
+    default is that lower is better."""
+    if _adapts(args):
+        mode = "max" if args.greater_is_better else "min"
+        args.lr_scheduler_kwargs = {"mode": mode} | dict(args.lr_scheduler_kwargs or {})
 
-    def best_model_found(self) -> None:
-        """Save the model at once if it may be loaded at the end."""
-        if self.args.load_best_model_at_end:
-            self.control.should_save = True
 
-    def saving_checkpoint(self, folder: Path) -> None:
-        """Also save a reference that follows the policy."""
-        if self.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-        if self.args.sync_ref_model and self.args.should_save:
-            save_reference(self._synced_reference(), folder)
+def check_metric(args: Any, eval_dataset: Any) -> None:
+    """Raise ValueError if there are several evaluation sets and the metric does not belong to one
+    of them."""
+    metric = args.metric_for_best_model
+    if metric is None or not isinstance(eval_dataset, Mapping):
+        return
+    plain = metric.removeprefix("eval_")
+    if not any(plain.startswith(f"{name}_") for name in eval_dataset):
+        first = next(iter(eval_dataset), "name")
+        raise ValueError(
+            f"metric_for_best_model={metric!r} must say which evaluation set decides: there are "
+            f"{', '.join(map(repr, eval_dataset))}, so for instance '{first}_reward'"
+        )
 
-    def checkpoint_loaded(self, folder: Path) -> None:
-        """Load the saved reference."""
-        if self.args.sync_ref_model:
-            load_reference(self._synced_reference(), folder)
 
-    def best_model_loaded(self) -> None:
-        """Let the engine read the weights again, although there was no optimizer step."""
-        self.sync.forget()
+def with_metric(args: Any, metrics: dict[str, float], prefix: str) -> dict[str, float]:
+    """`metrics`, in which the deciding one is NaN if every rollout failed and its value is unknown:
+    then the best model does not change."""
+    name = f"eval_{(args.metric_for_best_model or '').removeprefix('eval_')}"
+    if metrics.get(f"{prefix}_failed") != 1.0 or not name.startswith(f"{prefix}_"):
+        return metrics
+    return {name: math.nan} | metrics
 
-    def _synced_reference(self) -> nn.Module:
-        module: nn.Module = self.accelerator.unwrap_model(self.ref_model)
-        return module
+
+def _adapts(args: Any) -> bool:
+    return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in _ADAPTIVE

@@ -10,7 +10,7 @@ from agentsgym.credit import ESTIMATORS, find_estimator
 from agentsgym.generation.factory import ENGINES
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.training import setting_parsers as given
-from agentsgym.training.best_model import choose_metric, choose_mode
+from agentsgym.training.checkpoints import choose_metric, choose_mode
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.setting_combinations import check_combinations
 from agentsgym.training.setting_ranges import check_fields

@@ -255,7 +255,7 @@ class WarmStart:
 
     def _set_reference(self, trainer: "GRPOEnvTrainer") -> None:
         """The reference of KL is the warm-started model, as in a resumed run, which loads it."""
-        from agentsgym.training.reference_model import become_reference
+        from agentsgym.training.reference import become_reference
 
         if trainer.args.beta:
             unwrap = trainer.accelerator.unwrap_model

@@ -1,10 +1,13 @@
 """Rows packed for forward passes of bounded size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from agentsgym.training.loss.batch import TrainRow
 
@@ -132,3 +135,18 @@ def _stack(
         return None
     rows = [torch.nn.functional.pad(part, (0, length - len(part))) for part in given]
     return torch.stack(rows).to(device=device, dtype=dtype)[:, 1:]
+
+
+@contextmanager
+def only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]:
+    """Inside the block the output layer computes the logits of these P (row, position) only: shape
+    (1, P, vocabulary). `rows` and `positions` are lists or int64 tensors of length P."""
+
+    def pick(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (given[0][rows, positions][None], *given[1:])
+
+    handle = head.register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from agentsgym.training.loss.batch import TrainRow, weightless
-from agentsgym.training.loss.chunks import Chunk, collate, pack, padded_length
-from agentsgym.training.loss.positions import only_at
+from agentsgym.training.loss.chunks import Chunk, collate, only_at, pack, padded_length
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.trl_compat import fused_head_on_agent_tokens
+from agentsgym.training.trl_base import fused_head_on_agent_tokens
 
 
 @dataclass(frozen=True, slots=True)

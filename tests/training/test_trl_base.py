@@ -1,4 +1,4 @@
-"""TRL's private shapes are as trl_compat takes them, and only trl_compat depends on them."""
+"""TRL's private shapes are as trl_base takes them, and only trl_base depends on them."""
 
 import ast
 import inspect
@@ -12,11 +12,9 @@ from trl.trainer import utils
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 import agentsgym
-from agentsgym.training.trl_compat import TRLTrainer
-from agentsgym.training.trl_compat.head import TRL_HAS_HEAD
+from agentsgym.training.trl_base import TRL_HAS_HEAD, TRLBase
 
 PACKAGE = Path(agentsgym.__file__).parent
-LAYERS = ("training/checkpoints.py", "training/playing.py", "training/trainer.py")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +41,7 @@ def test_signatures_that_we_override_or_call(name, parameters):
 
 
 def test_each_private_method_that_we_override_is_there():
-    ours = {name for name in vars(TRLTrainer) if name.startswith("_") and name[1] != "_"}
+    ours = {name for name in vars(TRLBase) if name.startswith("_") and name[1] != "_"}
     assert {"_run_epoch", "_maybe_log_save_evaluate"} <= ours
     assert not {name for name in ours if not callable(getattr(GRPOTrainer, name, None))}
 
@@ -77,12 +75,11 @@ def touches(path, owners):
 def test_no_other_module_touches_a_private_name_of_trls_trainer():
     private = private_names_of_trl()
     assert {"_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer"} <= private
-    compat = set(touches(PACKAGE / "training" / "trl_compat" / "trainer.py", {"self"}))
+    compat = set(touches(PACKAGE / "training" / "trl_base.py", {"self"}))
     assert {"_step", "_buffered_inputs", "_save_checkpoint"} <= compat & private
-    for layer in LAYERS:
-        assert not set(touches(PACKAGE / layer, {"self"})) & private, layer
-    for room in ("training", "runs"):
-        for path in (PACKAGE / room).rglob("*.py"):
+    assert not set(touches(PACKAGE / "training" / "trainer.py", {"self"})) & private
+    for folder in ("training", "runs"):
+        for path in (PACKAGE / folder).rglob("*.py"):
             assert not set(touches(path, {"trainer"})) & private, path
 
 

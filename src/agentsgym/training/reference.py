@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_model, save_model
 
 from agentsgym.generation.adapted import is_adapted
-from agentsgym.training.trl_compat import REFERENCE_ADAPTER
+from agentsgym.training.trl_base import REFERENCE_ADAPTER
 
 _FILE = "reference.safetensors"
 

@@ -1,7 +1,17 @@
-"""TRLTrainer: TRL's trainer with our own names for the members that we override and read."""
+"""The one place that depends on private names of TRL and of transformers' Trainer.
 
-from collections.abc import Mapping, Sequence
+`TRLBase` gives our own names to the members that `GRPOEnvTrainer` overrides and reads; the head
+computes the log-probabilities of agent tokens with TRL's head or, for a TRL without one, with ours.
+All that differs between TRL 1.9 and 1.16 is here. tests/training/test_trl_base.py checks TRL's
+private interface, and that no other module of this package uses a private name of its trainer.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -11,13 +21,14 @@ from torch import nn
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
+from transformers.utils import ModelOutput
 from trl import GRPOTrainer
+from trl.trainer import utils
 
 from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.stop_criteria import end_of_turn_ids
 from agentsgym.training.adapters import load_adapters
-from agentsgym.training.loss.batch import TrainRollout
-from agentsgym.training.trl_compat.head import ensure_head
+from agentsgym.training.loss.chunks import only_at
 
 REFERENCE_ADAPTER = "ref"
 """TRL's name for the copy of an adapter that was trained before."""
@@ -34,11 +45,132 @@ def _of_known_class(rows: Any) -> Any:
     return rows if known else Dataset.from_dict({"env_class_path": [""]})
 
 
-class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
+# -- the head of the loss --------------------------------------------------------------------------
+#
+# `model(…, labels=…, fused_lm_head=True)` returns log-probabilities and entropies of the labeled
+# positions, and never the logits of all positions. TRL 1.16 gives the models of its trainer such a
+# head. Before 1.15 TRL has none, and that of 1.15 runs on Triton alone, so for these versions the
+# models get ours.
+
+TRL_HAS_HEAD = hasattr(utils, "_use_triton")
+"""Whether the installed TRL has a head that also runs without Triton."""
+
+_IGNORED = -100
+_TILE = 8192  # columns; SmolLM2's head, 256 positions: 0.9 s against 1.2 s with 32,768
+
+
+@dataclass
+class LabeledOutput(ModelOutput):  # type: ignore[misc]
+    """`log_probs` and `entropy` (nats), shape (B, T-1), 0 at positions without a label, and
+    `aux_loss`, the model's own auxiliary loss or None."""
+
+    log_probs: torch.Tensor | None = None
+    entropy: torch.Tensor | None = None
+    aux_loss: torch.Tensor | None = None
+
+
+def ensure_head(model: Any, temperature: float) -> None:
+    """Give `model` a head at this temperature if TRL's trainer did not."""
+    if not TRL_HAS_HEAD:
+        add_own_head(_core(model), temperature)
+
+
+@contextmanager
+def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterator[None]:
+    """Inside the block, forward passes with `fused_lm_head=True` only compute labeled positions,
+    also on the CPU, in tiles of the vocabulary that suit its cache.
+
+    With its Triton kernels TRL's fused head skips positions without a label. Otherwise it computes
+    every position, because a changing number of positions would recompile compiled kernels. Torch
+    on the CPU compiles nothing here, and the head is a large part of a small model. Its tiles have
+    32,768 columns even for a small vocabulary, whose rows then lie 128 KiB apart; a narrower tile
+    gives the same bits in half of the time there, and less memory where the vocabulary is large.
+    Our own head only ever computes labeled positions.
+    """
+    if device.type != "cpu" or not TRL_HAS_HEAD:
+        yield
+        return
+    before = utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    utils._use_triton = lambda device: True
+    utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(vocabulary, _TILE)
+    try:
+        yield
+    finally:
+        utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
+
+
+def add_head(model: Any, temperature: float) -> None:
+    """Give a model without an adapter the head that this version of TRL calls for."""
+    if TRL_HAS_HEAD:
+        utils.add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy"))
+    else:
+        add_own_head(model, temperature)
+
+
+def add_own_head(model: Any, temperature: float) -> None:
+    """Let `model.forward` take `fused_lm_head=True`; other calls stay what they are."""
+    original = model.forward
+
+    # `generate` compares its arguments with the signature of the class.
+    @functools.wraps(type(model).forward)
+    def forward(
+        self: Any, *args: Any, labels: Any = None, fused_lm_head: bool = False, **options: Any
+    ) -> Any:
+        if fused_lm_head:
+            head = self.get_output_embeddings()
+            call = functools.partial(original, *args, **options, use_cache=False)
+            return _score_labels(call, head, labels, temperature)
+        return original(*args, **options if labels is None else {**options, "labels": labels})
+
+    model.forward = MethodType(forward, model)
+
+
+def _core(model: Any) -> Any:
+    """The model inside its adapter."""
+    return model.get_base_model() if is_adapted(model) else model
+
+
+def _score_labels(
+    call: Any, head: nn.Module, labels: torch.Tensor, temperature: float
+) -> LabeledOutput:
+    """One forward pass with logits at labeled positions alone. They are the model's own, with its
+    soft caps and scales.
+
+    `masked_scatter` keeps the result connected to the weights if no position has a label.
+    """
+    labels = labels[:, 1:]
+    labeled = labels != _IGNORED
+    with only_at(head, *labeled.nonzero(as_tuple=True)):
+        output = call()
+    logits = output.logits[0]
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    table = torch.log_softmax(logits / temperature, dim=-1)
+    logps = table.gather(-1, labels[labeled][:, None])[:, 0]
+    entropy = -(table.exp() * table).sum(-1)
+
+    def placed(values: torch.Tensor) -> torch.Tensor:
+        return values.new_zeros(labeled.shape).masked_scatter(labeled, values)
+
+    return LabeledOutput(
+        log_probs=placed(logps), entropy=placed(entropy), aux_loss=getattr(output, "aux_loss", None)
+    )
+
+
+# -- the trainer -----------------------------------------------------------------------------------
+
+
+class TRLBase(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with the generation, loss and checkpoints of a subclass.
 
-    TRL shuffles and splits the rollouts of a generation into micro-batches and passes them to
-    `train_on`, one per call of `training_step`.
+    The subclass defines `generate_rollouts(inputs)`: one rollout for each of this rank's rows. TRL
+    shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
+    call of `training_step` to `train_on(model, rollouts)`, which adds the gradients and returns the
+    loss; `loss_of(model, rollouts)` has a graph, and `tokens_read()` counts the last one's tokens.
+    `task_sampler(dataset)` orders the tasks. Around checkpoints: `before_save_and_evaluate()`,
+    `may_save()`, `saving_checkpoint(folder)` (which may not be there yet, and is without the
+    trainer's state until later), `checkpoint_loaded(folder)`, `best_model_found()`,
+    `best_model_loaded()`.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
@@ -72,52 +204,6 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
             coefficient = getattr(text, "router_aux_loss_coef", 0.0)
             self.router_aux_loss_coef: float = coefficient
             self.aux_loss_enabled: bool = bool(self.aux_loss_enabled) and coefficient != 0.0
-
-    # -- methods of the subclass ----------------------------------------------------------------
-
-    def generate_rollouts(self, inputs: Sequence[Mapping[str, Any]]) -> list[TrainRollout]:
-        """One rollout for each of this rank's input rows."""
-        raise NotImplementedError
-
-    def weigh_rollouts(self, micro_batches: Sequence[Sequence[TrainRollout]]) -> None:
-        """Called when a generation has been shuffled and split into these micro-batches."""
-        raise NotImplementedError
-
-    def train_on(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """Add the gradients of a micro-batch; returns its loss, averaged over ranks by TRL."""
-        raise NotImplementedError
-
-    def loss_of(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """The loss of a micro-batch with its graph."""
-        raise NotImplementedError
-
-    def task_sampler(self, dataset: Any) -> Sampler[int]:
-        """The order in which the tasks of a training set are drawn."""
-        raise NotImplementedError
-
-    def tokens_read(self) -> int:
-        """Tokens of the last micro-batch, over all ranks."""
-        raise NotImplementedError
-
-    def before_save_and_evaluate(self) -> None:
-        """Called before TRL acts on its `control`: logs, an evaluation, a checkpoint."""
-
-    def may_save(self) -> bool:
-        """Whether a checkpoint may be made now."""
-        return True
-
-    def best_model_found(self) -> None:
-        """Called when the model just evaluated is the best so far."""
-
-    def saving_checkpoint(self, folder: Path) -> None:
-        """Called before a checkpoint is written to `folder`, which may not be there yet. A
-        checkpoint without the trainer's state, which is written later, is never continued from."""
-
-    def checkpoint_loaded(self, folder: Path) -> None:
-        """Called when weights were read from the checkpoint in `folder`."""
-
-    def best_model_loaded(self) -> None:
-        """Called when the best model's weights have replaced the last ones."""
 
     # -- members for the subclass ---------------------------------------------------------------
 
@@ -178,7 +264,10 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         self._signature_columns = list(_ROW_COLUMNS)
 
     def _get_train_sampler(self, dataset: Any = None) -> Sampler[int]:
-        return self.task_sampler(self.train_dataset if dataset is None else dataset)
+        sampler: Sampler[int] = self.task_sampler(
+            self.train_dataset if dataset is None else dataset
+        )
+        return sampler
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """The next micro-batch.
@@ -203,7 +292,8 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         return {"rollout_index": index, "rollouts": rollouts}
 
     def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
-        return self.loss_of(model, inputs["rollouts"])
+        loss: torch.Tensor = self.loss_of(model, inputs["rollouts"])
+        return loss
 
     def training_step(
         self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None
@@ -211,7 +301,7 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
         """One micro-batch. `train_on` runs the backward passes itself, with final weights, so
         nothing is divided by the accumulation steps."""
         model.train()
-        loss = self.train_on(model, self._prepare_inputs(inputs)["rollouts"])
+        loss: torch.Tensor = self.train_on(model, self._prepare_inputs(inputs)["rollouts"])
         every = self.args.torch_empty_cache_steps
         if every is not None and self.state.global_step % every == 0:
             clear_device_cache()
