@@ -8,15 +8,12 @@ compared with the estimate. `estimate_over_measured` should lie between 0.8 and 
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 TURNS, ACTION = 8, 8
@@ -81,87 +78,62 @@ def measure(
     import common
     import psutil
 
-    from agentsgym.runs.architecture import Architecture
-    from agentsgym.runs.memory import Workload, memory_of
+    from agentsgym.runs import parse_config
+    from agentsgym.runs.estimate import estimate
 
-    layers, width, heads, kv_heads, mlp, vocabulary = shape
-    model = Architecture(layers, width, heads, kv_heads, width // heads, mlp, vocabulary, tied=True)
     options = {"forward": forward, "checkpointing": checkpointing, "half": half, "lora": lora}
     _, tokenizer = common.tiny()
-    _train(Architecture(2, 64, 2, 2, 32, 128, 1024, tied=True), tokenizer, rollouts=8, **options)
+    _train((2, 64, 2, 2, 128, 1024), tokenizer, rollouts=8, **options)
     before = psutil.Process().memory_info().rss
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > before * 1.5:
         raise RuntimeError("the peak of the small model is not small")
-    with _products() as products:
-        length = _train(model, tokenizer, rollouts=rollouts, **options)
+    length = _train(shape, tokenizer, rollouts=rollouts, **options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    rows = min(256, rollouts)
-    grown = 0
-    for turn in range(1, TURNS + 1):
-        limit = round(length * turn / TURNS)
-        grown = grown if limit <= grown else -(-max(limit, 2 * grown) // 32) * 32
-    adapter = model.lora_weights(16, "all-linear") if lora else 0
-    tokens = rollouts * length
-    chunk = max(length, min(forward, tokens) // length * length)
-    load = Workload(
-        model=model,
-        trained=adapter or model.parameters,
-        adapter=adapter,
-        base_bytes=2 if half and lora else 4,
-        half=half,
-        moments=2,
-        differentiated=model.layers,
-        reference=False,
-        checkpointing=checkpointing,
-        forward_tokens=chunk,
-        row_tokens=length,
-        agent_tokens=chunk * TURNS * ACTION // length,
-        several=tokens > chunk,
-        rows=rows,
-        cache_tokens=rows * grown + (rollouts - rows) * length,
-        products=len(products),
-    )
-    memory = memory_of(load)
-    parts = {
-        name: round(value / 1e6)
-        for name, value in dataclasses.asdict(memory).items()
-        if name != "several"
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        _config(shape, tokenizer).save_pretrained(folder)
+        model = {"path": folder, "dtype": "bfloat16" if half else "float32"}
+        train = {
+            "max_steps": 2,
+            "per_device_train_batch_size": rollouts,
+            "num_generations": 4,
+            "max_action_tokens": ACTION,
+            "max_rollout_tokens": length,
+            "max_tokens_per_forward": forward,
+            "gradient_checkpointing": checkpointing,
+            "use_cpu": True,
+        }
+        section = {**model, "lora": {"r": 16}} if lora else model
+        run = parse_config({"env": "Bandit", "model": section, "train": train})
+        memory = estimate(run).memory["one process"]
     return {
         "measured_mb": round(peak / 1e6),
-        "estimated_mb": round(memory.peak / 1e6),
-        "estimate_over_measured": round(memory.peak / peak, 2),
-        "playing_mb": round(memory.playing / 1e6),
+        "estimate_over_measured": round(memory["peak"] / peak, 2),
         "rollout_tokens": length,
-        "products": len(products),
-        **parts,
+        **{f"{name}_mb": round(value / 1e6) for name, value in memory.items()},
     }
 
 
-@contextmanager
-def _products() -> Iterator[set[Any]]:
-    """The matrix products in bfloat16 of the block, each shape once."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+def _config(shape: tuple[int, ...], tokenizer: Any) -> Any:
+    import transformers
 
-    found: set[Any] = set()
-
-    class Counting(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
-                left, right = args[-2:]
-                if left.dtype == torch.bfloat16:
-                    found.add((left.shape, left.stride(), right.shape, right.stride()))
-            return func(*args, **(kwargs or {}))
-
-    with Counting():
-        yield found
+    layers, width, heads, kv_heads, mlp, vocabulary = shape
+    return transformers.LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
 
 
 def _train(
-    shape: Any,
+    shape: tuple[int, ...],
     tokenizer: Any,
     *,
     rollouts: int,
@@ -179,23 +151,11 @@ def _train(
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
 
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.width,
-        intermediate_size=shape.mlp,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
+    config = _config(shape, tokenizer)
     # As in a run, which loads the frozen base of an adapter in the dtype of the passes.
     dtype = torch.bfloat16 if half and lora else torch.float32
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
-    forbidden = range(len(tokenizer), shape.vocabulary)
+    forbidden = range(len(tokenizer), shape[-1])
     model = common.without_special_tokens(model, tokenizer, forbidden)
     rows = common.rows_of(common.make_games(tokenizer, rollouts // 4, TURNS))
     lengths: list[int] = []

@@ -28,6 +28,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
     assert done.summary.steps == 1 and done.summary.agent_tokens > 0
     assert set(done.exchanged) == {"model", "tokenizer", "engine", "sizes"}
     assert any("no server is started" in text for text in done.not_tried)
+    assert any("the config.json of model 'Qwen/Qwen3-1.7B'" in text for text in done.not_tried)
     assert not list(tmp_path.iterdir())
 
 
@@ -35,7 +36,6 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
     ("change", "message"),
     [
         ({"train": {"max_stepz": 1}}, "max_stepz"),
-        ({"model": "no/model"}, "architecture of 'no/model' is not known"),
         ({"env_config": {"arms": "many"}}, "arms"),
         ({"warm_start": {"source": "nobody"}}, "warm_start.source"),
     ],
@@ -92,5 +92,5 @@ def test_every_preset_runs_in_small(name, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = invoke("train", name, "--dry-run")
     assert done.exit_code == 0, done.output
-    assert "1 optimizer step ran" in done.stdout and "memory at its peak" in done.stdout
+    assert "1 optimizer step ran" in done.stdout and "peak" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -1,219 +1,139 @@
 """`agentsgym train … --estimate`: memory and tokens of a run that nobody starts."""
 
-import dataclasses
 import json
 
 import pytest
+from transformers import Qwen3Config
 
 from agentsgym.cli.estimate import size
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, parse_config, presets
-from agentsgym.runs.architecture import KNOWN, architecture_of, of_file
 from agentsgym.runs.estimate import estimate
-from agentsgym.runs.memory import Workload, block_bytes, memory_of
 
-# Parameters in billions as the model cards give them.
-CARDS = {
-    "HuggingFaceTB/SmolLM2-135M-Instruct": 0.1345,
-    "HuggingFaceTB/SmolLM2-360M-Instruct": 0.362,
-    "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1.71,
-    "Qwen/Qwen3-0.6B": 0.596,
-    "Qwen/Qwen3-1.7B": 1.72,
-    "Qwen/Qwen3-4B": 4.02,
-    "Qwen/Qwen3-8B": 8.19,
-    "meta-llama/Llama-3.2-1B-Instruct": 1.236,
-    "meta-llama/Llama-3.2-3B-Instruct": 3.213,
-}
-QWEN = KNOWN["Qwen/Qwen3-8B"]
-LOAD = Workload(
-    model=QWEN,
-    trained=QWEN.parameters,
-    adapter=0,
-    base_bytes=4,
-    half=True,
-    moments=2,
-    differentiated=QWEN.layers,
-    reference=False,
-    checkpointing=False,
-    forward_tokens=4096,
-    row_tokens=1024,
-    agent_tokens=1024,
-    several=True,
-    rows=0,
-    cache_tokens=0,
-    products=0,
-)
+QWEN = {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
+SMALL = Qwen3Config(
+    num_hidden_layers=28, hidden_size=2048, num_attention_heads=16, intermediate_size=6144,
+    tie_word_embeddings=True, **QWEN,
+)  # fmt: skip
+LARGE = Qwen3Config(
+    num_hidden_layers=36, hidden_size=4096, num_attention_heads=32, intermediate_size=12288,
+    tie_word_embeddings=False, **QWEN,
+)  # fmt: skip
+N = 1_720_574_976
+"""Parameters of Qwen3-1.7B."""
 
 
-def run(**data):
-    return parse_config(
-        {"env": "Bandit", "model": "Qwen/Qwen3-1.7B", "train": {"max_steps": 1}, **data}
+@pytest.fixture
+def path(tmp_path) -> str:
+    """A directory with the config.json of Qwen3-1.7B."""
+    SMALL.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def run(path, model=(), **data):
+    section = {"path": path, **dict(model)}
+    train = {"max_steps": 1, "use_cpu": True} | data.pop("train", {})
+    return parse_config({"env": "Bandit", "model": section, "train": train, **data})
+
+
+def one(config, **options):
+    return estimate(config, **options).memory["one process"]
+
+
+def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
+    found = estimate(run(path, {"dtype": "float32"}))
+    memory = found.memory["one process"]
+    assert found.parameters == N and found.adapter == 0
+    assert memory["weights"] + memory["optimizer"] + memory["gradients"] == 16 * N
+    assert memory["copies"] == 0
+    held = 12 * N + max(memory["gradients"] + memory["activations"], memory["cache"])
+    assert memory["peak"] == held
+
+
+def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
+    config = run(path, {"dtype": "float32"})
+    ddp, zero = (estimate(config, processes=8).memory[name] for name in ("DDP", "ZeRO-2"))
+    assert ddp["gradients"] == 8 * N and ddp["optimizer"] == 8 * N
+    assert (zero["weights"], zero["optimizer"], zero["gradients"]) == (
+        2 * N,
+        12 * N // 8,
+        2 * N // 8,
     )
 
 
-def test_the_table_has_the_parameters_of_the_model_cards():
-    assert set(CARDS) == set(KNOWN)
-    for name, billions in CARDS.items():
-        assert KNOWN[name].parameters / 1e9 == pytest.approx(billions, rel=2e-3), name
+def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
+    every, kept = (
+        one(run(path, train={"gradient_checkpointing": on}))["activations"] for on in (False, True)
+    )
+    assert every / 28 < kept < every / 2
 
 
-def test_a_config_file_gives_the_parameters_of_the_real_model(tiny_llama, tmp_path):
-    tiny_llama.save_pretrained(tmp_path)
-    found = of_file(tmp_path / "config.json")
-    assert found.parameters == sum(p.numel() for p in tiny_llama.parameters())
-
-
-def test_a_real_qwen3_has_the_parameters_of_the_formula():
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    small = dataclasses.replace(QWEN, layers=2, width=64, heads=4, kv_heads=2, head_dim=32, mlp=96)
-    config = Qwen3Config(
-        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=32, intermediate_size=96, vocab_size=small.vocabulary, tie_word_embeddings=False,
-    )  # fmt: skip
-    with torch.device("meta"):
-        model = Qwen3ForCausalLM(config)
-    assert small.parameters == sum(p.numel() for p in model.parameters())
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "lacks 'num_attention_heads'"),
-        ("[", "no memory can be estimated from"),
-        ('{"num_experts": 8}', "mixture of experts"),
-    ],
-)
-def test_a_config_file_that_says_too_little_is_one_sentence(content, message, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=message):
-        of_file(path)
-
-
-def test_an_unknown_model_is_one_sentence():
-    with pytest.raises(
-        ConfigError, match=r"architecture of 'no/model' is not known.*Qwen/Qwen3-8B"
-    ):
-        architecture_of(run(model="no/model"))
-
-
-def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight():
-    memory = memory_of(LOAD)
-    held = memory.weights + memory.optimizer + memory.gradients
-    assert held == 16 * QWEN.parameters
-    assert memory.peak == memory.updating > memory.playing
-
-
-def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets():
-    one, ddp = memory_of(LOAD), memory_of(LOAD, "DDP", 8)
-    zero = memory_of(LOAD, "ZeRO-2", 8)
-    assert ddp.gradients == 2 * one.gradients and ddp.optimizer == one.optimizer
-    assert zero.weights == 2 * QWEN.parameters
-    assert zero.optimizer == pytest.approx(12 * QWEN.parameters / 8)
-    assert zero.gradients == pytest.approx(2 * QWEN.parameters / 8)
-
-
-def test_checkpointing_keeps_one_block_and_a_vector_per_layer():
-    kept = memory_of(dataclasses.replace(LOAD, checkpointing=True))
-    assert kept.activations < memory_of(LOAD).activations / 2
-    block = block_bytes(QWEN, half=True)
-    assert kept.activations > LOAD.forward_tokens * block
-
-
-def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it():
-    config = run(model={"path": "Qwen/Qwen3-8B", "dtype": "bfloat16", "lora": {"r": 16}})
-    found = estimate(config)
+def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it(path):
+    found = estimate(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
     memory = found.memory["one process"]
-    # PEFT says 43,646,976 for this rank on all linear layers of Qwen3-8B.
-    assert found.workload.adapter == 43_646_976
-    assert memory.weights == 2 * QWEN.parameters + 4 * 43_646_976
-    assert memory.optimizer == 8 * 43_646_976
+    linear = [(2048, 2048), (2048, 1024), (2048, 1024), (2048, 2048)] + 3 * [(2048, 6144)]
+    assert found.adapter == 28 * 16 * sum(a + b for a, b in linear)
+    assert memory["weights"] == 2 * N + 4 * found.adapter
+    assert memory["optimizer"] == 8 * found.adapter
+    some = {"r": 16, "target_modules": ["q_proj"], "layers_to_transform": [3, 4]}
+    assert estimate(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
 
 
-def test_the_settings_decide_the_tokens_of_a_step():
+def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
+    assert one(run(path, {"dtype": "float32"}, train={"beta": 0.1}))["copies"] == 4 * N
+    assert one(run(path, {"dtype": "bfloat16"}))["copies"] == 2 * N
+    apart = one(run(path, {"dtype": "float32"}, engine={"name": "process"}))
+    assert apart["copies"] == 8 * N and apart["cache"] > 0
+    served = estimate(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
+    memory = served.memory["one process"]
+    assert memory["copies"] == memory["cache"] == 0
+    assert any("engine's own memory is not counted" in note for note in served.notes)
+
+
+def test_the_warm_start_of_a_pretrained_model_has_larger_chunks(path):
+    plain = run(path, train={"max_rollout_tokens": 512, "max_tokens_per_forward": 1024})
+    warm = plain.model_copy(update={"warm_start": {"source": "teacher"}})
+    assert one(warm)["activations"] == 4 * one(plain)["activations"]
+
+
+def test_the_settings_decide_the_tokens_of_a_step(path):
     train = {
-        "max_steps": 1, "per_device_train_batch_size": 8, "num_generations": 4,
-        "gradient_accumulation_steps": 2, "max_action_tokens": 10, "max_rollout_tokens": 300,
+        "per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 2,
+        "max_action_tokens": 10, "max_rollout_tokens": 300,
     }  # fmt: skip
-    tokens = estimate(run(env_config={"max_steps_per_episode": 5}, train=train)).tokens
+    tokens = estimate(run(path, env_config={"max_steps_per_episode": 5}, train=train)).tokens
     assert (tokens.rollouts, tokens.turns, tokens.agent, tokens.read) == (16, 5, 800, 4800)
     assert tokens.known
 
 
-def test_servers_take_cache_and_copy_out_of_the_process():
-    own = estimate(run(model={"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"}))
-    served = estimate(
-        run(model={"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"}, engine={"urls": ["http://a:1"]})
-    )
-    assert own.memory["one process"].copies == 2 * own.model.parameters
-    memory = served.memory["one process"]
-    assert memory.cache == memory.copies == memory.sampling == 0
-    assert any("engine's own memory is not counted" in note for note in served.notes)
+@pytest.mark.parametrize("content", ["{}", "[", '{"model_type": "no such type"}', None, 10_000_000])
+def test_a_model_without_a_usable_config_file_is_one_sentence(content, tmp_path):
+    if isinstance(content, int):
+        content = json.dumps(SMALL.to_dict() | {"num_hidden_layers": content})
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        estimate(run(str(tmp_path)))
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float32", 4)])
-def test_an_engine_in_a_process_of_its_own_has_its_own_weights_and_works_beside(dtype, size):
-    """On a CPU there is one more copy, in memory that both processes share."""
-    options = {"model": {"path": "Qwen/Qwen3-1.7B", "dtype": dtype}}
-    options |= {"train": {"max_steps": 1, "use_cpu": True}}
-    own, apart = (estimate(run(**options, engine=engine)) for engine in ({}, {"name": "process"}))
-    memory, plain = apart.memory["one process"], own.memory["one process"]
-    assert memory.copies == 2 * size * apart.model.parameters
-    parts = ("weights", "optimizer", "cache", "sampling", "activations", "kernels")
-    assert [getattr(memory, part) for part in parts] == [getattr(plain, part) for part in parts]
-    assert memory.cache > 0 and memory.sampling > 0
-    assert memory.peak == memory.playing + memory.updating - memory.always
-    assert any("own process" in note for note in apart.notes)
-
-
-def test_a_quantized_base_is_sent_to_another_process_as_it_is():
-    lora = {"trained": 1000, "adapter": 1000, "base_bytes": 0.5, "sent": 1}
-    memory = memory_of(dataclasses.replace(LOAD, **lora))
-    assert memory.copies == 2000 + QWEN.parameters // 2
-
-
-@pytest.mark.parametrize(
-    ("dtype", "engine", "counted"),
-    [
-        ("bfloat16", {}, True),
-        ("bfloat16", {"name": "process"}, True),
-        ("float32", {}, False),
-        ("bfloat16", {"urls": ["http://a:1"]}, False),
-    ],
-)
-def test_products_that_a_cpu_compiles_for_16_bits_are_always_there(dtype, engine, counted):
-    train = {"max_steps": 1, "use_cpu": True}
-    model = {"path": "Qwen/Qwen3-1.7B", "dtype": dtype}
-    memory = estimate(run(model=model, engine=engine, train=train)).memory["one process"]
-    assert memory.kernels == pytest.approx(1.2e9 if counted else 0, rel=0.05)
-    held = memory.weights + memory.copies + memory.optimizer + memory.kernels
-    assert memory.always == held <= min(memory.playing, memory.updating)
-
-
-def test_the_command_prints_the_estimate_and_writes_nothing(invoke, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shown = invoke("train", "quickstart", "--estimate", "model=Qwen/Qwen3-8B", "--processes", "8")
+def test_the_command_prints_the_estimate_and_writes_nothing(invoke, path, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    shown = invoke("train", "quickstart", "--estimate", f"model={path}", "--processes", "8")
     assert shown.exit_code == 0, shown.output
-    for words in ("8.19 B parameters", "each of 8, ZeRO-2", "optimizer state", "Most of it is"):
+    for words in ("1.72 B parameters", "each of 8, ZeRO-2", "optimizer state", "peak"):
         assert words in shown.stdout
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_estimate_reads_the_config_of_a_directory(invoke, tiny_llama, tmp_path):
-    tiny_llama.save_pretrained(tmp_path)
-    width = json.loads((tmp_path / "config.json").read_text())["hidden_size"]
-    found = architecture_of(run(model=str(tmp_path)))
-    assert found.width == width
+    assert not list((tmp_path / "here").iterdir())
 
 
 @pytest.mark.parametrize(
-    ("name", "layout", "processes"), [("one-gpu", "one process", 1), ("eight-gpus", "ZeRO-2", 6)]
+    ("name", "shape", "layout", "processes"),
+    [("one-gpu", SMALL, "one process", 1), ("eight-gpus", LARGE, "ZeRO-2", 6)],
 )
-def test_a_preset_costs_what_the_estimate_says(name, layout, processes):
+def test_a_preset_costs_what_the_estimate_says(name, shape, layout, processes, tmp_path):
+    shape.save_pretrained(tmp_path)
     config = load_config(name)
-    peak = estimate(config, processes).memory[layout].peak
+    peak = estimate(load_config(name, {"model": str(tmp_path)}), processes).memory[layout]["peak"]
     assert config.costs.startswith(f"{size(peak)} "), size(peak)
     assert "never run on a GPU" in config.run_on
 

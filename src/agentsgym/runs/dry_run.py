@@ -13,16 +13,15 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.http import MissingKey
-from agentsgym.runs.architecture import Architecture, architecture_of, in_hub_cache
 from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.endpoint import CHAT
 from agentsgym.runs.engine_config import engine_of
-from agentsgym.runs.estimate import on_any_machine, sampling_place
+from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import make_env, train_settings, train_tasks
-from agentsgym.runs.launch import Launch, check_launch
-from agentsgym.runs.load_model import with_template
+from agentsgym.runs.launch import Launch, check_launch, on_any_machine, sampling_place
+from agentsgym.runs.load_model import in_hub_cache, with_template
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
@@ -81,9 +80,8 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     for settings that cannot work in the processes of `launch`.
     """
     _check_all(config, launch)
-    model = architecture_of(config)
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
-        small, exchanged = _in_small(config, model, Path(folder))
+        small, exchanged = _in_small(config, Path(folder))
         summary = train_run(small, progress=progress)
     return DryRun(summary, exchanged, _not_tried(config, launch))
 
@@ -112,6 +110,10 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     if config.env_config.get("place") == "ray":
         found.append("the Ray cluster: whether RAY_ADDRESS reaches it and its nodes have room")
     try:
+        model_shape(config)
+    except ConfigError as error:
+        found.append(str(error))
+    try:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
         found.append(f"the run as it is configured, for here it ends with: {error}")
@@ -130,12 +132,11 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     return found
 
 
-def _in_small(
-    config: RunConfig, model: Architecture, folder: Path
-) -> tuple[RunConfig, dict[str, Exchange]]:
+def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exchange]]:
     """The run with a small model and small numbers, and what was exchanged for what."""
     tokenizer, is_real = _tokenizer(config)
-    random = f"random weights, {LAYERS} layers of width {WIDTH}, float32"
+    model = _random_model(config, tokenizer)
+    random = f"a random {model.config.model_type}, {LAYERS} layers of width {WIDTH}, float32"
     exchanged = {"model": Exchange(config.model.path, random)}
     if not is_real:
         exchanged["tokenizer"] = Exchange("that of the model", _SMALL_TOKENIZER)
@@ -154,7 +155,7 @@ def _in_small(
         served = str(config.answerer.get("served_model"))
         exchanged["answerer"] = Exchange(served, "the knowledge table")
     path = folder / "model"
-    _random_model(model, tokenizer).save_pretrained(path)
+    model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     plain = on_any_machine(config)
     env_config = _small_env(config, exchanged)
@@ -253,14 +254,19 @@ def _small_tokenizer(config: RunConfig) -> Any:
     return build_tokenizer(texts, VOCABULARY)
 
 
-def _random_model(model: Architecture, tokenizer: Any) -> Any:
-    """A small model of the same type with random weights."""
+def _random_model(config: RunConfig, tokenizer: Any) -> Any:
+    """A small model with random weights, of the same type if the model's config.json can be had."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
-    kv_heads = max(1, 4 * model.kv_heads // model.heads)
-    config = AutoConfig.for_model(
-        model.kind,
+    try:
+        shape = model_shape(config).config
+    except ConfigError:
+        shape = LlamaConfig()
+    heads = shape.num_attention_heads
+    kv_heads = max(1, 4 * (getattr(shape, "num_key_value_heads", None) or heads) // heads)
+    small = AutoConfig.for_model(
+        shape.model_type,
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
         intermediate_size=2 * WIDTH,
@@ -269,11 +275,11 @@ def _random_model(model: Architecture, tokenizer: Any) -> Any:
         num_key_value_heads=kv_heads,
         head_dim=WIDTH // 4,
         max_position_embeddings=_POSITIONS,
-        tie_word_embeddings=model.tied,
+        tie_word_embeddings=shape.tie_word_embeddings,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return AutoModelForCausalLM.from_config(small, dtype=torch.float32)

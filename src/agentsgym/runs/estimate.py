@@ -1,25 +1,45 @@
-"""What a run needs, from its configuration alone: memory of a process, tokens of a step."""
+"""What a run needs, from its configuration alone: memory of a process, tokens of a step.
+
+With N weights of which N' are trained, all in bytes:
+
+    weights      4 N; with LoRA b (N - N') + 4 N', b the bytes of a frozen weight
+    copies       2 N' of 16 bits where the embedded engine samples under autocast, 4 N for the
+                 reference of KL without an adapter; an engine in a process of its own has all
+                 weights again, on a CPU twice
+    optimizer    8 N' for Adam's two moments
+    gradients    4 N', twice under DDP
+    activations  per token of a forward chunk and layer 36 widths and 4 MLP widths of 2 or 4 bytes;
+                 with gradient checkpointing one width per layer, and one layer at a time
+    cache        keys and values of the tokens that the embedded engine holds
+
+The peak has what sampling or what the update needs besides weights, copies and optimizer. ZeRO-2
+divides optimizer and gradients over the processes. Libraries, communication, the kernels that a
+CPU compiles for 16 bits (about 1 GB) and servers are not counted.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentsgym.envs import MultistepEnv
-from agentsgym.runs.architecture import Architecture, architecture_of
+from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.engine_config import EngineConfig, engine_of
+from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.memory import Layout, Memory, Workload, memory_of
+from agentsgym.runs.launch import on_any_machine, sampling_place
+from agentsgym.runs.load_model import base_folder, stored_adapter
+from agentsgym.runs.machine import device_in_use, dtype_of
+from agentsgym.runs.model_config import SMOLLM2, TINY, ModelConfig
+from agentsgym.runs.pretrained import Loading
+from agentsgym.runs.smollm2 import SHAPE
+from agentsgym.runs.warm_start.phase import settings_of, warm_starts
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
+Layout = Literal["one process", "DDP", "ZeRO-2"]
 FIRST_PROMPT, OBSERVED = 256, 32
 """Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
 
-_HARDWARE = ("bf16", "fp16", "tf32", "use_vllm", "deepspeed", "fsdp", "fsdp_config")
-_ROUND_ROWS = 32  # generation/embedded/cache_manager.py
-# oneDNN keeps 1,024 products, and the memory of others returns in part: 4,500 shapes held 1.2 GB.
-_PRODUCTS = 1700
+_MOST_LAYERS = 1000
 _QUANTIZED = {"4bit": 0.56, "8bit": 1.03}  # bytes per weight, with the scales of its block
 # Float32 values per trained weight; the first name that an optimizer's contains.
 _MOMENTS = {"8bit": 0.5, "lion": 1.0, "sgd": 0.0, "adafactor": 0.0, "adagrad": 1.0, "adam": 2.0}
@@ -50,44 +70,31 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The memory of one process in each layout of the processes, and the tokens of a step."""
+    """Weights of the model and of its adapter, the memory of one process by what needs it in each
+    layout of the processes (with `peak`, the most that is needed at once), in bytes, and the tokens
+    of a step."""
 
-    model: Architecture
-    workload: Workload
-    memory: dict[Layout, Memory]
+    parameters: int
+    adapter: int
+    memory: dict[Layout, dict[str, int]]
     tokens: Tokens
     notes: list[str]
 
 
 def estimate(config: RunConfig, processes: int = 1) -> Estimate:
-    """Estimate a run; nothing is loaded, downloaded or started.
-
-    Raises ConfigError if the settings are wrong or the model's architecture is not known.
-    """
-    model = architecture_of(config)
+    """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
+    model's config.json cannot be read."""
     settings = train_settings(on_any_machine(config))
     tokens = tokens_of(make_env(config), settings)
-    load = workload(config, settings, model, tokens)
+    shape = model_shape(config)
+    adapter = _adapter(shape, config.model)
     layouts: list[Layout] = ["one process"] if processes == 1 else ["DDP", "ZeRO-2"]
-    memory = {layout: memory_of(load, layout, processes) for layout in layouts}
-    return Estimate(model, load, memory, tokens, _notes(config, settings, tokens, processes))
-
-
-def on_any_machine(config: RunConfig) -> RunConfig:
-    """The configuration without what needs a GPU or a server, to fill in all other settings."""
-    train = {
-        key: value
-        for key, value in config.train.items()
-        if key not in _HARDWARE and not key.startswith(("vllm_", "engine", "rollout_worker"))
+    memory = {
+        layout: _memory(config, settings, tokens, shape, adapter, layout, processes)
+        for layout in layouts
     }
-    plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
-    changes: dict[str, Any] = {
-        "train": {**train, "use_cpu": True},
-        "model": config.model.model_copy(update=plain),
-        "engine": EngineConfig(),
-        "answerer": {},
-    }
-    return config.model_copy(update=changes)
+    notes = _notes(config, tokens, processes)
+    return Estimate(shape.num_parameters(), adapter, memory, tokens, notes)
 
 
 def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
@@ -107,77 +114,108 @@ def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
     )
 
 
-def workload(
-    config: RunConfig, settings: "GRPOEnvConfig", model: Architecture, tokens: Tokens
-) -> Workload:
-    """What one process holds and computes."""
-    lora, half = config.model.lora, precision_of(config) != "float32"
-    layers = None if lora is None else getattr(lora, "layers_to_transform", None)
-    adapter = 0 if lora is None else model.lora_weights(lora.r, lora.target_modules, layers)
-    micro = settings.per_device_train_batch_size * tokens.rollout
-    forward = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
-    capacity = engine_of(config.engine, config.train).capacity or settings.engine_capacity
-    place = sampling_place(config)
-    rows = 0 if place == "servers" else min(capacity, tokens.generation)
-    return Workload(
-        model=model,
-        trained=adapter or model.parameters,
-        adapter=adapter,
-        base_bytes=_base_bytes(config, half=half),
-        half=half,
-        moments=_moments(settings),
-        differentiated=model.layers - min(layers) if layers else model.layers,
-        reference=bool(settings.beta) and lora is None,
-        checkpointing=bool(settings.gradient_checkpointing),
-        forward_tokens=forward,
-        row_tokens=tokens.rollout,
-        agent_tokens=round(forward * tokens.agent / tokens.read),
-        several=tokens.read > forward,
-        rows=rows,
-        cache_tokens=_cache_tokens(rows, tokens) if rows else 0,
-        products=_PRODUCTS if half and _is_on_cpu(config) else 0,
-        sent=_sent(config) if place == "process" else 0,
+def model_shape(config: RunConfig) -> Any:
+    """The model of a run on torch's meta device: its modules without weights. From the hub comes at
+    most its config.json. Raises ConfigError if that cannot be had."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    found = _config_of(config)
+    layers = int(getattr(found, "num_hidden_layers", 0))
+    if layers > _MOST_LAYERS:
+        raise ConfigError(f"model {config.model.path!r}: its config.json names {layers} layers")
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(found, trust_remote_code=False)
+    except Exception as error:  # each architecture raises its own errors for a wrong shape
+        raise ConfigError(f"model {config.model.path!r} cannot be built: {error}") from None
+
+
+def _config_of(config: RunConfig) -> Any:
+    from transformers import AutoConfig, LlamaConfig
+
+    path, section = config.model.path, config.model
+    if path == TINY:
+        tiny = settings_of(config).model
+        return LlamaConfig(
+            vocab_size=2048,
+            hidden_size=tiny.hidden_size,
+            intermediate_size=tiny.intermediate_size,
+            num_hidden_layers=tiny.layers,
+            num_attention_heads=tiny.heads,
+            tie_word_embeddings=True,
+        )
+    if path == SMOLLM2:
+        return LlamaConfig(**SHAPE)
+    stored = stored_adapter(section)
+    try:
+        with base_folder(path if stored is None else stored.base) as place:
+            source = Loading(revision=section.revision, download=section.may_download).source
+            return AutoConfig.from_pretrained(place, **source)
+    except ConfigError:
+        raise
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
+
+
+def _adapter(shape: Any, section: ModelConfig) -> int:
+    """Weights of the adapter that the section asks for."""
+    import torch
+
+    if section.lora is None:
+        return 0
+    wanted, layers = section.lora.target_modules, section.lora.layers_to_transform
+    linear = [
+        (name.split("."), layer)
+        for name, layer in shape.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not shape.get_output_embeddings()
+    ]
+    return section.lora.r * sum(
+        layer.in_features + layer.out_features
+        for path, layer in linear
+        if (isinstance(wanted, str) or path[-1] in wanted)
+        and (not layers or any(str(number) in path for number in layers))
     )
 
 
-def precision_of(config: RunConfig) -> str:
-    """The dtype in which passes compute: the section's, or for `auto` this machine's."""
-    from agentsgym.generation.embedded.precision import resolve_dtype
-
-    if config.model.precision != "auto":
-        return config.model.precision
-    device = "cpu" if config.train.get("use_cpu") else None
-    return str(resolve_dtype("auto", device)).removeprefix("torch.")
-
-
-def sampling_place(config: RunConfig) -> Literal["here", "process", "servers"]:
-    """What samples: the process that trains, a process of its own beside it, or servers."""
-    engine = engine_of(config.engine, config.train)
-    if engine.urls or engine.is_trl or engine.launch:
-        return "servers"
-    if engine.name in (None, "embedded", "plain"):
-        return "here"
-    return "process" if engine.name == "process" else "servers"
-
-
-def _sent(config: RunConfig) -> int:
-    """How many copies of the weights a process of its own adds: one in memory that both processes
-    share, and its own. On a GPU only its own is there."""
-    return 2 if _is_on_cpu(config) else 1
-
-
-def _is_on_cpu(config: RunConfig) -> bool:
-    """Whether the run computes on a CPU; with servers or quantized weights it is meant for GPUs."""
-    from agentsgym.runs.machine import device_in_use
-
-    for_gpu = config.model.quantization or sampling_place(config) == "servers"
-    return not for_gpu and device_in_use(use_cpu=bool(config.train.get("use_cpu"))) == "cpu"
-
-
-def _base_bytes(config: RunConfig, *, half: bool) -> float:
-    if config.model.lora is None:
-        return 4.0
-    return _QUANTIZED.get(config.model.quantization or "", 2.0 if half else 4.0)
+def _memory(
+    config: RunConfig,
+    settings: "GRPOEnvConfig",
+    tokens: Tokens,
+    shape: Any,
+    adapter: int,
+    layout: Layout,
+    processes: int,
+) -> dict[str, int]:
+    """Bytes by what needs them."""
+    size, place = shape.num_parameters(), sampling_place(config)
+    device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
+    item = 4 if str(dtype_of(config.model, device)) == "torch.float32" else 2
+    trained = adapter or size
+    frozen = _QUANTIZED.get(config.model.quantization or "", item) * size if adapter else 0
+    copies = 2 * trained if item == 2 and place == "here" else 0
+    if place == "process":
+        copies = (2 if device == "cpu" else 1) * item * size
+    if settings.beta and not adapter:
+        copies += 4 * size
+    found = {
+        "weights": 4 * trained + round(frozen),
+        "copies": copies,
+        "optimizer": round(4 * _moments(settings) * trained),
+        "gradients": 4 * trained * (2 if layout == "DDP" else 1),
+        "activations": _activations(config, settings, tokens, shape.config, item),
+        "cache": 0 if place == "servers" else _cache(tokens, shape.config, item),
+    }
+    if layout == "ZeRO-2":  # the weights themselves are in 16 bits, with a divided master copy
+        found["weights"] = 2 * trained + round(frozen)
+        found["optimizer"] = (found["optimizer"] + 4 * trained) // processes
+        found["gradients"] = 2 * trained // processes
+    always = found["weights"] + found["copies"] + found["optimizer"]
+    update = found["gradients"] + found["activations"]
+    both = place == "process"
+    found["peak"] = always + (update + found["cache"] if both else max(update, found["cache"]))
+    return found
 
 
 def _moments(settings: "GRPOEnvConfig") -> float:
@@ -185,36 +223,42 @@ def _moments(settings: "GRPOEnvConfig") -> float:
     return next((value for part, value in _MOMENTS.items() if part in name), 2.0)
 
 
-def _cache_tokens(rows: int, tokens: Tokens) -> int:
-    """Tokens that memory is held for at the end: rows, which grow by doubling, and the caches of
-    waiting sessions."""
-    length, turn = 0, tokens.rollout / max(tokens.turns, 1)
-    for number in range(1, tokens.turns + 1):
-        limit = round(number * turn)
-        if limit > length:
-            length = -(-max(limit, 2 * length) // _ROUND_ROWS) * _ROUND_ROWS
-    return rows * length + (tokens.generation - rows) * tokens.rollout
+def _activations(
+    config: RunConfig, settings: "GRPOEnvConfig", tokens: Tokens, shape: Any, item: int
+) -> int:
+    """Of a chunk of RL or of the warm start, whichever is larger."""
+    micro = settings.per_device_train_batch_size * tokens.rollout
+    chunk: int = max(min(settings.max_tokens_per_forward, micro), tokens.rollout)
+    if warm_starts(config):
+        chunk = max(chunk, settings_of(config).max_tokens_per_forward or 0)
+    layers, width = int(shape.num_hidden_layers), int(shape.hidden_size)
+    layer = 36 * width + 4 * item * int(getattr(shape, "intermediate_size", 4 * width))
+    if settings.gradient_checkpointing:
+        return chunk * (4 * width * layers + layer)
+    return chunk * layer * layers
 
 
-def _notes(
-    config: RunConfig, settings: "GRPOEnvConfig", tokens: Tokens, processes: int
-) -> list[str]:
+def _cache(tokens: Tokens, shape: Any, item: int) -> int:
+    heads = shape.num_attention_heads
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // heads
+    keys = int((getattr(shape, "num_key_value_heads", None) or heads) * width)
+    return tokens.generation * tokens.rollout * 2 * int(shape.num_hidden_layers) * keys * item
+
+
+def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:
     notes = []
     if not tokens.known:
         notes.append(
             f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
             f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
-    place = sampling_place(config)
-    if place == "process":
+    if engine_of(config.engine, config.train).name == "process":
         notes.append("The engine's own process, which works beside the optimizer, is counted.")
-    if place == "servers":
+    if sampling_place(config) == "servers":
         notes.append(
             "The engine's own memory is not counted: a vLLM server holds 2 bytes per "
             "weight and a cache of the size that it is given."
         )
-    if config.model.quantization:
-        notes.append("Quantized layers are unpacked one by one, which is not counted.")
     if processes > 1:
-        notes.append("Buffers of the communication between processes are not counted.")
+        notes.append("DDP keeps everything in each process; ZeRO-2 needs DeepSpeed.")
     return notes

@@ -6,20 +6,20 @@ Everything here is known without a GPU, a server or another machine.
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import Purpose, choose
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.engine_config import engine_of, written
-from agentsgym.runs.estimate import on_any_machine, sampling_place
+from agentsgym.runs.engine_config import EngineConfig, engine_of, written
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.overrides import load_yaml
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
+_HARDWARE = ("bf16", "fp16", "tf32", "use_vllm", "deepspeed", "fsdp", "fsdp_config")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -36,6 +36,33 @@ class Launch:
     def per_machine(self) -> int:
         """Processes on one machine."""
         return -(-self.processes // self.machines)
+
+
+def on_any_machine(config: RunConfig) -> RunConfig:
+    """The configuration without what needs a GPU or a server, to fill in all other settings."""
+    train = {
+        key: value
+        for key, value in config.train.items()
+        if key not in _HARDWARE and not key.startswith(("vllm_", "engine", "rollout_worker"))
+    }
+    plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
+    changes: dict[str, Any] = {
+        "train": {**train, "use_cpu": True},
+        "model": config.model.model_copy(update=plain),
+        "engine": EngineConfig(),
+        "answerer": {},
+    }
+    return config.model_copy(update=changes)
+
+
+def sampling_place(config: RunConfig) -> Literal["here", "process", "servers"]:
+    """What samples: the process that trains, a process of its own beside it, or servers."""
+    engine = engine_of(config.engine, config.train)
+    if engine.urls or engine.is_trl or engine.launch:
+        return "servers"
+    if engine.name in (None, "embedded", "plain"):
+        return "here"
+    return "process" if engine.name == "process" else "servers"
 
 
 def read_launch(path: Path) -> Launch:

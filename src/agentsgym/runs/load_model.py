@@ -14,7 +14,6 @@ from agentsgym.runs.adapters import (
     read_adapter,
     with_stored,
 )
-from agentsgym.runs.architecture import in_hub_cache
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.machine import check_machine, dtype_of
 from agentsgym.runs.model_config import BUILTIN, ModelConfig
@@ -50,7 +49,7 @@ def load_model(model: ModelConfig, use: Use) -> Policy:
     stored = stored_adapter(model)
     _check_fitting(model, stored, use)
     base, loading = _base(model, stored, use)
-    with _place(base) as place:
+    with base_folder(base) as place:
         policy = load_pretrained(place, loading)
     tokenizer = _own_tokenizer(stored, policy)
     if stored is not None:
@@ -62,13 +61,24 @@ def load_model(model: ModelConfig, use: Use) -> Policy:
     return Policy(adapted, with_template(tokenizer, model))
 
 
+def in_hub_cache(name: str, revision: str | None) -> Path | None:
+    """The config.json of a hub model that was downloaded before, or None."""
+    from transformers.utils import cached_file
+
+    try:
+        found = cached_file(name, "config.json", revision=revision, local_files_only=True)
+    except (OSError, ValueError):  # a name that no hub has is a ValueError
+        return None
+    return None if found is None else Path(found)
+
+
 def base_dtype(model: ModelConfig, use: Use) -> Any:
     """The torch dtype in which the files of the base model are stored."""
     import torch
     from transformers import AutoConfig
 
     base, loading = _base(model, stored_adapter(model), use)
-    with _place(base) as place:
+    with base_folder(base) as place:
         stored = AutoConfig.from_pretrained(place, **loading.source).dtype
     return torch.float32 if stored is None else stored
 
@@ -79,7 +89,7 @@ def load_tokenizer_of(model: ModelConfig, use: Use) -> Any:
     if stored is not None and has_tokenizer(stored.folder):
         return with_template(pretrained_tokenizer(stored.folder), model)
     base, loading = _base(model, stored, use)
-    with _place(base) as place:
+    with base_folder(base) as place:
         return with_template(pretrained_tokenizer(place, loading), model)
 
 
@@ -188,7 +198,7 @@ def _own_tokenizer(stored: StoredAdapter | None, base: Policy) -> Any:
 
 
 @contextmanager
-def _place(base: str) -> Iterator[str | Path]:
+def base_folder(base: str) -> Iterator[str | Path]:
     """Where the files of a base model are, for the duration of the block."""
     if base.startswith(BUILTIN):
         with builtin_folder(base.removeprefix(BUILTIN)) as folder:
