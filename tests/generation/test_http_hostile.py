@@ -10,7 +10,7 @@ from aiohttp import web
 
 from agentsgym.generation.chat import ChatClient, EndpointError, chat_agent
 from agentsgym.generation.http import MAX_BODY_BYTES, LoopThread, Refused, Retries
-from agentsgym.generation.vllm.server_check import top_logprobs
+from agentsgym.generation.vllm.protocol import top_logprobs
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
 from agentsgym.types import text as texts

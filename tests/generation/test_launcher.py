@@ -9,13 +9,14 @@ from unittest.mock import Mock
 import pytest
 
 from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
-from agentsgym.generation.vllm import launched, launcher
-from agentsgym.generation.vllm.launcher import LaunchFailed, VLLMServers
-from agentsgym.generation.vllm.serve_command import (
+from agentsgym.generation.vllm import launcher
+from agentsgym.generation.vllm.launcher import (
+    Device,
+    LaunchFailed,
     NoCommand,
-    Place,
+    VLLMServers,
+    devices_for,
     find_program,
-    places,
     serve_command,
     serve_environment,
 )
@@ -37,21 +38,21 @@ VLLMServers(model, 1, Path(sys.argv[2]), command=sys.argv[1])
 
 
 @pytest.mark.parametrize(
-    ("learns", "expected"), [(True, [Place("1")]), (False, [Place("0"), Place("1")])]
+    ("learns", "expected"), [(True, [Device("1")]), (False, [Device("0"), Device("1")])]
 )
 def test_servers_leave_a_gpu_to_a_learner_only_where_one_learns(
     monkeypatch, tmp_path, learns, expected
 ):
     """An evaluation has no learner: its servers get all GPUs."""
     given = {}
-    monkeypatch.setattr(launched, "_devices", lambda: ["0", "1"])
+    monkeypatch.setattr(launcher, "_gpus", lambda: ["0", "1"])
     monkeypatch.setattr(
-        launched, "VLLMServers", lambda *_, **more: given.update(more) or Mock(urls=(), key="key")
+        launcher, "VLLMServers", lambda *_, **more: given.update(more) or Mock(urls=(), key="key")
     )
     settings = EngineSettings(launch=len(expected))
     parts = EngineParts(served=lambda _: MODEL, directory=lambda: tmp_path, learns=learns)
-    launched.launched(settings, parts)
-    assert sorted(given["places"], key=str) == expected
+    launcher.launched(settings, parts)
+    assert sorted(given["devices"], key=str) == expected
 
 
 @pytest.fixture
@@ -113,18 +114,18 @@ def test_a_program_that_is_not_there_is_named():
 
 def test_the_python_of_an_environment_serves_as_well():
     assert find_program(sys.executable)[1:] == ["-m", "vllm.entrypoints.openai.api_server"]
-    words = serve_command(["python", "-m", "x"], MODEL, 80, Place("0"), [])
+    words = serve_command(["python", "-m", "x"], MODEL, 80, Device("0"), [])
     assert words[3:5] == ["--model", "/models/m"]
 
 
 def test_servers_take_the_gpus_that_no_learner_holds():
     eight = [str(index) for index in range(8)]
-    assert places(2, eight, learners=6) == [Place("7"), Place("6")]
-    assert places(1, ["GPU-a"], learners=1) == [Place("GPU-a", sharers=2)]
-    assert places(3, ["0", "1", "2"], learners=1) == [
-        Place("2", sharers=2), Place("1"), Place("2", sharers=2),
+    assert devices_for(2, eight, learners=6) == [Device("7"), Device("6")]
+    assert devices_for(1, ["GPU-a"], learners=1) == [Device("GPU-a", sharers=2)]
+    assert devices_for(3, ["0", "1", "2"], learners=1) == [
+        Device("2", sharers=2), Device("1"), Device("2", sharers=2),
     ]  # fmt: skip
-    assert places(2, [], learners=1) == [Place(), Place()]
+    assert devices_for(2, [], learners=1) == [Device(), Device()]
 
 
 def option(words, name):
@@ -135,7 +136,7 @@ def test_the_command_has_what_the_engine_needs():
     model = ServedModel(
         folder="/m", name="base", dtype="bfloat16", context=300, longest=512, lora_rank=12
     )
-    words = serve_command(["vllm", "serve"], model, 8001, Place(), ["--seed", "1"])
+    words = serve_command(["vllm", "serve"], model, 8001, Device(), ["--seed", "1"])
     assert words[:3] == ["vllm", "serve", "/m"] and words[-2:] == ["--seed", "1"]
     assert option(words, "--port") == "8001" and option(words, "--served-model-name") == "base"
     assert option(words, "--logprobs-mode") == "processed_logprobs"
@@ -143,10 +144,10 @@ def test_the_command_has_what_the_engine_needs():
     # On a CPU a prefill must not be cut.
     assert "--no-enable-chunked-prefill" in words
     assert option(words, "--max-model-len") == option(words, "--max-num-batched-tokens") == "300"
-    alone = serve_command(["vllm", "serve"], MODEL, 1, Place("0"), [])
+    alone = serve_command(["vllm", "serve"], MODEL, 1, Device("0"), [])
     assert "--no-enable-chunked-prefill" not in alone and "--enable-lora" not in alone
     assert "--gpu-memory-utilization" not in alone
-    beside = serve_command(["vllm", "serve"], MODEL, 1, Place("0", sharers=2), [])
+    beside = serve_command(["vllm", "serve"], MODEL, 1, Device("0", sharers=2), [])
     assert option(beside, "--gpu-memory-utilization") == "0.45"
 
 
@@ -157,8 +158,8 @@ def test_the_server_is_no_process_of_the_training_and_keeps_the_users_variables(
         "PYTHONPATH": "p",
         "VLLM_CPU_KVCACHE_SPACE": "9",
     }
-    env = serve_environment(ours, Place(), "secret", foreign=True)
+    env = serve_environment(ours, Device(), "secret", foreign=True)
     assert not {"RANK", "TORCHELASTIC_RUN_ID", "PYTHONPATH"} & set(env)
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "9" and env["VLLM_API_KEY"] == "secret"
     assert env["VLLM_SERVER_DEV_MODE"] == "1"
-    assert serve_environment(ours, Place("3"), "k", foreign=False)["CUDA_VISIBLE_DEVICES"] == "3"
+    assert serve_environment(ours, Device("3"), "k", foreign=False)["CUDA_VISIBLE_DEVICES"] == "3"

@@ -10,8 +10,12 @@ from generation_helpers import QUICK, ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable, VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion, request_seed
-from agentsgym.generation.vllm.server_check import mode_of
+from agentsgym.generation.vllm.protocol import (
+    MalformedAnswer,
+    mode_of,
+    read_completion,
+    request_seed,
+)
 from agentsgym.generation.vllm.servers import SessionRouter
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate

@@ -9,11 +9,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from agentsgym.generation.families import FAMILIES
-from agentsgym.generation.vllm import shard_files
-from agentsgym.generation.vllm.shard_files import ShardFiles
-from agentsgym.generation.vllm.weight_files import WeightFiles, save
+from agentsgym.generation.vllm import weight_files
+from agentsgym.generation.vllm.weight_files import (
+    ShardFiles,
+    WeightFiles,
+    is_sharded,
+    save,
+    whole_weights,
+)
 from agentsgym.generation.vllm.weights import WeightSyncError
-from agentsgym.generation.vllm.whole_weights import is_sharded, whole_weights
 from family_models import family_model
 
 QUICK = {"llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}
@@ -103,7 +107,7 @@ def test_after_an_error_the_other_weights_are_still_gathered(
         projection = getattr(layer, name)
         projection.weight = Shard(projection.weight.data)
     Shard.gathered = 0
-    monkeypatch.setattr(shard_files, "SHARD_BYTES", 1)
+    monkeypatch.setattr(weight_files, "SHARD_BYTES", 1)
     blocked = tmp_path / "a file"
     blocked.touch()
     files = WeightFiles()
@@ -116,7 +120,7 @@ def test_after_an_error_the_other_weights_are_still_gathered(
 
 
 def test_a_version_that_could_not_be_written_takes_no_room(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_files, "SHARD_BYTES", 1)
+    monkeypatch.setattr(weight_files, "SHARD_BYTES", 1)
     end, count = ShardFiles._end_shard, []
 
     def full_after_one(self):

@@ -1,7 +1,9 @@
 """New weights for vLLM servers while requests are open; real vLLM: tests/vllm_servers."""
 
 import copy
+import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +13,9 @@ from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import pausing
+from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
-from agentsgym.generation.vllm.weights import Weights
+from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import WeightUpdate
 from agentsgym.types.protocols import can_update_while_sampling
 from completions_server import load_weights
@@ -54,11 +56,11 @@ def checkpoints(model, tmp_path):
 def test_open_requests_finish_on_their_adapter_and_new_ones_use_the_new(serve, connect) -> None:
     server = serve(fault=first_stalls, stall_seconds=SECONDS)
     engine = connect(server)
-    engine.load(adapter(1))
+    engine.load(adapter(1), sampling=True)
     slow, fast = requests(2)
     engine.submit([slow])
     wait_until(lambda: server.open)
-    engine.replace(adapter(2))
+    engine.load(adapter(2), sampling=True)
     assert engine.policy_version == 2
     engine.submit([fast])
     first, last = engine.poll(), drain(engine)
@@ -76,16 +78,16 @@ def test_an_adapter_is_unloaded_when_neither_requests_nor_other_processes_use_it
     """Other processes may name the previous one until they know of the newest."""
     server = serve(fault=first_stalls, stall_seconds=60)
     engine = connect(server)
-    engine.load(adapter(1))
+    engine.load(adapter(1), sampling=True)
     engine.submit(requests(1))
     wait_until(lambda: server.open)
     for version in (2, 3, 4):
-        engine.replace(adapter(version))
+        engine.load(adapter(version), sampling=True)
         wait_until(lambda newest=f"run-v{version}": newest in server.adapters)
     wait_until(lambda: server.adapters == {"run-v1", "run-v3", "run-v4"})
     engine.release(["s0"])
     wait_until(lambda: not server.open)
-    engine.replace(adapter(5))
+    engine.load(adapter(5), sampling=True)
     wait_until(lambda: server.adapters == {"run-v4", "run-v5"})
 
 
@@ -107,25 +109,23 @@ def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> Non
     assert "2" not in used
 
 
-def test_full_weights_wait_for_the_servers_own_requests_only(serve, connect, checkpoints) -> None:
-    slow = serve(follow=True, fault=first_stalls, stall_seconds=SECONDS)
-    quick = serve(follow=True)
-    engine = connect(slow, quick)
-    ids = ("s0", "s1")
-    for name, server in zip(ids, engine.pool.router.servers, strict=True):
-        assert engine.pool.router.server_for(name) is server
-    open_before, on_quick = requests(2)
-    engine.submit([open_before])
-    wait_until(lambda: slow.open)
-    engine.replace(checkpoints[1][1])
-    engine.submit([on_quick])
-    [result] = engine.poll()
-    assert (result.session_id, result.policy_version) == ("s1", 1)
-    assert slow.loaded == []
-    assert_exact(checkpoints[1][0], on_quick.token_ids, result)
-    assert drain(engine)["s0"].policy_version == 0
-    assert_exact(checkpoints[1][0], open_before.token_ids, ask(engine, [open_before])["s0"])
-    assert slow.held == quick.held == []
+def test_full_weights_are_loaded_when_open_requests_are_answered(
+    serve, connect, checkpoints, model
+) -> None:
+    server = serve(follow=True, fault=first_stalls, stall_seconds=SECONDS)
+    engine = connect(server)
+    early, late = requests(2)
+    engine.submit([early])
+    wait_until(lambda: server.open)
+    engine.load(checkpoints[1][1], sampling=True)
+    assert server.held == [] and not server.is_paused
+    engine.submit([late])
+    results = drain(engine)
+    models = {0: model, 1: checkpoints[1][0]}
+    for request in (early, late):
+        result = results[request.session_id]
+        assert_exact(models[result.policy_version], request.token_ids, result)
+    assert results["s1"].policy_version == 1
 
 
 def test_every_answer_names_the_full_weights_that_sampled_it(
@@ -141,7 +141,7 @@ def test_every_answer_names_the_full_weights_that_sampled_it(
         engine.submit(waiting[:12])
         del waiting[:12]
         found |= {result.session_id: result for result in engine.poll()}
-        engine.replace(checkpoints[version][1])
+        engine.load(checkpoints[version][1], sampling=True)
         engine.submit(waiting[:4])
         del waiting[:4]
         while version not in {result.policy_version for result in found.values()}:
@@ -160,7 +160,6 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
     """One loads them at any time; the server tells the others which ones it has."""
     servers = serve(follow=True, load_seconds=0.02), serve(follow=True)
     learner, other = connect(*servers), connect(*servers)
-    learner._shared = True
     first = replace(checkpoints[1][1], version=0, path=f"{checkpoints[1][1].path}0")
     save(model, Path(first.path))
     learner.load(first)
@@ -176,7 +175,7 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
             assert results
             found |= {result.session_id: result for result in results}
         if version < 2:
-            learner.replace(checkpoints[version + 1][1])
+            learner.load(checkpoints[version + 1][1], sampling=True)
             other.adopt(checkpoints[version + 1][1], loaded=False)
     found |= drain(other)
     assert set(found) == set(asked)
@@ -189,10 +188,9 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
 def test_weights_that_are_loaded_while_a_process_is_told_of_them_are_recorded(
     serve, connect, model, checkpoints
 ) -> None:
-    """When another rank is told what rank 0 loads, the servers may have it already."""
+    """When another rank is told what rank 0 loads, the servers have it already."""
     server = serve(follow=True)
     learner, other = connect(server), connect(server)
-    learner._shared = True
     learner.load(checkpoints[1][1])
     other.adopt(checkpoints[1][1])
     [request] = requests(1)
@@ -200,11 +198,10 @@ def test_weights_that_are_loaded_while_a_process_is_told_of_them_are_recorded(
 
     def gather(values):
         if values == [1]:  # both ranks have entered the update; rank 0 is quick
-            learner.replace(checkpoints[2][1])
-            wait_until(lambda: checkpoints[2][1].path in server.version)
+            learner.load(checkpoints[2][1], sampling=True)
             results.extend(ask(other, [request]).values())
             return [0, 1]
-        return [(checkpoints[2][1], "", []), *values]
+        return [(checkpoints[2][1], ""), *values]
 
     path = Path(checkpoints[2][1].path).parent
     other.update_weights(WeightUpdate(model, 2, path, rank=1, gather=gather, sampling=True))
@@ -224,28 +221,26 @@ def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, checkpoin
     """It may have parts of two."""
     server = serve(follow=True)
     learner, other = connect(server, retries=Retries(1)), connect(server, retries=Retries(1))
-    learner._shared = True
     learner.load(checkpoints[1][1])
     other.adopt(checkpoints[1][1], loaded=False)
     assert ask(other, requests(1))["s0"].policy_version == 1
-    learner.replace(replace(checkpoints[2][1], path=f"{checkpoints[2][1].path}-missing"))
-    wait_until(lambda: server.version == "agentsgym: failed to load")
+    missing = replace(checkpoints[2][1], path=f"{checkpoints[2][1].path}-missing")
+    with pytest.raises(WeightSyncError):
+        learner.load(missing, sampling=True)
+    assert server.version == "agentsgym: failed to load" and not server.is_paused
     other.release(["s0"])
     assert "weights of another run" in ask(other, requests(1))["s0"].error
 
 
-def test_a_server_that_lacks_the_weights_is_left_out_by_all_processes(
-    serve, connect, checkpoints, caplog
-) -> None:
+def test_a_server_that_lacks_an_adapter_gets_it_from_any_process(serve, connect) -> None:
     servers = serve(), serve()
     learner, other = connect(*servers), connect(*servers)
     learner.load(adapter(1))
     servers[0].die()
     learner.load(adapter(2))
-    assert len(learner.pool.lacking) == 1
     servers[0].start()
     servers[0].served.clear()
-    other.adopt(learner.weights, lacking=learner.pool.lacking)
+    other.adopt(learner.weights)
     assert {result.policy_version for result in ask(other, requests(4)).values()} == {2}
     assert {name for name, _ in servers[0].served} <= {"run-v2"}
 
@@ -256,7 +251,6 @@ def test_a_server_that_came_back_gets_the_weights_before_another_process_records
     """The process was told that all servers have them, and did not see the restart."""
     server = serve(follow=True)
     learner, other = connect(server), connect(server)
-    learner._shared = True
     learner.load(checkpoints[1][1])
     learner.load(checkpoints[2][1])
     server.loaded.clear()
@@ -278,16 +272,14 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
 ) -> None:
     servers = serve(follow=True), serve(follow=True)
     learner, other = connect(*servers), connect(*servers)
-    learner._shared = True
     learner.load(checkpoints[1][1])
     servers[0].die()
     learner.load(checkpoints[2][1])
-    other.adopt(learner.weights, lacking=learner.pool.lacking)
+    other.adopt(learner.weights)
     assert {result.policy_version for result in ask(other, requests(2)).values()} == {2}
     servers[0].start()
     newest = replace(checkpoints[1][1], version=3)
     learner.load(newest)
-    assert not learner.pool.lacking
     other.adopt(newest)
     wait_until(lambda: len(other.pool.router.alive) == 2)
     other.release(["s0", "s1"])
@@ -296,21 +288,20 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
     assert servers[0].served
 
 
-def test_servers_without_a_version_of_their_weights_cannot_be_shared(
-    serve, connect, checkpoints, caplog
+def test_servers_that_cannot_be_paused_take_no_full_weights_under_open_requests(
+    serve, connect, checkpoints
 ) -> None:
     learner = connect(serve(follow=True, pauses=False))
-    learner._shared = True
     learner.load(checkpoints[1][1])
-    learner.replace(checkpoints[2][1])
-    assert "vLLM 0.31" in ask(learner, requests(1))["s0"].error
+    with pytest.raises(WeightSyncError, match=r"vLLM 0\.31"):
+        learner.load(checkpoints[2][1], sampling=True)
 
 
 def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
     serve, connect, checkpoints, caplog, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pausing, "WAIT_SECONDS", 5.0)
-    monkeypatch.setattr(pausing, "RESUME_SECONDS", 0.1)
+    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 5.0)
+    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 0.1)
     server = serve(follow=True)
     server.pause()
     learner = connect(server, resume_paused=True)
@@ -320,23 +311,29 @@ def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
     assert_exact(checkpoints[1][0], asked[0].token_ids, ask(learner, asked)["s0"])
 
 
+def in_a_thread(work, *arguments, **options):
+    thread = threading.Thread(target=work, args=arguments, kwargs=options)
+    thread.start()
+    return thread
+
+
 def test_a_second_learner_does_not_resume_a_server_that_is_loading(
     serve, connect, checkpoints
 ) -> None:
     server = serve(follow=True, load_seconds=SECONDS)
     learner = connect(server)
-    learner._shared = True
-    learner.replace(checkpoints[1][1])
+    loading = in_a_thread(learner.load, checkpoints[1][1], sampling=True)
     wait_until(lambda: server.is_paused)
     connect(server, resume_paused=True)
     assert server.loaded and server.resumed == 1
+    loading.join()
 
 
 def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
     serve, connect, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pausing, "WAIT_SECONDS", 0.4)
-    monkeypatch.setattr(pausing, "RESUME_SECONDS", 0.0)
+    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 0.4)
+    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 0.0)
     server = serve(resumes=False)
     server.pause()
     with pytest.raises(EngineUnavailable, match="it is paused"):
@@ -344,19 +341,36 @@ def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
     assert server.resumed == 1
 
 
+def test_a_request_to_a_server_that_was_left_paused_is_given_up_with_a_sentence(
+    serve, connect, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr("agentsgym.generation.vllm.engine.NOTE_SECONDS", 0.1)
+    server = serve()
+    engine = connect(server, request_timeout=0.5)
+    server.pause()
+    error = ask(engine, requests(1))["s0"].error
+    assert "it is paused" in error and f"curl -X POST {server.url}/resume" in error
+    assert "holds back a request" in caplog.text
+
+
 def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
     serve, connect, checkpoints
 ) -> None:
     server = serve(follow=True, fault=first_stalls)
     learner, other = connect(server), connect(server)
-    learner._shared = True
     other.submit(requests(1))
     wait_until(lambda: server.open)
-    learner.replace(checkpoints[1][1])
+
+    def load():
+        with pytest.raises(CancelledError):
+            learner.load(checkpoints[1][1], sampling=True)
+
+    loading = in_a_thread(load)
     wait_until(lambda: server.is_paused)
     learner.close()
     wait_until(lambda: not server.is_paused)
     assert not server.loaded
+    loading.join()
 
 
 def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
@@ -364,50 +378,29 @@ def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
 ) -> None:
     server = serve(follow=True, load_seconds=SECONDS)
     learner = connect(server)
-    learner._shared = True
-    learner.replace(checkpoints[1][1])
+    loading = in_a_thread(learner.load, checkpoints[1][1], sampling=True)
     wait_until(lambda: server.is_paused)
     asked, other = requests(1), connect(server)
     assert server.loaded and not server.is_paused
+    loading.join()
     other.adopt(checkpoints[1][1])
     assert_exact(checkpoints[1][0], asked[0].token_ids, ask(other, asked)["s0"])
-    monkeypatch.setattr(pausing, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 0.1)
     server.pause()
     with pytest.raises(EngineUnavailable, match=r"it is paused.*curl -X POST http://.*/resume"):
         connect(server)
     assert server.is_paused
 
 
-def test_a_server_that_cannot_load_is_left_out_and_the_others_go_on(serve, connect, caplog) -> None:
-    servers = serve(), serve(runtime_lora=False)
-    engine = connect(*servers)
-    asked = requests(6)
-    assert {result.policy_version for result in ask(engine, asked).values()} == {0}
-    engine.replace(adapter(1))
-    found = ask(engine, asked).values()
-    assert [result.error for result in found] == [None] * 6
-    assert {result.policy_version for result in found} == {1}
-    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in caplog.text
-    assert {name for name, _ in servers[1].served} == {"tiny"}
-
-
-def test_if_no_server_took_the_last_weights_the_next_ones_raise(serve, connect) -> None:
-    engine = connect(serve(runtime_lora=False), serve(runtime_lora=False))
-    engine.replace(adapter(1))
-    assert "LoRA" in ask(engine, requests(1))["s0"].error
-    with pytest.raises(EngineUnavailable, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
-        engine.replace(adapter(2))
-
-
 def test_a_server_that_was_dead_gets_the_weights_before_it_is_asked(serve, connect) -> None:
     servers = serve(), serve()
     engine = connect(*servers)
     servers[0].die()
-    engine.replace(adapter(1))
+    engine.load(adapter(1), sampling=True)
     wait_until(lambda: servers[1].adapters == {"run-v1"})
     assert {r.policy_version for r in ask(engine, requests(4)).values()} == {1}
     servers[0].start()
-    engine.replace(adapter(2))
+    engine.load(adapter(2), sampling=True)
     wait_until(lambda: len(engine.pool.router.alive) == 2)
     engine.release([f"s{i}" for i in range(4)])
     assert {r.policy_version for r in ask(engine, requests(4)).values()} == {2}
@@ -418,11 +411,11 @@ def test_servers_that_came_back_since_they_all_failed_get_the_next_weights(serve
     server = serve()
     engine = connect(server)
     server.die()
-    engine.replace(adapter(1))
-    wait_until(lambda: not engine.pool.router.alive)
+    with pytest.raises(EngineUnavailable):
+        engine.load(adapter(1), sampling=True)
     server.start()
-    engine.load(adapter(2))
-    engine.replace(adapter(3))
+    engine.load(adapter(2), sampling=True)
+    engine.load(adapter(3), sampling=True)
     assert ask(engine, requests(1))["s0"].policy_version == 3
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.generation import EmbeddedEngine, VLLMEngine
-from agentsgym.generation.vllm.shard_files import ShardFiles
+from agentsgym.generation.vllm.weight_files import ShardFiles
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from completions_server import CompletionsServer

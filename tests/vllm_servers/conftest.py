@@ -89,17 +89,28 @@ def model_dir(chat_tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def servers(model_dir, tmp_path_factory):
-    """Two servers of the same model; the last test of all ends the second one."""
+    """Two servers of the same model, for all tests: none may end them."""
+    yield from started(model_dir, tmp_path_factory.mktemp("logs"), 2)
+
+
+@pytest.fixture
+def mortal(model_dir, tmp_path_factory):
+    """A server for one test, which may kill it."""
+    for servers in started(model_dir, tmp_path_factory.mktemp("mortal"), 1):
+        yield servers[0]
+
+
+def started(model_dir, logs, count):
+    """Servers that are ended after use."""
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
-    logs = tmp_path_factory.mktemp("logs")
-    started = [_start(model_dir, logs / f"server{i}.log") for i in range(2)]
+    servers = [_start(model_dir, logs / f"server{i}.log") for i in range(count)]
     try:
-        for server in started:
+        for server in servers:
             server.wait_until_up()
-        yield started
+        yield servers
     finally:
-        for server in started:
+        for server in servers:
             server.kill()
 
 

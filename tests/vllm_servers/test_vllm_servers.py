@@ -188,18 +188,22 @@ def test_training_with_adapters_loaded_at_run_time(engine, model_dir, chat_token
     assert len(list((tmp_path / "out" / "sync").iterdir())) == 2
 
 
-def test_generation_ahead_is_one_version_behind(engine, model_dir, chat_tokenizer, tmp_path):
+def test_generation_ahead_is_at_most_one_version_behind(
+    engine, model_dir, chat_tokenizer, tmp_path
+):
     watch = Watch()
     trainer = watch.trainer = make_trainer(
         model_dir, chat_tokenizer, engine, watch, tmp_path, max_staleness=1
     )
     trainer.train()
-    assert watch.versions == [{0}, {0}, {1}]
-    assert watch.errors == []
+    assert watch.versions[0] == {0} and watch.errors == []
+    for step, versions in enumerate(watch.versions[1:], 1):
+        assert versions <= {step - 1, step}  # the newer one where learning was faster
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert [entry["staleness"] for entry in log] == [0, 1, 1]
+    assert all(0 <= entry["staleness"] <= 1 for entry in log)
     assert abs(log[0]["sampler/ratio"] - 1) < 1e-3
-    assert all(abs(entry["sampler/ratio"] - 1) > 1e-4 for entry in log[1:])
+    for entry in log[1:]:
+        assert (abs(entry["sampler/ratio"] - 1) > 1e-4) == (entry["staleness"] > 0)
 
 
 def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
@@ -226,15 +230,16 @@ def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
     engine.load(Weights(0, "checkpoint", engine.base_model, str(tmp_path / "old")))
 
 
-def test_a_server_dies_in_the_middle(engine, servers, model_dir, chat_tokenizer, tmp_path):
-    """The last test: one server is gone afterwards."""
+def test_a_server_dies_in_the_middle(servers, mortal, model_dir, chat_tokenizer, tmp_path):
+    urls = [servers[0].url, mortal.url]
+    engine = VLLMEngine(urls, chat_tokenizer, retries=Retries(8, 0.2, 2.0))
     steps = 0
 
     def kill_one():
         nonlocal steps
         steps += 1
         if steps == 130:  # in the second generation of 16 rollouts x 6 steps
-            servers[1].kill()
+            mortal.kill()
 
     watch = Watch()
     trainer = watch.trainer = make_trainer(model_dir, chat_tokenizer, engine, watch, tmp_path)
@@ -247,4 +252,5 @@ def test_a_server_dies_in_the_middle(engine, servers, model_dir, chat_tokenizer,
     assert watch.errors == []
     assert watch.worst < 1e-3
     stats = engine.stats.extra
+    engine.close()
     assert stats["moved"] >= 1 and stats["retries"] >= 1 and stats["servers"] == 1

@@ -8,7 +8,7 @@ import torch
 
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import pausing
+from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
@@ -105,7 +105,6 @@ def test_another_process_knows_which_weights_sampled_its_answers(
     other = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
     base = load_model(model_dir)
     models = {1: base, 2: moved(base, 0.05), 3: moved(base, 0.1)}
-    engine.share_servers()
 
     def update(model, version):
         engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
@@ -123,7 +122,7 @@ def test_another_process_knows_which_weights_sampled_its_answers(
 
 
 def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer, monkeypatch):
-    monkeypatch.setattr(pausing, "RESUME_SECONDS", 1.0)
+    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 1.0)
     for server in servers:
         url = f"{server.url}/pause?mode=wait"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agentsgym.generation.plain.engine import PlainEngine
     from agentsgym.generation.unsupported import UnsupportedModelError
     from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.generation.vllm.server_check import EngineUnavailable
+    from agentsgym.generation.vllm.protocol import EngineUnavailable
 
 __all__ = [
     "EmbeddedEngine",
@@ -27,7 +27,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "EmbeddedEngine": "embedded.engine",
-        "EngineUnavailable": "vllm.server_check",
+        "EngineUnavailable": "vllm.protocol",
         "PlainEngine": "plain.engine",
         "UnsupportedModelError": "unsupported",
         "VLLMEngine": "vllm.engine",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.generation.http import JsonClient, LoopThread, Refused, Unreachable, read_key
-from agentsgym.generation.vllm.weights import served_models
+from agentsgym.generation.vllm.protocol import served_models
 
 _SECONDS = 30.0
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")

@@ -129,7 +129,7 @@ def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> Serv
     """The model for servers that are started: a whole model where it is; any other is written, an
     adapter merged into its base."""
     from agentsgym.generation.embedded.precision import resolve_dtype
-    from agentsgym.generation.vllm.model_folder import served_model
+    from agentsgym.generation.vllm.weight_files import served_model
 
     policy = load()
     model = policy.model.merge_and_unload() if is_adapted(policy.model) else policy.model

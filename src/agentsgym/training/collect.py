@@ -190,7 +190,6 @@ def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
             f"{type(engine).__name__}"
         )
     connect("rollout_workers is set")
-    engine.share_servers()
 
 
 Push = Callable[[WeightUpdate], None]

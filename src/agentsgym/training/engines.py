@@ -10,8 +10,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import TRAINING, EngineEntry, choose, make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.vllm.model_folder import served_model
-from agentsgym.generation.vllm.serve_command import NoCommand, find_program
+from agentsgym.generation.vllm.launcher import NoCommand, find_program
+from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import TrainableEngine, trainable

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from agentsgym.generation.chat import ChatClient, EndpointError
 from agentsgym.generation.http import LoopThread, Retries
-from agentsgym.generation.vllm.protocol import MalformedAnswer, read_completion
-from agentsgym.generation.vllm.server_check import mode_of, top_logprobs
+from agentsgym.generation.vllm.protocol import (
+    MalformedAnswer,
+    mode_of,
+    read_completion,
+    top_logprobs,
+)
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
 

@@ -5,21 +5,36 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
-from collections.abc import Collection, Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.generation.http import HttpError, JsonClient, Retries, read_key
+from agentsgym.generation.http import (
+    HttpError,
+    JsonClient,
+    Refused,
+    Retries,
+    Unreachable,
+    read_key,
+    with_retries,
+)
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.vllm.client import CompletionsClient
-from agentsgym.generation.vllm.launched import launched
-from agentsgym.generation.vllm.launcher import VLLMServers
-from agentsgym.generation.vllm.pool import ServerPool
-from agentsgym.generation.vllm.protocol import MalformedAnswer, refusal
-from agentsgym.generation.vllm.server_access import ServerAccess
-from agentsgym.generation.vllm.server_check import EngineUnavailable
+from agentsgym.generation.vllm.launcher import VLLMServers, launched
+from agentsgym.generation.vllm.protocol import (
+    EngineUnavailable,
+    MalformedAnswer,
+    completion_body,
+    read_completion,
+    refusal,
+)
+from agentsgym.generation.vllm.servers import NOTE_SECONDS, ServerPool, VLLMServer, stays_paused
 from agentsgym.generation.vllm.weight_files import WeightFiles
-from agentsgym.generation.vllm.weights import Weights, WeightSyncError
+from agentsgym.generation.vllm.weights import Weights, WeightSyncError, is_paused
+from agentsgym.tokens import ActionText
 from agentsgym.types import (
     EngineStats,
     GenerationRequest,
@@ -28,6 +43,37 @@ from agentsgym.types import (
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccess:
+    """The arguments of a `VLLMEngine` without those that belong to one process. The key is in no
+    repr of it."""
+
+    urls: Sequence[str]
+    model: str | None
+    stop_token_ids: Sequence[int]
+    vocab_size: int
+    request_timeout: float
+    retries: Retries
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Running totals; `seconds` are those of answered requests."""
+
+    requests: int = 0
+    retries: int = 0
+    failures: int = 0
+    sampled_tokens: int = 0
+    read_tokens: int = 0
+    seconds: float = 0.0
+
+    def tried_again(self) -> None:
+        self.retries += 1
 
 
 class VLLMEngine(RemoteEngine):
@@ -78,8 +124,7 @@ class VLLMEngine(RemoteEngine):
         self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles()
-        self._shared = self._lent = False
-        self._lacking: tuple[str, ...] = ()
+        self._totals = _Totals()
         remember_secret(api_key or "")
         self.access = ServerAccess(
             urls=[urls] if isinstance(urls, str) else list(urls),
@@ -90,23 +135,15 @@ class VLLMEngine(RemoteEngine):
             retries=retries or Retries(),
             api_key=api_key,
         )
-        http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
-        self._loop.at_end(http.close)
+        self._action_text = ActionText(tokenizer, self.access.stop_token_ids)
+        self._http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
+        self._loop.at_end(self._http.close)
         self.pool = ServerPool(
             self.access.urls,
-            http,
+            self._http,
             model=model,
             probe_ids=tokenizer.encode("The number is", add_special_tokens=False)[:3],
             resume_paused=resume_paused,
-        )
-        self._client = CompletionsClient(
-            self.pool,
-            http,
-            tokenizer,
-            stop_token_ids=self.access.stop_token_ids,
-            vocab_size=self.access.vocab_size,
-            timeout=request_timeout,
-            retries=self.access.retries,
         )
         try:
             self._run(self.pool.prepare_all())
@@ -149,20 +186,20 @@ class VLLMEngine(RemoteEngine):
     @classmethod
     def _launched(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
         """An engine with servers of its own, which end with it."""
-        found = launched(settings, parts)
+        urls, key, servers = launched(settings, parts)
         try:
             return cls(
-                found.urls,
+                urls,
                 parts.tokenizer(),
                 stop_token_ids=parts.stop_token_ids,
-                api_key=found.key,
+                api_key=key,
                 vocab_size=parts.vocab_size(),
-                servers=found.servers,
+                servers=servers,
                 **settings.capacity,
             )
         except BaseException:
-            if found.servers is not None:
-                found.servers.close()
+            if servers is not None:
+                servers.close()
             raise
 
     @property
@@ -170,20 +207,10 @@ class VLLMEngine(RemoteEngine):
         """Version of the weights that new requests use; 0 before any were loaded."""
         return self.pool.weights.version if self.pool.weights else 0
 
-    def share_servers(self) -> None:
-        """Other processes, such as rollout workers, ask the same servers from now on."""
-        self._lent = True
-
     @property
     def weights(self) -> Weights | None:
         """The weights that new requests use, for another process to `adopt`."""
         return self.pool.weights
-
-    @property
-    def lacking(self) -> tuple[str, ...]:
-        """The addresses of the servers that did not have the weights of the last update when it
-        returned, for another process to `adopt`."""
-        return self._lacking
 
     @property
     def base_model(self) -> str:
@@ -195,29 +222,29 @@ class VLLMEngine(RemoteEngine):
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Bring the weights to the servers through the disk: rank 0 writes them and lets the
-        servers load them; the other ranks use the same servers. While requests are open
-        (`update.sampling`), each server takes them on its own, and this returns before.
+        servers load them; the other ranks use the same servers. Returns when all that answer have
+        them; the others get them before they are used again. While requests are open
+        (`update.sampling`), each server is paused to replace full weights: it answers what is open
+        with the old ones and holds back the rest.
 
         Raises WeightSyncError if servers cannot load them, EngineUnavailable if none answers, and
         OSError if the directory cannot be written; on every rank.
         """
         if not update.changed:
             return
-        if update.sampling and update.rank != 0:
-            self.expect_others_weights()  # before `gather`, so before rank 0 loads them
-        self._shared = self._lent or len(update.gather([update.rank])) > 1
+        if update.sampling and update.rank != 0 and self.weights is not None:
+            self.adopt(self.weights, loaded=False)  # before `gather`, so before rank 0 loads them
+        update.gather([update.rank])
         weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
-        told = update.gather([(weights, problem, self.pool.lacking)])
+        outcomes = update.gather([(weights, problem)])
         if error is not None:
             raise error
-        for rank, (_, problem, _) in enumerate(told):
+        for rank, (_, problem) in enumerate(outcomes):
             if problem:
                 raise WeightSyncError(f"rank {rank}: {problem}")
-        shared, _, lacking = told[0]
-        self._lacking = tuple(lacking)
         if update.rank != 0:
-            self.adopt(shared, loaded=not update.sampling, lacking=lacking)
+            self.adopt(outcomes[0][0], loaded=not update.sampling)
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
         """Write the weights and let the servers load them, on rank 0; the other ranks help to
@@ -234,11 +261,8 @@ class VLLMEngine(RemoteEngine):
             )
             if weights is None:
                 return None, None
-            if update.sampling:
-                self.replace(weights)
-            else:
-                self.load(weights)
-            self._files.prune(self._run(self.pool.used_paths()))
+            self.load(weights, sampling=update.sampling)
+            self._files.prune(self.pool.used_paths())
         except Exception as error:
             return None, error
         return weights, None
@@ -254,25 +278,17 @@ class VLLMEngine(RemoteEngine):
     def finish(self) -> None:
         """Nothing to do: each rank uses the servers on its own."""
 
-    def load(self, weights: Weights) -> None:
-        """Serve other weights from now on, from a directory that the servers can read.
+    def load(self, weights: Weights, *, sampling: bool = False) -> None:
+        """Serve other weights from now on, from a directory that the servers can read. With
+        `sampling` requests may be open, which are answered with their old weights.
 
-        Raises ValueError while requests are open, WeightSyncError if a server cannot load them, and
-        EngineUnavailable if none answers. Servers that do not answer are left out; they get the
-        weights before they are used again.
+        Raises ValueError while requests are open without it, WeightSyncError if a server cannot
+        load them, and EngineUnavailable if none answers. Servers that do not answer are left out;
+        they get the weights before they are used again.
         """
-        if self._open:
+        if self._open and not sampling:
             raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
-        self._run(self.pool.replace(weights, shared=self._shared))
-
-    def replace(self, weights: Weights) -> None:
-        """Serve other weights as soon as each server has them, while requests are open.
-
-        Open requests are answered with their old weights, and requests of sessions on a server
-        that is loading wait for it. Servers that cannot load them are left out until the next
-        weights. Raises EngineUnavailable if no server could load the previous ones.
-        """
-        self._run(self.pool.start_replacing(weights, shared=self._shared))
+        self._run(self.pool.load(weights, sampling=sampling))
 
     def close(self) -> None:
         """Cancel all requests, close the connections, and end servers of this engine's own; it
@@ -281,18 +297,11 @@ class VLLMEngine(RemoteEngine):
         if self._servers is not None:
             self._servers.close()
 
-    def adopt(
-        self, weights: Weights, *, loaded: bool = True, lacking: Collection[str] = ()
-    ) -> None:
-        """Use weights that another process of this run has loaded into the servers, all but those
-        at the addresses `lacking`, or is loading right now (`loaded=False`)."""
-        self._run(self.pool.follow(weights, loaded=loaded, lacking=lacking))
-
-    def expect_others_weights(self) -> None:
-        """Another process is going to load weights while requests are open: from now on the servers
-        are asked which ones sampled an answer."""
-        if self.weights is not None:
-            self.adopt(self.weights, loaded=False)
+    def adopt(self, weights: Weights, *, loaded: bool = True) -> None:
+        """Use weights that another process of this run has loaded into the servers, or may load
+        into them at any time (`loaded=False`); then the servers are asked which weights sampled an
+        answer."""
+        self._run(self.pool.follow(weights, loaded=loaded))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
@@ -306,38 +315,99 @@ class VLLMEngine(RemoteEngine):
         cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
         results), `moved` (sessions that left a dead server), `servers` (alive now), `seconds`
         (mean time of an answered request)."""
-        counts = self._client.counts
-        answered = max(1, counts.requests - counts.failures)
+        totals = self._totals
         extra = {
-            "requests": counts.requests,
-            "retries": counts.retries,
-            "failures": counts.failures,
+            "requests": totals.requests,
+            "retries": totals.retries,
+            "failures": totals.failures,
             "moved": self.pool.router.moved,
             "servers": len(self.pool.router.alive),
-            "seconds": counts.seconds / answered,
+            "seconds": totals.seconds / max(1, totals.requests - totals.failures),
         }
         return EngineStats(
-            sampled_tokens=counts.sampled_tokens,
-            read_tokens=counts.read_tokens,
+            sampled_tokens=totals.sampled_tokens,
+            read_tokens=totals.read_tokens,
             extra={name: float(value) for name, value in extra.items()},
         )
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        counts = self._client.counts
-        counts.requests += 1
+        self._totals.requests += 1
         problem = refusal(request, self.pool.max_model_len)
         if problem is None:
             try:
-                return await self._client.ask(request)
+                return await with_retries(
+                    lambda: self._try(request), self.access.retries, self._totals.tried_again
+                )
             except (HttpError, WeightSyncError, MalformedAnswer, EngineUnavailable) as error:
                 problem = str(error)
-        counts.failures += 1
+        self._totals.failures += 1
         return GenerationResult(
             request.session_id,
             finish_reason="error",
             error=f"session {request.session_id!r}: {problem}",
             policy_version=self.policy_version,
         )
+
+    async def _try(self, request: GenerationRequest) -> GenerationResult:
+        """One attempt on the session's server."""
+        server = self.pool.router.server_for(request.session_id)
+        weights = await self.pool.prepare(server)
+        body = completion_body(
+            request,
+            weights.model,
+            max_model_len=self.pool.max_model_len,
+            stop_token_ids=self.access.stop_token_ids,
+        )
+        sent_at = time.monotonic()
+        with server.using(weights):
+            answer = await self._send(server, body, sent_at)
+            await self.pool.confirm(server, weights)
+        ids, logprobs, reason = read_completion(
+            answer, vocab_size=self.access.vocab_size, max_tokens=request.sampling.max_tokens
+        )
+        self._totals.sampled_tokens += len(ids)
+        self._totals.read_tokens += len(request.token_ids)
+        self._totals.seconds += time.monotonic() - sent_at
+        return GenerationResult(
+            request.session_id,
+            token_ids=ids,
+            logprobs=logprobs,
+            text=self._action_text(ids),
+            finish_reason=reason,
+            policy_version=weights.version,
+        )
+
+    async def _send(self, server: VLLMServer, body: dict[str, Any], sent_at: float) -> Any:
+        try:
+            answer = await self._post(server.url, body)
+        except Unreachable as error:
+            server.failed(sent_at, answered=error.status is not None)
+            raise
+        except Refused as error:
+            if error.status != 404:
+                raise
+            server.failed(sent_at, answered=False)  # it was restarted, without our adapter
+            raise Unreachable(error.url, error.reason) from None
+        server.answered()
+        return answer
+
+    async def _post(self, url: str, body: dict[str, Any]) -> Any:
+        """Send a request. If it takes long, the server may have been left paused, which is said
+        after a minute. Raises EngineUnavailable if it still is when the time is up."""
+        where, limit = f"{url}/v1/completions", self.access.request_timeout
+        end = time.monotonic() + limit
+        answer = asyncio.ensure_future(self._http.post(where, body, limit))
+        try:
+            done, _ = await asyncio.wait({answer}, timeout=NOTE_SECONDS)
+            if not done and await is_paused(self._http, url):
+                logger.warning("%s holds back a request: %s", url, stays_paused(url))
+            return await answer
+        except Unreachable:
+            if time.monotonic() >= end and await is_paused(self._http, url):
+                raise EngineUnavailable(f"{url}: {stays_paused(url)}") from None
+            raise
+        finally:
+            answer.cancel()
 
 
 def _end_ids(tokenizer: Any) -> Sequence[int]:

@@ -9,24 +9,19 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsgym.generation.settings import ServedModel
+from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
 from agentsgym.generation.vllm import keeper
-from agentsgym.generation.vllm.serve_command import (
-    Place,
-    find_program,
-    serve_command,
-    serve_environment,
-)
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
 START_SECONDS = 1800.0
@@ -37,9 +32,24 @@ _TAIL = 20_000  # bytes at the end of a log that are read
 _LINES = 4
 _CAUSE = re.compile(r"\b\w*(Error|Exception): \S")
 _PREFIX = re.compile(r"^(\(\w+[^)]*\) )?(ERROR|INFO|WARNING|DEBUG) [\d-]+ [\d:]+ (\[[^\]]*\] )?")
+_CPU_CONTEXT = 8192  # longest context on a CPU if nothing says how long rollouts are
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has
+_SHARED = 0.45  # share of a GPU's memory for a server beside a learner
+# What launchers of several processes set; a server is none of those processes.
+_OF_LAUNCHERS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
+_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_", "DEEPSPEED_")
+# Our module path must not reach the interpreter of another virtual environment.
+_OF_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 logger = logging.getLogger(__name__)
 Note = Callable[[str], None]
+
+
+class NoCommand(ValueError):
+    """There is no such program as the one that should serve."""
 
 
 class LaunchFailed(RuntimeError):
@@ -47,11 +57,93 @@ class LaunchFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
-    url: str
+class Device:
+    """Where a server runs: on the GPU `name` (as in CUDA_VISIBLE_DEVICES), which `sharers`
+    processes share; on the CPU if it is None."""
+
+    name: str | None = None
+    sharers: int = 1
+
+
+def devices_for(count: int, names: Sequence[str], learners: int) -> list[Device]:
+    """A device for each of `count` servers. Learners hold the first GPUs; each server gets one of
+    the others, from the last on, and shares GPUs only if there are too few."""
+    if not names:
+        return [Device()] * count
+    free = list(names[learners:]) or list(names)
+    chosen = [free[-1 - index % len(free)] for index in range(count)]
+    busy = names[:learners]
+    return [Device(name, chosen.count(name) + (name in busy)) for name in chosen]
+
+
+def find_program(command: str | None) -> list[str]:
+    """The program that serves: `command` (a vllm executable, or the Python of an environment that
+    has vLLM), by default the vllm of this environment. Raises NoCommand."""
+    wanted = command or str(Path(sys.executable).with_name("vllm"))
+    found = shutil.which(os.path.expanduser(wanted)) or (None if command else shutil.which("vllm"))
+    if found is None:
+        raise NoCommand(
+            f"no program {wanted!r} can be started; name one that serves vLLM, such as "
+            "/other/venv/bin/vllm or that environment's python"
+        )
+    is_python = Path(found).name.startswith("python")
+    # A relative path would be another one in the server's working directory.
+    program = os.path.abspath(found)
+    return [program, *(["-m", "vllm.entrypoints.openai.api_server"] if is_python else ["serve"])]
+
+
+def serve_command(
+    program: Sequence[str], model: ServedModel, port: int, device: Device, more: Sequence[str]
+) -> list[str]:
+    """The command of one server; the user's own arguments `more` come last, so they win."""
+    source = [model.folder] if program[-1] == "serve" else ["--model", model.folder]
+    command = [*program, *source, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--served-model-name", model.name, "--dtype", model.dtype]
+    command += ["--logprobs-mode", "processed_logprobs"]
+    command += _lora(model.lora_rank) if model.lora_rank else []
+    known = [length for length in (model.context, model.longest) if length]
+    if device.name is None:
+        length = str(min(known) if model.context else min([*known, _CPU_CONTEXT]))
+        command += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        command += ["--max-model-len", length, "--max-num-batched-tokens", length]
+    elif model.context:
+        command += ["--max-model-len", str(min(known))]
+    if device.name is not None and device.sharers > 1:
+        command += ["--gpu-memory-utilization", f"{2 * _SHARED / device.sharers:.2f}"]
+    return [*command, *more]
+
+
+def _lora(rank: int) -> list[str]:
+    fits = next((offered for offered in _LORA_RANKS if offered >= rank), rank)
+    # Two adapters: a new version is loaded before the old one is dropped.
+    counts = ["--max-loras", "2", "--max-cpu-loras", "4"]
+    return ["--enable-lora", *counts, "--max-lora-rank", str(fits)]
+
+
+def serve_environment(
+    ours: Mapping[str, str], device: Device, key: str, *, foreign: bool
+) -> dict[str, str]:
+    """The server's environment variables. `foreign` says that its program is of another virtual
+    environment."""
+    dropped = (*_OF_LAUNCHERS, *(_OF_PYTHON if foreign else ()))
+    kept = {k: v for k, v in ours.items() if k not in dropped and not k.startswith(_PREFIXES)}
+    env = {"VLLM_NO_USAGE_STATS": "1"} | kept
+    env |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    env["VLLM_API_KEY"] = key
+    if device.name is not None:
+        return env | {"CUDA_VISIBLE_DEVICES": device.name}
+    return {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} | env
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
     port: int
     log: Path
     process: "subprocess.Popen[bytes]"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
 
 class VLLMServers:
@@ -59,9 +151,9 @@ class VLLMServers:
 
     Args:
         model: what they serve.
-        count: how many servers, one on each of `places`.
+        count: how many servers, one on each of `devices`.
         logs: a directory for their logs, `server-<number>.log`.
-        places: where they run; by default all on the CPU.
+        devices: where they run; by default all on the CPU.
         command: a vllm executable, or the Python of an environment that has vLLM; by default the
             vllm of this environment.
         arguments: more arguments of `vllm serve`.
@@ -77,7 +169,7 @@ class VLLMServers:
         count: int,
         logs: Path,
         *,
-        places: Sequence[Place] = (),
+        devices: Sequence[Device] = (),
         command: str | None = None,
         arguments: Sequence[str] = (),
         note: Note = logger.info,
@@ -86,15 +178,13 @@ class VLLMServers:
         remember_secret(self.key)
         program = find_program(command)
         logs.mkdir(parents=True, exist_ok=True)
-        self._servers: list[_Server] = []
+        self._servers: list[_Launched] = []
         self._finalizer = weakref.finalize(self, _end, self._servers)
         try:
-            for port, place, index in zip(
-                _free_ports(count), places or [Place()] * count, range(count), strict=True
-            ):
-                words = serve_command(program, model, port, place, arguments)
-                env = serve_environment(os.environ, place, self.key, foreign=command is not None)
-                log = logs / f"server-{index}.log"
+            for port, device in zip(_free_ports(count), devices or [Device()] * count, strict=True):
+                words = serve_command(program, model, port, device, arguments)
+                env = serve_environment(os.environ, device, self.key, foreign=command is not None)
+                log = logs / f"server-{len(self._servers)}.log"
                 self._servers.append(_start(words, env, port, log))
             note(f"starting {_servers(count)} of {model.folder}, with logs in {logs}")
             self._wait(note)
@@ -119,7 +209,7 @@ class VLLMServers:
 
     def _wait(self, note: Note) -> None:
         """Wait until every server answers. Raises LaunchFailed."""
-        started = told = time.monotonic()
+        started = noted = time.monotonic()
         waiting = list(self._servers)
         while waiting:
             for server in waiting:
@@ -130,19 +220,80 @@ class VLLMServers:
             seconds = time.monotonic() - started
             if waiting and seconds > START_SECONDS:
                 raise _failed(waiting[0], f"is not ready after {seconds:.0f} s")
-            if waiting and time.monotonic() - told > _NOTE:
-                told = time.monotonic()
+            if waiting and time.monotonic() - noted > _NOTE:
+                noted = time.monotonic()
                 last = "".join(_last_lines(waiting[0].log, 1)) or "nothing yet"
                 note(f"waiting for {_servers(len(waiting))} since {seconds:.0f} s: {last}")
             time.sleep(_LOOK if waiting else 0)
         note(f"{_servers(len(self._servers))} ready after {time.monotonic() - started:.0f} s")
 
 
+def launched(
+    settings: EngineSettings, parts: EngineParts
+) -> tuple[Sequence[str], str, VLLMServers | None]:
+    """Start `settings.launch` servers; in a training of several processes the first one does, and
+    the others wait. Returns their addresses, their key, and the servers where they were started.
+
+    Raises LaunchFailed and NoCommand, on every rank.
+    """
+    learners = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if int(os.environ.get("WORLD_SIZE", "1")) > learners:
+        raise LaunchFailed(
+            "servers that a run launches are reached from this machine only, and this training "
+            "runs on several; start them yourself and name their addresses (engine.urls)"
+        )
+    servers: VLLMServers | None = None
+    error: Exception | None = None
+    if parts.rank == 0:
+        try:
+            servers = _launch(settings, parts, learners)
+        except Exception as problem:  # the other ranks must hear of it
+            error = problem
+    mine = (servers.urls, servers.key, "") if servers else ((), "", str(error))
+    try:
+        urls, key, problem_there = parts.gather([mine])[0]
+    except BaseException:
+        if servers is not None:
+            servers.close()
+        raise
+    if error is not None:
+        raise error
+    if problem_there:
+        raise LaunchFailed(f"rank 0: {problem_there}")
+    remember_secret(key)
+    return urls, key, servers
+
+
+def _launch(settings: EngineSettings, parts: EngineParts, learners: int) -> VLLMServers:
+    directory = parts.directory()
+    return VLLMServers(
+        parts.served(directory),
+        settings.launch,
+        directory,
+        devices=devices_for(settings.launch, _gpus(), learners if parts.learns else 0),
+        command=settings.command,
+        arguments=settings.launch_args,
+        note=parts.note,
+    )
+
+
+def _gpus() -> Sequence[str]:
+    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not torch.cuda.is_available():
+        return ()
+    if named:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
 def _servers(count: int) -> str:
     return "a vLLM server" if count == 1 else f"{count} vLLM servers"
 
 
-def _start(words: Sequence[str], env: dict[str, str], port: int, log: Path) -> _Server:
+def _start(words: Sequence[str], env: dict[str, str], port: int, log: Path) -> _Launched:
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603 - the user's own command
             [sys.executable, "-I", keeper.__file__, *words],
@@ -152,10 +303,10 @@ def _start(words: Sequence[str], env: dict[str, str], port: int, log: Path) -> _
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return _Server(f"http://127.0.0.1:{port}", port, log, process)
+    return _Launched(port, log, process)
 
 
-def _end(servers: list[_Server]) -> None:
+def _end(servers: list[_Launched]) -> None:
     """End servers; their keepers do it, and are killed if they do not end themselves."""
     for server in servers:
         if server.process.stdin is not None:
@@ -190,9 +341,9 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
-def _failed(server: _Server, what: str) -> LaunchFailed:
-    said = " / ".join(_last_lines(server.log, _LINES)) or "nothing"
-    return LaunchFailed(f"the vLLM server at {server.url} {what}; {server.log} ends: {said}")
+def _failed(server: _Launched, what: str) -> LaunchFailed:
+    last = " / ".join(_last_lines(server.log, _LINES)) or "nothing"
+    return LaunchFailed(f"the vLLM server at {server.url} {what}; {server.log} ends: {last}")
 
 
 def _last_lines(log: Path, count: int) -> list[str]:

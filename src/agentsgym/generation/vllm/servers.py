@@ -1,6 +1,12 @@
-"""Assigns sessions to servers: balanced, sticky, and without dead servers."""
+"""Several vLLM servers: which one a session asks, and that it has the right model and weights.
+
+The invariant: an answer is sampled by the weights that `prepare` returned before it was asked for,
+or `confirm` raises. Full weights are replaced while a server is paused; an adapter has a name of
+its own in each version, so it needs no pause.
+"""
 
 import asyncio
+import logging
 import math
 import time
 from collections import Counter
@@ -8,25 +14,56 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
-from agentsgym.generation.vllm.weights import Weights
+from agentsgym.generation.http import JsonClient, Refused, Unreachable
+from agentsgym.generation.vllm.protocol import (
+    MEND,
+    EngineUnavailable,
+    check_logprobs,
+    device_of,
+    dies_of_chunks,
+    dtype_of,
+    served_models,
+    server_config,
+)
+from agentsgym.generation.vllm.weights import (
+    Weights,
+    WeightSyncError,
+    is_paused,
+    load_weights,
+    named_by,
+    paused,
+    unload_adapter,
+    weight_tag,
+)
+
+logger = logging.getLogger(__name__)
 
 # A server counts as dead after two incidents in a row without an answer, or eight with a "try
 # later" answer.
 _DEAD_AT = 8
 _NO_ANSWER = 4
 _NOT_NOW = 1
+_RETRY_SECONDS = 0.5  # between two attempts to bring a dead server back
+_LOOK = 0.25  # seconds between two looks at a paused server
+
+WAIT_SECONDS = 600.0
+"""How long a server may stay paused before it is given up."""
+NOTE_SECONDS = 60.0
+"""How long a server may stay paused in silence. Then a learner takes the one that paused it for
+ended and resumes it: before, it may be another one, which shares the server and loads weights."""
 
 
 @dataclass(slots=True)
-class Server:
+class VLLMServer:
     """A server at `url` (without a trailing slash).
 
     `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
-    those that new requests ask for, None where unknown, `loading` those that it reads right now.
-    `adapters` are loaded, the newest last. `open` counts its open requests by the weights that
-    sample them, `load_seconds` is how long the last weights took. `failures` weighs what went wrong
-    since its last good answer, the last of it at `failed_at` (monotonic seconds).
+    those that new requests ask for, None where unknown. `adapters` are loaded, the newest last.
+    `open` counts its open requests by the weights that sample them, `load_seconds` is how long the
+    last weights took. `failures` weighs what went wrong since its last good answer, the last of it
+    at `failed_at` (monotonic seconds).
     """
 
     url: str
@@ -35,11 +72,11 @@ class Server:
     weights: Weights | None = None
     failures: int = 0
     failed_at: float = -math.inf
+    tried_at: float = -math.inf
     load_seconds: float = 0.0
-    loading: Weights | None = None
     adapters: list[Weights] = field(default_factory=list)
     open: Counter[Weights] = field(default_factory=Counter)
-    _left: asyncio.Event = field(default_factory=asyncio.Event)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @contextmanager
     def using(self, weights: Weights) -> Iterator[None]:
@@ -49,15 +86,6 @@ class Server:
             yield
         finally:
             self.open[weights] -= 1
-            if not self.open[weights]:
-                del self.open[weights]
-                self._left.set()
-
-    async def drained(self, weights: Weights) -> None:
-        """Wait until no open request is sampled from other weights than these."""
-        while set(self.open) - {weights}:
-            self._left.clear()
-            await self._left.wait()
 
     def failed(self, sent_at: float, *, answered: bool) -> None:
         """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the
@@ -85,26 +113,26 @@ class SessionRouter:
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
             raise ValueError("at least one server's URL is needed")
-        self.servers = [Server(url.rstrip("/")) for url in dict.fromkeys(urls)]
-        self._home: dict[str, Server] = {}
+        self.servers = [VLLMServer(url.rstrip("/")) for url in dict.fromkeys(urls)]
+        self._home: dict[str, VLLMServer] = {}
         self._sessions = dict.fromkeys((server.url for server in self.servers), 0)
         self._lock = Lock()
         self.moved = 0
         """How many times a session had to leave a dead server."""
 
     @property
-    def alive(self) -> list[Server]:
+    def alive(self) -> list[VLLMServer]:
         """Servers that may get requests."""
         return [server for server in self.servers if server.alive]
 
-    def server_for(self, session_id: str) -> Server | None:
-        """The session's server; None if all are dead."""
+    def server_for(self, session_id: str) -> VLLMServer:
+        """The session's server; if all are dead, the one that was tried longest ago."""
         home = self._home.get(session_id)
         if home is not None and home.alive:
             return home
         alive = self.alive
         if not alive:
-            return None
+            return min(self.servers, key=lambda server: server.tried_at)
         self.moved += home is not None
         with self._lock:
             self._leave(session_id)
@@ -122,3 +150,243 @@ class SessionRouter:
         home = self._home.pop(session_id, None)
         if home is not None:
             self._sessions[home.url] -= 1
+
+
+class ServerPool:
+    """vLLM servers that serve the same model; all coroutines must run in one event loop.
+
+    `base` is the base model's served name (None: the first server's first). `probe_ids` are
+    token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
+    says that a server runs on a CPU, or did not report where (a busy one may answer too late).
+    `resume_paused`: no other process of this run pauses these servers.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        client: JsonClient,
+        *,
+        model: str | None,
+        probe_ids: Sequence[int],
+        resume_paused: bool = False,
+    ) -> None:
+        self.router = SessionRouter(urls)
+        self.client = client
+        self.base = model
+        self.weights: Weights | None = None
+        self.max_model_len: int | None = None
+        self.maybe_on_cpu = False
+        self._dtypes: set[str | None] = set()
+        self._probe_ids = probe_ids
+        self._resume_paused = resume_paused
+        self._follows = False  # another process loads the weights,
+        self._watches = False  # at any time
+        self._replacing = False  # this process does, while requests are open
+        self._reviving: Any = None
+
+    @property
+    def dtype(self) -> Any:
+        """The torch dtype in which all servers keep their weights; None if it is unknown."""
+        names = {name for name in self._dtypes if name in ("bfloat16", "float16")}
+        if len(names) != 1 or names != self._dtypes:
+            return None
+        import torch
+
+        return getattr(torch, names.pop())
+
+    async def prepare(self, server: VLLMServer) -> Weights:
+        """Make sure that a server answers, is suitable and has the current weights; return them.
+
+        Raises Unreachable, Refused, WeightSyncError or EngineUnavailable.
+        """
+        if not self._is_ready(server):
+            async with server.lock:
+                if not self._is_ready(server):
+                    await self._ensure_ready(server)
+        assert server.weights is not None
+        return server.weights
+
+    async def prepare_all(self) -> None:
+        """Prepare all servers at once. Servers that do not answer are left out until next time.
+
+        Raises the first error other than a missing answer; EngineUnavailable if none answers.
+        """
+        outcomes = await self._tried(self.router.servers)
+        for outcome in outcomes:
+            if isinstance(outcome, Unreachable):
+                logger.warning("vLLM server left out: %s", outcome)
+            elif isinstance(outcome, Refused):
+                raise EngineUnavailable(str(outcome)) from outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if not self.router.alive:
+            reasons = "; ".join(str(outcome) for outcome in outcomes)
+            raise EngineUnavailable(f"no vLLM server answers: {reasons}")
+
+    async def confirm(self, server: VLLMServer, weights: Weights) -> None:
+        """Make sure that `weights` sampled an answer that has just come. Raises Unreachable if
+        others may have, so that the request is repeated, and as `prepare`."""
+        if self.weights is None or self.weights.kind != "checkpoint":
+            return
+        if self._watches:
+            server.weights = await self._held_by(server, was_known=True)
+        if server.weights != weights:
+            raise Unreachable(server.url, "its weights were replaced while it answered")
+
+    async def load(self, weights: Weights, *, sampling: bool) -> None:
+        """Let all servers load other weights, and wait for those that answer. `sampling`: requests
+        may be open, also those of other processes; they are answered with their old weights. Raises
+        as `prepare_all`."""
+        self.weights, self._replacing = weights, sampling
+        await self.prepare_all()
+
+    async def follow(self, weights: Weights, *, loaded: bool) -> None:
+        """Use weights that another process has `loaded` into the servers, or may load at any time.
+
+        Each server is asked which weights it has before it is used, because it may have been
+        restarted since; one that was left out is tried again.
+        """
+        self.weights, self._follows = weights, True
+        self._watches = not loaded and weights.kind == "checkpoint"
+        for server in self.router.servers:
+            server.weights = None if loaded else server.weights
+        dead = [server for server in self.router.servers if not server.alive]
+        self._reviving = asyncio.ensure_future(self._tried(dead))
+
+    def used_paths(self) -> set[str]:
+        """The directories that servers may still read."""
+        used = [self.weights, *(w for s in self.router.servers for w in (*s.adapters, *s.open))]
+        return {weights.path for weights in used if weights is not None}
+
+    async def _tried(self, servers: Sequence[VLLMServer]) -> list[Any]:
+        for server in servers:
+            server.tried_at = -math.inf
+        return await asyncio.gather(*map(self.prepare, servers), return_exceptions=True)
+
+    def _is_ready(self, server: VLLMServer) -> bool:
+        known = server.weights is not None if self._watches else server.weights == self.weights
+        return server.checked and known
+
+    async def _ensure_ready(self, server: VLLMServer) -> None:
+        left = _RETRY_SECONDS - (time.monotonic() - server.tried_at)
+        if not server.alive and left > 0:
+            raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
+        server.tried_at = started = time.monotonic()
+        try:
+            was_known = server.checked
+            if not was_known:
+                await self._check(server)
+            await self._bring(server, was_known)
+        except BaseException:
+            server.alive = False
+            raise
+        server.checked = server.alive = True
+        server.failures = 0
+        server.load_seconds = time.monotonic() - started
+
+    async def _bring(self, server: VLLMServer, was_known: bool) -> None:
+        """Give a server the current weights, or find out which another process has given it."""
+        weights = self.weights
+        assert weights is not None
+        if self._follows and weights.kind == "checkpoint":
+            server.weights = await self._held_by(server, was_known)
+            if self._watches or server.weights == weights:
+                return
+        if self._replacing and weights.kind == "checkpoint":
+            async with paused(self.client, server.url):
+                server.weights = None  # an answer that comes from now on may be of either
+                await load_weights(self.client, server.url, weights, tagged=True)
+                server.weights = weights
+        else:
+            await load_weights(self.client, server.url, weights, tagged=False)
+            server.weights = weights
+        if weights.kind == "adapter":
+            await self._unload_unused(server, weights)
+
+    async def _held_by(self, server: VLLMServer, was_known: bool) -> Weights | None:
+        """The weights that another process has loaded into a server; None if it has others. One
+        that cannot tell has the current ones, if it did not come back just now. Where weights may
+        be loaded at any time, both raise WeightSyncError."""
+        assert self.weights is not None
+        try:
+            held = named_by(await weight_tag(self.client, server.url), self.weights)
+        except WeightSyncError:
+            if self._watches:
+                raise
+            return self.weights if was_known else None
+        if held is None and self._watches:
+            raise WeightSyncError(f"{server.url} has weights of another run")
+        return held
+
+    async def _unload_unused(self, server: VLLMServer, weights: Weights) -> None:
+        """Unload the adapters that no request uses, the newest aside. While requests are open the
+        previous one stays, which other processes may still name. They unload none."""
+        held = [old for old in server.adapters if old != weights] + [weights]
+        newest = 2 if self._replacing else 1
+        unused = [old for old in held[:-newest] if not server.open[old]]
+        server.adapters = [old for old in held if old not in unused]
+        if not self._follows:
+            for old in unused:
+                await unload_adapter(self.client, server.url, old)
+
+    async def _check(self, server: VLLMServer) -> None:
+        """Check the server's model and its log-probability mode, when it is not paused."""
+        models = await served_models(self.client, server.url)
+        self.base = self.base or next(iter(models), None)
+        if self.base is None or self.base not in models:
+            known = ", ".join(models) or "none"
+            raise EngineUnavailable(
+                f"{server.url} serves no model {self.base!r}, but {known}; say under which name it "
+                "serves the model (model=, on the command line --served-model)"
+            )
+        length = models[self.base].get("max_model_len")
+        if length is not None:
+            self.max_model_len = min(length, self.max_model_len or length)
+        await await_running(self.client, server.url, resume=self._resume_paused)
+        _, config = await asyncio.gather(
+            check_logprobs(self.client, server.url, self.base, self._probe_ids),
+            server_config(self.client, server.url),
+        )
+        self.maybe_on_cpu = self.maybe_on_cpu or device_of(config) in ("cpu", None)
+        self._dtypes.add(dtype_of(config))
+        if dies_of_chunks(config):
+            logger.warning(
+                "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "
+                "have seeds, as ours do: %s",
+                server.url,
+                MEND,
+            )
+        server.weights = None
+        server.adapters = [known for known in server.adapters if known.model in models]
+        self.weights = self.weights or Weights(0, "base", self.base)
+
+
+async def await_running(client: JsonClient, url: str, *, resume: bool) -> None:
+    """Return when a server is not paused. `resume`: no other process of this run pauses it, so a
+    pause that lasts is left from a learner that has ended, and this ends it; its weights are not
+    known.
+
+    Raises Unreachable if the server stays paused.
+    """
+    began = time.monotonic()
+    noted = False
+    while await is_paused(client, url):
+        waited = time.monotonic() - began
+        if waited >= WAIT_SECONDS:
+            raise Unreachable(url, stays_paused(url))
+        if waited >= NOTE_SECONDS and not noted:
+            noted = True
+            if resume:
+                logger.warning("%s was left paused by a learner that ended; it is resumed", url)
+                await client.post(f"{url}/resume", {}, NOTE_SECONDS)
+                continue
+            logger.warning("%s is paused, as by a learner that loads weights; waiting for it", url)
+        await asyncio.sleep(_LOOK)
+
+
+def stays_paused(url: str) -> str:
+    """Why a server that stays paused is given up."""
+    return (
+        "it is paused, as by a learner that loads weights; if none does, the next learner resumes "
+        f"it, or: curl -X POST {url}/resume"
+    )

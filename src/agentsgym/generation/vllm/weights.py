@@ -1,11 +1,13 @@
 """The weights on vLLM servers, and how they are replaced: from disk, without NCCL."""
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused
+from agentsgym.generation.vllm.protocol import served_models
 
 LOAD_SECONDS = 600.0
 _TAG_SECONDS = 60.0
@@ -32,7 +34,7 @@ class Weights:
         return f"{_TAG}{self.version}:{self.path}"
 
 
-def tagged(tag: str, like: Weights) -> Weights | None:
+def named_by(tag: str, like: Weights) -> Weights | None:
     """The weights that a tag names, of the run that `like` is of; None for others."""
     version, _, path = tag.removeprefix(_TAG).partition(":")
     known = (
@@ -41,43 +43,47 @@ def tagged(tag: str, like: Weights) -> Weights | None:
     return replace(like, version=int(version), path=path) if known else None
 
 
-async def load_weights(
-    client: JsonClient, url: str, weights: Weights, *, shared: bool, sampling: bool
-) -> None:
-    """Make the server at `url` serve `weights`.
-
-    `shared` says that other processes ask the server too, `sampling` that they may do so now: then
-    the server answers what is open and holds back the rest while it loads full weights.
+async def load_weights(client: JsonClient, url: str, weights: Weights, *, tagged: bool) -> None:
+    """Make the server at `url` serve `weights`; with `tagged` it must be able to tell other
+    processes that it has them.
 
     Raises WeightSyncError if the server does not support it, Unreachable if it does not answer.
     """
     if weights.kind == "adapter":
         await _load_adapter(client, url, weights)
     elif weights.kind == "checkpoint":
-        if shared and sampling:
-            await _pause(client, url)
         try:
             await _load_checkpoint(client, url, weights)
-            if shared:
-                await _tell_tag(client, url, weights, needed=sampling)
+            await _tell_tag(client, url, weights.tag, needed=tagged)
         except (HttpError, WeightSyncError):
-            if shared:
-                await _tell_unknown(client, url)
+            # The server may have parts of two versions: its answers count for neither.
+            with suppress(HttpError, WeightSyncError):
+                await _tell_tag(client, url, "agentsgym: failed to load", needed=False)
             raise
-        finally:
-            if shared and sampling:
-                await _post(client, url, "resume")
 
 
-async def _pause(client: JsonClient, url: str) -> None:
-    """A server counts as paused before its open requests are answered, so one that this does not
-    wait for to the end, as when the learner ends meanwhile, is resumed."""
+@asynccontextmanager
+async def paused(client: JsonClient, url: str) -> AsyncIterator[None]:
+    """The server has answered its open requests and holds back all others. It counts as paused
+    before that, so it is resumed in any case, as when the learner ends meanwhile."""
     try:
         await _post(client, url, "pause?mode=wait")
+        yield
     except BaseException:
-        with suppress(HttpError):
-            await client.post(f"{url}/resume", {}, LOAD_SECONDS)
+        with suppress(HttpError, WeightSyncError):
+            await _post(client, url, "resume")
         raise
+    await _post(client, url, "resume")
+
+
+async def is_paused(client: JsonClient, url: str) -> bool:
+    """Whether a server says that it holds back its requests. One that does not tell, as outside
+    development mode, cannot be paused either."""
+    try:
+        answer = await client.get(f"{url}/is_paused", _TAG_SECONDS)
+    except HttpError:
+        return False
+    return isinstance(answer, dict) and answer.get("is_paused") is True
 
 
 async def weight_tag(client: JsonClient, url: str) -> str:
@@ -89,19 +95,12 @@ async def weight_tag(client: JsonClient, url: str) -> str:
     return str(answer.get("weight_version")) if isinstance(answer, dict) else ""
 
 
-async def _tell_tag(client: JsonClient, url: str, weights: Weights, *, needed: bool) -> None:
+async def _tell_tag(client: JsonClient, url: str, tag: str, *, needed: bool) -> None:
     try:
-        await _post(client, url, "update_weight_version", new_version=weights.tag)
+        await _post(client, url, "update_weight_version", new_version=tag)
     except WeightSyncError:
         if needed:
             raise
-
-
-async def _tell_unknown(client: JsonClient, url: str) -> None:
-    """The server may have parts of two versions: no process takes its answers for one of them."""
-    with suppress(HttpError):
-        body = {"new_version": "agentsgym: failed to load"}
-        await client.post(f"{url}/update_weight_version", body, _TAG_SECONDS)
 
 
 async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
@@ -142,23 +141,6 @@ async def _load_checkpoint(client: JsonClient, url: str, weights: Weights) -> No
         if error.status is None:
             raise
         raise WeightSyncError(_no_checkpoints(url, error)) from None
-
-
-async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:
-    """The models that `/v1/models` lists, by name. Raises Unreachable or Refused."""
-    answer = await client.get(f"{url}/v1/models", timeout)
-    entries = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(entries, list) or not all(_is_model(entry) for entry in entries):
-        raise Refused(url, f"/v1/models is no list of models: {str(answer)[:200]}")
-    return {entry["id"]: entry for entry in entries}
-
-
-def _is_model(entry: Any) -> bool:
-    """Whether an entry of /v1/models has a name, and a valid length if it has one."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
-        return False
-    length = entry.get("max_model_len")
-    return length is None or (type(length) is int and length > 0)
 
 
 def _no_adapters(url: str, error: HttpError) -> str:

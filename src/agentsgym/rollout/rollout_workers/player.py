@@ -16,8 +16,7 @@ from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import config_key
-from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.generation.vllm.server_access import ServerAccess
+from agentsgym.generation.vllm.engine import ServerAccess, VLLMEngine
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.rollout.compact import to_bytes
 from agentsgym.rollout.local_source import LocalSource
@@ -55,17 +54,16 @@ class EnvParcel:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The learner's weights (None: the servers' own). The servers have them, all but those at the
-    addresses `lacking`, or may be loading them right now (`loaded=False`)."""
+    """The learner's weights (None: the servers' own). The servers have them, or may be loading them
+    right now (`loaded=False`)."""
 
     weights: Weights | None = None
     loaded: bool = True
-    lacking: tuple[str, ...] = ()
 
     def tell(self, engine: VLLMEngine) -> None:
         """Let an engine of another process sample from these."""
         if self.weights is not None:
-            engine.adopt(self.weights, loaded=self.loaded, lacking=self.lacking)
+            engine.adopt(self.weights, loaded=self.loaded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,6 @@ class RaySource:
         resources: Mapping[str, float] | None = None,
     ) -> None:
         connect("rollout_workers is set")
-        engine.share_servers()
         self._engine = engine
         self._envs = envs
         self._sampling = sampling
@@ -85,7 +84,7 @@ class RaySource:
         self._over: list[Rollout] = []
         self._open = 0
         self._idle_before = 0.0
-        self._served = Served(engine.weights, lacking=engine.lacking)
+        self._served = Served(engine.weights)
         self._error: Exception | None = None
         self._received = [0, 0]
         self._lost = self._replayed = 0
@@ -153,8 +152,7 @@ class RaySource:
         """Let the workers use the weights of the learner's engine, which the servers have, or may
         be loading (`loaded=False`). Returns when all that play know them."""
         with self._changed:
-            lacking = self._engine.lacking if loaded else ()
-            self._served = Served(self._engine.weights, loaded, lacking)
+            self._served = Served(self._engine.weights, loaded)
             calls = [(player, player.call("adopt", self._served)) for player in self._players()]
             crew = self._crew
             told = [call for player, call in calls if player.ready]
