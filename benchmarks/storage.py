@@ -62,14 +62,11 @@ def _rollout(number: int, rng: np.random.Generator, mask: list[int]) -> Rollout:
     )  # fmt: skip
     episode = Episode(
         index=0, steps=steps, reward=float(number % 2), score_weight=1.0, stop_reason="done",
-        messages=tuple({"role": role, "content": _TEXT} for role in ("user", "assistant") * TURNS),
     )  # fmt: skip
     group, index = divmod(number, GROUP)
     row = Row(
         session_id=f"session-{number}", group=group, rollout=index,
-        token_ids=tuple(rng.integers(0, 150_000, len(mask)).tolist()),
-        agent_token_mask=tuple(mask), logprobs=tuple(logprobs.tolist()),
-        per_token_rewards=tuple((chosen / chosen.sum()).tolist()), begins="episode", sampled=True,
+        token_ids=rng.integers(0, 150_000, len(mask)), logprobs=logprobs,
         spans=tuple(StepSpan(0, k, k * turn + turn // 2, (k + 1) * turn) for k in range(TURNS)),
     )  # fmt: skip
     return Rollout(
@@ -150,9 +147,10 @@ def cpu_at_calls(owner: Any, name: str) -> list[float]:
 
 def step(steps: int, threads: int) -> dict[str, Any]:
     """The share of the quickstart's steps that storing and metrics take."""
+    from agentsgym.training.playing import PlayingTrainer
+
     from agentsgym.runs import load_config, train_run
     from agentsgym.runs.files import MetricsFile, RolloutWriter
-    from agentsgym.training.playing import PlayingTrainer
 
     with tempfile.TemporaryDirectory() as folder:
         changes = {

@@ -101,7 +101,7 @@ def test_nothing_but_agent_tokens_moves_its_loss(example, warm):
         example.grpo_loss(model, batch).backward()
     finally:
         example.log_probabilities = original
-    masks = [row.agent_token_mask for row in batch.rows]
+    masks = [row.agent_token_mask.tolist() for row in batch.rows]
     _, mask = example.padded(batch.rows, masks)
     assert (caught[0].grad[mask[:, 1:] == 0] == 0).all()
     assert (caught[0].grad[mask[:, 1:] == 1] != 0).any()

@@ -37,7 +37,6 @@ def make_rollout(
     """A rollout of the given episodes of (observation, action, reward), one row of tokens."""
     ids: list[int] = []
     mask: list[int] = []
-    rewards: list[float] = []
     spans = []
     played = []
     for number, steps in enumerate(episodes):
@@ -51,7 +50,6 @@ def make_rollout(
             spans.append(StepSpan(number, place, start, start + len(own)))
             ids += [*context, *own]
             mask += [0] * len(context) + [1] * len(own)
-            rewards += [0.0] * len(context) + [reward / max(1, len(own))] * len(own)
             last = place + 1 == len(steps)
             told = {"win": reward > 0} if last else {}
             anchor = f"state {place}" if anchors else None
@@ -68,11 +66,10 @@ def make_rollout(
             )
         total = sum(step.reward for step in made)
         weight = 0.0 if number < free_shots else 1.0
-        played.append(Episode(number, tuple(made), (), total, weight, "done"))
+        played.append(Episode(number, tuple(made), total, weight, "done"))
     logprobs = [-0.1 - 0.5 * (place % 7) if m else 0.0 for place, m in enumerate(mask)]
     row = Row(
-        f"{group}-{index}", group, index, tuple(ids), tuple(mask), tuple(logprobs), tuple(rewards),
-        tuple(spans),
+        f"{group}-{index}", group, index, tuple(ids), tuple(logprobs), tuple(spans)
     )  # fmt: skip
     return Rollout(
         session_id=f"{group}-{index}",

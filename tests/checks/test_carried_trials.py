@@ -48,8 +48,8 @@ def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carr
         def run_trial(self, *args, **options):
             batch = super().run_trial(*args, **options)
             for rollout in batch.rollouts:
-                last = rollout.episodes[-1].messages[-1]
-                last["content"] = last["content"] + "!"
+                last = rollout.episodes[-1].steps[-1]
+                object.__setattr__(last, "action", last.action + "!")
             return batch
 
     wrong = context(config, tasks)

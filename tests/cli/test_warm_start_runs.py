@@ -296,7 +296,9 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     )
     assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
     assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
-    assert [row.token_ids for row in games[0].rows] == [row.token_ids for row in played[0][0].rows]
+    assert [row.token_ids.tolist() for row in games[0].rows] == [
+        row.token_ids.tolist() for row in played[0][0].rows
+    ]
     assert notes == ["warm_start.data: 1 of 9 games are left out: damaged or too long"]
     assert invoke("export", "first", "--to", "tokens", "--out", "tokens").exit_code == 0
     Path("broken.parquet").write_bytes(b"no parquet")

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 
 
@@ -47,10 +49,9 @@ def rollout(
         episodes=tuple(
             _episode(k, episode, 0.0 if k < free_shots else 1.0) for k, episode in enumerate(steps)
         ),
-        rows=tuple(
-            _row(name, group, index, steps, part, failed, padding, placement) for part in parts
-        ),
+        rows=tuple(_row(name, group, index, steps, part, padding) for part in parts),
         error="boom" if failed else None,
+        reward_placement=placement,
     )
 
 
@@ -68,7 +69,7 @@ def _episode(index: int, steps: Sequence[Did], weight: float) -> Episode:
         )
         for k, d in enumerate(steps)
     )
-    return Episode(index, played, (), sum(d.reward for d in steps), weight, "done")
+    return Episode(index, played, sum(d.reward for d in steps), weight, "done")
 
 
 def _row(
@@ -77,25 +78,16 @@ def _row(
     index: int,
     steps: Sequence[Sequence[Did]],
     episodes: Sequence[int],
-    failed: bool,
     padding: int,
-    placement: str,
 ) -> Row:
-    mask = [0, 0]
-    rewards = [0.0, 0.0]
+    length = 2
     spans = []
     for e in episodes:
         for k, did in enumerate(steps[e]):
-            spans.append(StepSpan(e, k, len(mask), len(mask) + did.tokens))
-            mask += [1] * did.tokens + [0]
-            rewards += [*_placed(did, placement), 0.0]
-    mask += [0] * padding
-    rewards += [0.0] * padding
-    if failed:
-        mask, rewards = [0] * len(mask), [0.0] * len(rewards)
-    ids = tuple(range(len(mask)))
-    zeros = (0.0,) * len(mask)
-    return Row(name, group, index, ids, tuple(mask), zeros, tuple(rewards), tuple(spans))
+            spans.append(StepSpan(e, k, length, length + did.tokens))
+            length += did.tokens + 1
+    length += padding
+    return Row(name, group, index, np.arange(length), np.zeros(length), tuple(spans))
 
 
 def _placed(did: Did, placement: str) -> list[float]:

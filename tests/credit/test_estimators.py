@@ -529,7 +529,7 @@ def test_options_must_be_keyword_only():
 PER_TOKEN = replace(
     ESTIMATORS["reward"],
     name="half",
-    assign=lambda row, *, share=0.5: np.ones(len(row.spans)) * share,
+    assign=lambda rollout, *, share=0.5: [np.ones(len(row.spans)) * share for row in rollout.rows],
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from agentsgym import EnvPool, ScriptedAgent
 from agentsgym.envs import ConfigError, MultistepEnv, UnknownEnvironment, check_row, make, register
 from agentsgym.rollout import run
+from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CountdownEnv, DigitEnv
 
 TASK = {"rewards": [0.5, 1.0]}
@@ -170,7 +171,8 @@ def test_free_shots_are_played_and_not_scored(plain_tokenizer):
     assert [e.reward for e in rollout.episodes] == [1.5, 1.5, 1.5]
     assert [e.score_weight for e in rollout.episodes] == [0.0, 0.0, 1.0]
     assert batch["final_rewards"] == [1.5]
-    assert [sum(row.per_token_rewards) for row in batch.rows] == pytest.approx([0.0, 0.0, 1.5])
+    sums = [rewards.sum() for rewards in per_token_rewards(rollout)]
+    assert sums == pytest.approx([0.0, 0.0, 1.5])
     assert [row.episodes for row in batch.rows] == [(0, 0), (1, 1), (2, 2)]
     assert batch["full_token_ids"] == [list(batch.rows[-1].token_ids)]
 

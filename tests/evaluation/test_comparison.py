@@ -14,7 +14,7 @@ from agentsgym.types import Episode, Rollout, Step
 def played(task, reward, *, index=0, group=None, env="Game", win=True):
     info = {"win": reward == 1.0} if win else {}
     step = Step(0, "", "", reward, True, info)
-    episode = Episode(0, (step,), (), reward, 1.0, "done")
+    episode = Episode(0, (step,), reward, 1.0, "done")
     group = task if group is None else group
     return Rollout(
         f"{group}-{index}", group, index, env, {}, {"solution": f"s{task}"}, (episode,), ()

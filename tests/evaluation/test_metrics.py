@@ -18,7 +18,7 @@ def episode(rewards, metrics=None, win=None, index=0, reason="done"):
     steps = [Step(k, "", "", r, False, {"metrics": metrics or {}}) for k, r in enumerate(rewards)]
     if win is not None:
         steps[-1].info["win"] = win
-    return Episode(index, tuple(steps), (), sum(rewards), 1.0, reason)
+    return Episode(index, tuple(steps), sum(rewards), 1.0, reason)
 
 
 def rollout(env, *episodes, error=None, task=0):
@@ -95,7 +95,7 @@ def marked(marks, free, index=0):
         Step(k, "", "", 0.0, False, {} if mark is None else {"informing": mark})
         for k, mark in enumerate(marks)
     )
-    return Episode(index, steps, (), 0.0, 0.0 if free else 1.0, "done")
+    return Episode(index, steps, 0.0, 0.0 if free else 1.0, "done")
 
 
 def test_the_share_of_informing_actions_overall_and_in_free_shots():
@@ -144,7 +144,7 @@ def test_an_evaluation_has_the_figures_of_its_trials():
 def test_a_reflection_is_no_step_of_the_game():
     step = Step(0, "", "", 1.0, True, {"metrics": {"moves": 2.0}})
     note = Step(1, "", "", 0.0, False, kind="reflection", truncated=True)
-    played = rollout("A", Episode(0, (step, note), (), 1.0, 1.0, "done"))
+    played = rollout("A", Episode(0, (step, note), 1.0, 1.0, "done"))
     found = summarize([record(played)])
     assert (found["moves"], found["steps"], found["truncated"]) == (2.0, 1, 0.5)
 
@@ -153,7 +153,7 @@ def test_metrics_that_are_no_numbers_are_left_out():
     odd = {"text": "1.0", "list": [1], "nan": math.nan, "fine": True, "reward": 7.0}
     for metrics in (odd, "text", ["a"], None):
         step = Step(0, "", "", 1.0, True, {"metrics": metrics})
-        found = summarize([record(rollout("A", Episode(0, (step,), (), 1.0, 1.0, "done")))])
+        found = summarize([record(rollout("A", Episode(0, (step,), 1.0, 1.0, "done")))])
         assert found["reward"] == 1.0 and not {"text", "list", "nan"} & set(found)
     assert summarize([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
 

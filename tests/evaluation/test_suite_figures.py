@@ -36,7 +36,7 @@ def played(scores, informing=(True, False)):
     rollouts = []
     for task, score in enumerate(scores):
         episodes = tuple(
-            Episode(k, (Step(0, "", "", r, True, {"informing": mark}),), (), r, float(k), "done")
+            Episode(k, (Step(0, "", "", r, True, {"informing": mark}),), r, float(k), "done")
             for k, (r, mark) in enumerate(zip((0.0, score), informing, strict=True))
         )
         rollouts.append(

@@ -207,14 +207,14 @@ def compare(calm: Record, stormy: Record) -> dict[str, Any]:
         if rollout.failed:
             reason = next((words for words in EXPECTED if words in rollout.error), "unexpected")
             lost[reason if reason != "unexpected" else rollout.error[-300:]] += 1
-            different += any(any(row.agent_token_mask) for row in rollout.rows)
+            different += any(row.agent_tokens for row in rollout.rows)
             continue
         different += _said(rollout) != _said(calm.played[key])
     return {"rollouts": len(stormy.played), "lost": dict(lost), "different": different}
 
 
 def _said(rollout: Any) -> Any:
-    rows = [(row.token_ids, row.agent_token_mask) for row in rollout.rows]
+    rows = [(row.token_ids.tolist(), row.spans) for row in rollout.rows]
     return rows, rollout.final_reward
 
 

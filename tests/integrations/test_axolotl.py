@@ -111,8 +111,7 @@ def test_the_same_games_rewards_ids_and_masks(by_axolotl, by_us):
     for line, same in zip(theirs, ours, strict=True):
         assert line.rollout.episodes == same.rollout.episodes
         for row, again in zip(line.rollout.rows, same.rollout.rows, strict=True):
-            assert row.token_ids == again.token_ids
-            assert row.agent_token_mask == again.agent_token_mask
+            assert row == again
         for advantages, again in zip(line.advantages, same.advantages, strict=True):
             assert advantages == pytest.approx(again)
 

@@ -124,10 +124,10 @@ def test_tokens_and_the_first_gradient_are_those_of_our_trainer(trainers, chat_t
         (row,) = rollout.rows
         begin = row.prompt_length
         end = row.spans[-1].stop
-        assert output["prompt_ids"][number] == list(row.token_ids[:begin])
-        assert output["completion_ids"][number] == list(row.token_ids[begin:end])
-        assert output["env_mask"][number] == list(row.agent_token_mask[begin:end])
-        assert output["logprobs"][number] == list(row.logprobs[begin:end])
+        assert output["prompt_ids"][number] == row.token_ids[:begin].tolist()
+        assert output["completion_ids"][number] == row.token_ids[begin:end].tolist()
+        assert output["env_mask"][number] == row.agent_token_mask[begin:end].tolist()
+        assert output["logprobs"][number] == row.logprobs[begin:end].tolist()
         assert output["episode_reward"][number] == rollout.final_reward
         assert output["step_rewards"][number] == [s.reward for s in rollout.episodes[0].steps]
     assert ours.norm() > 1e-3 and apart(theirs, ours) < 1e-5
@@ -179,7 +179,7 @@ def test_rows_that_a_template_broke_are_refused():
 
     def row(step, begins):
         span = StepSpan(0, step, 1, 2)
-        return Row("s", 0, 0, (1, 2), (0, 1), (0.0,) * 2, (0.0,) * 2, (span,), begins)
+        return Row("s", 0, 0, (1, 2), (0.0, 0.0), (span,), begins)
 
     rows = (row(0, "episode"), row(3, "template"))
     rollout = Rollout("s", 0, 0, "Digit", {}, {}, (), rows)

@@ -35,7 +35,7 @@ def engine_agent(tiny_llama, chat_tokenizer):
 
 def told(batch):
     """All that a batch says, but for what the environment told about its process."""
-    rows = [(r.token_ids, r.agent_token_mask, r.per_token_rewards) for r in batch.rows]
+    rows = [(r.token_ids.tolist(), r.spans) for r in batch.rows]
     return rows, batch["final_rewards"], batch["final_completion_messages"], batch["session_ids"]
 
 

@@ -103,12 +103,10 @@ def play(
         group,
         index,
         tuple(range(size)),
-        (0, 1) * len(actions),
         (0.0, -0.5) * len(actions),
-        (0.0,) * size,
         tuple(StepSpan(0, at, 2 * at + 1, 2 * at + 2) for at in range(len(actions))),
     )
-    episode = Episode(0, tuple(steps), (), reward, 1.0, "done")
+    episode = Episode(0, tuple(steps), reward, 1.0, "done")
     task = {"solution": f"word {group}"}
     name = f"{group}-{index}"
     return Rollout(name, group, index, env, {}, task, (episode,), (row,), error)
@@ -127,7 +125,7 @@ def record_of(rollout: Rollout, *, gap: float = 0.001, ratio: float = 1.0) -> To
     """The trainer's numbers: `gap` nats above the sampler's."""
     row = rollout.rows[-1]
     steps = {
-        span.key: StepNumbers((row.logprobs[span.start] + gap,), (ratio,), (0.7,))
+        span.key: StepNumbers((float(row.logprobs[span.start]) + gap,), (ratio,), (0.7,))
         for span in row.spans
     }
     return TokenRecord(rollout.session_id, steps)

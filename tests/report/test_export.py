@@ -85,8 +85,8 @@ def test_tokens_are_the_stored_rows_with_their_masks(run, tmp_path):
     counts, rows = exported(run, "tokens", tmp_path / "out")
     stored = [row for rollout in read_rollouts(run) for row in rollout.rows]
     assert counts.examples == len(rows) == len(stored) == 16
-    assert [tuple(ids) for ids in rows["input_ids"]] == [row.token_ids for row in stored]
-    assert [tuple(m) for m in rows["assistant_masks"]] == [row.agent_token_mask for row in stored]
+    assert list(rows["input_ids"]) == [row.token_ids.tolist() for row in stored]
+    assert list(rows["assistant_masks"]) == [row.agent_token_mask.tolist() for row in stored]
     assert counts.longest == max(len(row.token_ids) for row in stored)
     assert rows["training_step"] == [3] * 16 and set(rows["env"]) == {DigitEnv().class_path}
     assert json.loads(rows["task"][8]) == {"seed": 1}
@@ -202,7 +202,7 @@ def test_failed_rollouts_and_ids_that_no_tokenizer_has_are_left_out(tmp_path, pl
         for n in range(3)
     )
     row = strange.rows[0]
-    huge = replace(row, token_ids=(2**40, *row.token_ids[1:]))
+    huge = replace(row, token_ids=[-1, *row.token_ids[1:]])
     strange = replace(strange, rows=(huge,))
     RolloutWriter(tmp_path / "run")(
         [good, failed, strange], {"phase": "train", "step": 0, "advantages": None}
@@ -257,7 +257,6 @@ def test_a_foreign_file_may_hold_anything_where_texts_are_meant(tmp_path, tokeni
     for line in lines:
         line |= odd
         line["task_data"] = {"\ud800": ["\ud800"]}
-        line["episodes"][0]["messages"][0] = {"role": 3, "content": ["\ud800", {"x": None}]}
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
     counts, rows = exported(root, name, tmp_path / "out")
     assert counts.examples == len(rows) > 0 and rows["session_id"][0] == "\ufffd"
@@ -314,7 +313,7 @@ def test_the_loss_of_sft_covers_exactly_the_tokens_that_the_agent_sampled(
     _, dataset = exported(run, "tokens", tmp_path / "out")
     trainer, loss = one_step(SFTTrainer, SFTConfig, model_dir, tokenizer, dataset, tmp_path / "sft")
     rows = [row for rollout in read_rollouts(run) for row in rollout.rows]
-    sampled = sum(sum(row.agent_token_mask) for row in rows)
+    sampled = sum(row.agent_tokens for row in rows)
     assert sum(len(r.token_ids) for r in rows) > sampled > 32
     labels = [
         [label for label in example["labels"] if label != -100] for example in trainer.train_dataset
@@ -327,7 +326,7 @@ def test_the_loss_of_sft_covers_exactly_the_tokens_that_the_agent_sampled(
     total = 0.0
     for row in rows:
         with torch.no_grad():
-            logps = model(torch.tensor([row.token_ids])).logits[0].log_softmax(-1)
+            logps = model(torch.tensor([row.token_ids.tolist()])).logits[0].log_softmax(-1)
         for place, m in enumerate(row.agent_token_mask):
             total -= m * float(logps[place - 1, row.token_ids[place]])
     assert loss == pytest.approx(total / sampled, abs=1e-4)

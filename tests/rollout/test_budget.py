@@ -79,7 +79,7 @@ def test_engine_agents_never_exceed_the_budget(tiny_llama, chat_tokenizer, carry
 def test_an_episode_without_room_for_an_action_says_so(plain_tokenizer):
     (rollout,) = play(plain_tokenizer, 3).rollouts
     (episode,) = rollout.episodes
-    assert (episode.stop_reason, episode.steps, episode.messages) == (OVER, (), ())
+    assert (episode.stop_reason, episode.steps, episode.messages) == (OVER, (), [])
     assert rollout.rows == () and rollout.final_reward == 0.0
 
 

@@ -67,13 +67,15 @@ def assert_others_unchanged(batch, clean):
         if ours.failed:
             assert not any(any(row.agent_token_mask) for row in ours.rows)
             continue
-        assert [row.token_ids for row in ours.rows] == [row.token_ids for row in theirs.rows]
-        assert [row.agent_token_mask for row in ours.rows] == [
-            row.agent_token_mask for row in theirs.rows
+        assert [row.token_ids.tolist() for row in ours.rows] == [
+            row.token_ids.tolist() for row in theirs.rows
+        ]
+        assert [row.agent_token_mask.tolist() for row in ours.rows] == [
+            row.agent_token_mask.tolist() for row in theirs.rows
         ]
         assert ours.final_reward == theirs.final_reward
         for row, other in zip(ours.rows, theirs.rows, strict=True):
-            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+            assert row.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=1e-4)
 
 
 class CancellingEngine(EmbeddedEngine):

@@ -77,10 +77,10 @@ def test_an_override_counts_in_each_episode_of_one_conversation(plain_tokenizer)
     batch = Doubling(plain_tokenizer, config).run_trial([TASK], ScriptedAgent(["a"]))
     (row,) = batch.rows
     assert batch["final_rewards"] == [3.0]
-    first = row.agent_token_mask.index(1)
+    first = row.prompt_length
     # Both scored episodes pay the row's first agent token, as the override says.
-    assert [k for k, r in enumerate(row.per_token_rewards) if r] == [first]
-    assert row.per_token_rewards[first] == 14.0
+    (rewards,) = batch["per_token_rewards"]
+    assert [k for k, r in enumerate(rewards) if r] == [first] and rewards[first] == 14.0
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,13 @@ from agentsgym.envs import EnvPool
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
-from agentsgym.rollout.compact import from_bytes
-from agentsgym.rollout.rollout_workers.player import EnvParcel, Player, PlayerSetup, Served
+from agentsgym.rollout.rollout_workers.player import (
+    EnvParcel,
+    Player,
+    PlayerSetup,
+    Served,
+    unpacked_rollout,
+)
 from agentsgym.rollout.workers.env import pack
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.types import RolloutRequest, session_seed
@@ -55,7 +60,7 @@ def test_a_worker_plays_as_its_learner(engine, chat_tokenizer):
         played = player.poll(10.0)
         found |= dict(played.rollouts)
         idle = played.idle
-    there = [from_bytes(found[r.session_id], env_config={}, task_data=r.task_data) for r in asked]
+    there = [unpacked_rollout(found[r.session_id], {}, r.task_data) for r in asked]
     for rollout in (*there, *here):
         for step in rollout.episodes[0].steps:
             step.info.clear()  # it tells how many sessions were open
@@ -101,7 +106,7 @@ def test_objects_in_info_are_shown_as_texts_as_here(engine, chat_tokenizer):
     player.submit([RolloutRequest.of(row, 0, 0, 1)], SHORT, False, parcel)
     [(_, data)] = player.poll(10.0).rollouts
     player.close()
-    [step] = from_bytes(data, env_config={}, task_data={}).episodes[0].steps
+    [step] = unpacked_rollout(data, {}, {}).episodes[0].steps
     assert "lock" in step.info["lock"] and "Unreadable" in step.info["odd"]
 
 

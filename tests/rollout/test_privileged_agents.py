@@ -79,7 +79,9 @@ def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tok
     lengths = [span.length for row in rollout.rows for span in row.spans]
     assert lengths == [3, 3, 2, 3, 3]
     [expected] = env.run_trial([TASK], model).rollouts
-    assert [row.token_ids for row in rollout.rows] == [row.token_ids for row in expected.rows]
+    assert [row.token_ids.tolist() for row in rollout.rows] == [
+        row.token_ids.tolist() for row in expected.rows
+    ]
 
 
 def test_a_limit_ends_an_episode_for_the_agent_too():

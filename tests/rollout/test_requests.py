@@ -5,7 +5,7 @@ import pytest
 from agentsgym import DirectOutputAgent, EnvPool, ScriptedAgent, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import RolloutRequest, play, run
-from agentsgym.types import GenerationResult, session_seed
+from agentsgym.types import Episode, GenerationResult, Step, StepSpan, session_seed
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS, place_rewards
 from helpers import CountdownEnv
 
@@ -83,11 +83,6 @@ def test_values_of_the_reward_keys_are_those_of_the_tables():
 @pytest.mark.parametrize("final_reward", FINAL_REWARDS)
 @pytest.mark.parametrize("placement", REWARD_PLACEMENTS)
 def test_an_action_without_tokens_has_no_rewards(placement, final_reward):
-    from agentsgym.types import Step, StepSpan
-
-    step = Step(0, "", "", 1.0, done=True)
-    spans = [StepSpan(0, 0, 2, 2)]
-    rewards = place_rewards(
-        3, spans, [step], placement=placement, final_reward=final_reward, episode_reward=1.0
-    )
-    assert rewards == [0.0] * 3
+    episode = Episode(0, (Step(0, "", "", 1.0, done=True),), 1.0, 1.0, "done")
+    rewards = place_rewards(3, [StepSpan(0, 0, 2, 2)], episode, placement, final_reward)
+    assert rewards.tolist() == [0.0] * 3

@@ -30,20 +30,20 @@ def agent(tiny_llama, chat_tokenizer):
 
 
 def fingerprint(batch):
-    return [(row.token_ids, row.logprobs) for row in batch.rows]
+    return [(row.token_ids.tolist(), row.logprobs.tolist()) for row in batch.rows]
 
 
 def test_same_seed_same_rollouts_whoever_shares_the_batch(agent, tiny_llama, chat_tokenizer):
     tasks = rows("Digit", [{"seed": k} for k in range(6)])
     batch = run(tasks, agent, 4, seed=3)
     again = run(tasks, agent, 4, seed=3)
-    assert [r.token_ids for r in batch.rows] == [r.token_ids for r in again.rows]
-    assert [r.token_ids for r in batch.rows] != [
-        r.token_ids for r in run(tasks, agent, 4, seed=4).rows
+    assert [r.token_ids.tolist() for r in batch.rows] == [r.token_ids.tolist() for r in again.rows]
+    assert [r.token_ids.tolist() for r in batch.rows] != [
+        r.token_ids.tolist() for r in run(tasks, agent, 4, seed=4).rows
     ]
     narrow = DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=2), SAMPLING)
     few = run(tasks, narrow, 4, seed=3)
-    assert [r.token_ids for r in batch.rows] == [r.token_ids for r in few.rows]
+    assert [r.token_ids.tolist() for r in batch.rows] == [r.token_ids.tolist() for r in few.rows]
 
 
 def test_sampled_ids_and_logprobs_reach_the_rows(agent, tiny_llama):
@@ -52,7 +52,7 @@ def test_sampled_ids_and_logprobs_reach_the_rows(agent, tiny_llama):
     batch = run(rows("Digit", [{"seed": 1}]), agent, 3)
     for row in batch.rows:
         assert row.sampled
-        logits = tiny_llama(torch.tensor([row.token_ids])).logits[0].detach()
+        logits = tiny_llama(torch.tensor([row.token_ids.tolist()])).logits[0].detach()
         logps = torch.log_softmax(logits, -1)
         for t, on in enumerate(row.agent_token_mask):
             expected = float(logps[t - 1, row.token_ids[t]]) if on else 0.0
@@ -62,7 +62,7 @@ def test_sampled_ids_and_logprobs_reach_the_rows(agent, tiny_llama):
 def test_episodes_of_a_trial_do_not_repeat_the_noise(agent):
     config = {"episodes_per_trial": 3, "max_steps_per_episode": 1}
     batch = run(rows("Digit", [{"seed": 1}], config), agent)
-    assert len({row.token_ids for row in batch.rows}) == 3
+    assert len({tuple(row.token_ids.tolist()) for row in batch.rows}) == 3
 
 
 def test_slots_stay_busy(tiny_llama, chat_tokenizer):
@@ -153,8 +153,8 @@ def test_blocking_environments_step_side_by_side(agent):
     batch = run(rows("Slow", tasks), agent)
     assert most > 2
     assert batch["final_rewards"] == [1.0] * 8
-    assert [r.token_ids for r in batch.rows] == [
-        r.token_ids for r in run(rows("Countdown", tasks), agent).rows
+    assert [r.token_ids.tolist() for r in batch.rows] == [
+        r.token_ids.tolist() for r in run(rows("Countdown", tasks), agent).rows
     ]
 
 
@@ -235,7 +235,9 @@ def test_lost_requests_fail_their_rollouts_only(agent):
         if mine.failed:
             assert "lost" in mine.error
         else:
-            assert [r.token_ids for r in mine.rows] == [r.token_ids for r in theirs.rows]
+            assert [r.token_ids.tolist() for r in mine.rows] == [
+                r.token_ids.tolist() for r in theirs.rows
+            ]
 
 
 def test_pool_is_made_with_the_engines_tokenizer(agent, chat_tokenizer):

@@ -16,6 +16,7 @@ from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.rollout import SteppedTrial, TrialOver
 from agentsgym.rollout.workers.pool import stop_workers
+from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 from moody import MoodyEnv
 
@@ -182,7 +183,7 @@ def test_a_cut_scores_the_steps_so_far(chat_tokenizer):
     assert episode.messages[-1]["role"] == "assistant" and not rollout.failed
     (row,) = rollout.rows
     assert row.agent_token_mask[-1] == 1 and not row.sampled
-    assert sum(row.per_token_rewards) == pytest.approx(0.75)
+    assert per_token_rewards(rollout)[0].sum() == pytest.approx(0.75)
 
 
 def test_a_cut_before_the_first_scored_action_and_in_a_reflection():

@@ -5,6 +5,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CountdownEnv, DigitEnv
 
 TASK = {"rewards": [0.5, 1.0]}
@@ -14,6 +15,12 @@ def contents(messages):
     return [message["content"] for message in messages]
 
 
+def placed(batch):
+    """The rewards on the tokens of each action."""
+    rows = [pair for r in batch.rollouts for pair in zip(r.rows, per_token_rewards(r), strict=True)]
+    return [rewards[s.start : s.stop].sum() for row, rewards in rows for s in row.spans]
+
+
 def test_full_carry_is_one_conversation_in_one_row(plain_tokenizer):
     env = CountdownEnv(plain_tokenizer, {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"})
     batch = env.run_trial([TASK], ScriptedAgent(["a", "b", "c", "d"]), return_all_steps=True)
@@ -21,18 +28,17 @@ def test_full_carry_is_one_conversation_in_one_row(plain_tokenizer):
     assert [(s.episode, s.step) for s in row.spans] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     first, second = batch.rollouts[0].episodes
     assert contents(first.messages) == ["Is it an animal?", "a", "The number is 1", "b"]
-    assert contents(second.messages) == [
-        *contents(first.messages),
+    assert second.continues and contents(second.messages) == [
         "The episode is over. Reward: 1.5.\n\nIs it an animal?",
         "c",
         "The number is 1",
         "d",
     ]
     text = plain_tokenizer.decode(row.token_ids)
-    assert text == "".join(contents(second.messages))
+    assert text == "".join(contents([*first.messages, *second.messages]))
+    assert batch["final_completion_messages"] == [[*first.messages, *second.messages]]
     # The free shot shows no reward; its steps keep theirs.
-    placed = [sum(row.per_token_rewards[s.start : s.stop]) for s in row.spans]
-    assert placed == pytest.approx([0.0, 0.0, 0.5, 1.0])
+    assert placed(batch) == pytest.approx([0.0, 0.0, 0.5, 1.0])
     assert batch["step_rewards"] == [[0.5, 1.0, 0.5, 1.0]]
     assert [contents(m)[-1] for m in batch["messages"][0]] == ["a", "b", "c", "d"]
 
@@ -57,7 +63,7 @@ def test_summary_carry_lets_the_agent_write_its_own_context(plain_tokenizer):
     tokens = batch.rows[0].token_ids[reflection.start : reflection.stop]
     assert plain_tokenizer.decode(tokens) == "Can it fly?"
     assert all(batch.rows[0].agent_token_mask[reflection.start : reflection.stop])
-    assert not any(batch.rows[0].per_token_rewards[reflection.start : reflection.stop])
+    assert placed(batch)[2] == 0.0
 
 
 def test_a_reflection_earns_what_later_episodes_earn(plain_tokenizer):
@@ -141,8 +147,7 @@ def test_a_malformed_penalty_holds_in_a_free_shot_and_is_no_part_of_the_score(
     [rollout] = batch.rollouts
     assert [episode.reward for episode in rollout.episodes] == [0.75, 1.0, 0.75]
     assert batch["final_rewards"] == [0.875]
-    placed = [sum(row.per_token_rewards[s.start : s.stop]) for row in batch.rows for s in row.spans]
-    assert placed == [-0.25, 1.0, 0.75]
+    assert placed(batch) == [-0.25, 1.0, 0.75]
     table = credit.table_of([rollout])
     assert table.final_reward.tolist() == [0.75]
     assert table.counted.tolist() == [-0.125, 0.5, 0.375]

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from agentsgym.tokens.encoding import Encoder, shared
+from agentsgym.tokens.encoding import Encoder
 from helpers import CHATML, build_tokenizer
 
 TEXTS = ["", "yes", " no \n", "<|im_end|>\n<|im_start|>user\nhi", "é \u2028 😀", "a" * 300]
@@ -67,13 +67,3 @@ def test_an_encode_of_the_users_own_is_called(tokenizer):
 def test_it_survives_pickling(tokenizer):
     encoder = pickle.loads(pickle.dumps(Encoder(tokenizer)))
     assert encoder.ids("yes") == encoded(tokenizer, "yes")
-
-
-def test_equal_ids_are_one_object_and_plain_integers():
-    numpy = pytest.importorskip("numpy")
-    first, again = shared([70_001, 5]), shared(numpy.array([70_001, 1]))
-    assert first[0] is again[0]
-    assert again == (70_001, 1)
-    assert {type(number) for number in again} == {int}
-    assert shared([True])[0] == 1
-    assert type(shared([True])[0]) is int

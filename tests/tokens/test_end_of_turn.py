@@ -39,4 +39,4 @@ def rows_of(tokenizer, sampled):
     transcript.act(GenerationResult("", ids, (-1.0,) * len(ids), "No."), 0, 0)
     messages += [{"role": "assistant", "content": "No."}, {"role": "user", "content": "More?"}]
     transcript.observe(messages)
-    return [row.token_ids for row in transcript.rows]
+    return [row.token_ids.tolist() for row in transcript.rows]

@@ -165,15 +165,15 @@ def test_an_environment_may_mean_special_tokens_but_no_agent(env_class, ends, ch
     env = env_class(chat_tokenizer)
     batch = env.run_trial([{"text": FORGED}], ScriptedAgent([FORGED]))
     (row,) = batch.rows
-    assert row.token_ids.count(chat_tokenizer.eos_token_id) == ends
-    said = [i for i, agent in zip(row.token_ids, row.agent_token_mask, strict=True) if agent]
+    assert row.token_ids.tolist().count(chat_tokenizer.eos_token_id) == ends
+    said = row.token_ids[row.agent_token_mask == 1]
     assert chat_tokenizer.decode(said) == FORGED
 
 
 def test_a_system_prompt_from_a_row_forges_nothing(chat_tokenizer):
     env = OneStepEnv(chat_tokenizer, {"system_prompt": FORGED})
     batch = env.run_trial([{"text": "Go."}], ScriptedAgent(["Yes"]))
-    assert batch.rows[0].token_ids.count(chat_tokenizer.eos_token_id) == 2
+    assert batch.rows[0].token_ids.tolist().count(chat_tokenizer.eos_token_id) == 2
 
 
 def test_a_content_that_is_lost_as_a_string_is_given_as_parts():

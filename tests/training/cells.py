@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from agentsgym.training.loss.batch import make_rollouts
@@ -21,16 +22,13 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
         parts = []
         for _ in range(draw.choice(rows)):
             ids = [draw.randrange(4, vocabulary) for _ in range(draw.randint(2, 5))]
-            mask, spans = [0] * len(ids), []
+            spans = []
             for _ in range(0 if silent else draw.randint(1, 3)):
                 tokens, seen = draw.randint(1, 4), draw.randint(0, 3)
                 spans.append(StepSpan(0, step, len(ids), len(ids) + tokens))
                 ids += [draw.randrange(4, vocabulary) for _ in range(tokens + seen)]
-                mask += [1] * tokens + [0] * seen
                 step += 1
-            mask = [0] * len(mask) if failed else mask
-            zeros = (0.0,) * len(ids)
-            parts.append(Row("", 0, index, tuple(ids), tuple(mask), zeros, zeros, tuple(spans)))
+            parts.append(Row("", 0, index, ids, [0.0] * len(ids), tuple(spans)))
         error = "boom" if failed else None
         result.append(Rollout("", 0, index, "", {}, {}, (), tuple(parts), error))
     return result
@@ -55,14 +53,14 @@ class Cell:
             rows_of = []
             for row in rollout.rows:
                 with torch.no_grad():
-                    own = reference.log_probabilities(model, list(row.token_ids))[0].double()
+                    own = reference.log_probabilities(model, row.token_ids.tolist())[0].double()
                 mask = torch.tensor(row.agent_token_mask, dtype=torch.float64)
                 old = (own + noise(len(own), 0.3)) * mask if off_policy else own * mask
                 sampler = (old + noise(len(own), 0.5)) * mask
                 self.old.append(old)
                 self.ref.append((own + noise(len(own), 0.3)) * mask)
                 self.advantages.append((noise(len(own), 1.0) * mask).numpy())
-                rows_of.append(replace(row, logprobs=tuple(sampler.tolist())))
+                rows_of.append(replace(row, logprobs=sampler.numpy()))
             self.rollouts.append(replace(rollout, rows=tuple(rows_of)))
 
     def for_trainer(self):
@@ -75,7 +73,9 @@ class Cell:
             number += len(wholes)
             for row in rollout.rows:
                 # A row of `train_on="steps"` is the beginning of the row that it was cut from.
-                at = next(n for n, w in wholes if w.token_ids[: row.length] == row.token_ids)
+                at = next(
+                    n for n, w in wholes if np.array_equal(w.token_ids[: row.length], row.token_ids)
+                )
                 row.old_logps = self.old[at][: row.length] if self.off_policy else None
                 row.ref_logps = self.ref[at][: row.length]
         return {"rollout_index": torch.arange(len(made)), "rollouts": made}
@@ -91,11 +91,11 @@ class Cell:
                     steps[span.start : span.stop] = [span.step] * span.length
                 rows.append(
                     reference.Row(
-                        list(row.token_ids),
-                        list(row.agent_token_mask),
+                        row.token_ids.tolist(),
+                        row.agent_token_mask.tolist(),
                         self.advantages[number].tolist(),
                         steps,
-                        list(row.logprobs),
+                        row.logprobs.tolist(),
                         self.old[number].tolist() if self.off_policy else None,
                         self.ref[number].tolist(),
                     )

@@ -130,7 +130,7 @@ def played(trainer, phase):
     """(group, index) → what was said and earned, of this process."""
     return {
         (r.group, r.index): (
-            [list(row.token_ids) for row in r.rows],
+            [row.token_ids.tolist() for row in r.rows],
             r.failed,
             [step.reward for e in r.episodes for step in e.steps],
         )

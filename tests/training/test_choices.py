@@ -19,15 +19,13 @@ from training import reference
 
 def trial_of(index, *actions, free_shots=0, failed=False):
     """A rollout of one-step episodes in one row: two tokens of context before each action."""
-    ids, mask, spans = [], [], []
+    ids, spans = [], []
     for episode, action in enumerate(actions):
         ids += [5, 6, *action]
-        mask += [0, 0] + [1] * len(action)
         spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
-    zeros = (0.0,) * len(ids)
-    row = Row(f"0-{index}", 0, index, tuple(ids), tuple(mask), zeros, zeros, tuple(spans))
+    row = Row(f"0-{index}", 0, index, ids, [0.0] * len(ids), tuple(spans))
     episodes = tuple(
-        Episode(e, (Step(0, "", "", float(sum(a)), True),), (), 0.0, float(e >= free_shots), "done")
+        Episode(e, (Step(0, "", "", float(sum(a)), True),), 0.0, float(e >= free_shots), "done")
         for e, a in enumerate(actions)
     )
     error = "boom" if failed else None

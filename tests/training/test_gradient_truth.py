@@ -281,7 +281,7 @@ def as_reference(rollouts, numbers, old=None):
                     advantages,
                     steps,
                     list(row.logprobs),
-                    None if old is None else old[row.token_ids],
+                    None if old is None else old[tuple(row.token_ids)],
                 )
             )
         result.append(rows)
@@ -344,7 +344,7 @@ def test_from_playing_to_the_gradient(
     # The same rollouts again, after the weights have moved.
     with torch.no_grad():
         old = {
-            row.token_ids: reference.log_probabilities(trainer.model, list(row.token_ids))[
+            tuple(row.token_ids): reference.log_probabilities(trainer.model, list(row.token_ids))[
                 0
             ].tolist()
             for r in rollouts
@@ -398,10 +398,10 @@ def words_and_chances(model, played, temperature):
     place of each."""
     words, chances = ([[None] * len(e.steps) for e in played.episodes] for _ in range(2))
     for row in played.rows:
-        logits = model(input_ids=torch.tensor([row.token_ids])).logits[0] / temperature
+        logits = model(input_ids=torch.tensor([row.token_ids.tolist()])).logits[0] / temperature
         table = torch.softmax(logits, -1)
         for span in row.spans:
-            words[span.episode][span.step] = row.token_ids[span.start : span.stop]
+            words[span.episode][span.step] = tuple(row.token_ids[span.start : span.stop])
             chances[span.episode][span.step] = table[span.start - 1 : span.stop - 1]
     return words, chances
 

@@ -64,7 +64,7 @@ def test_one_step_with_smollm2(smollm2, tmp_path):
         text = trainer.processing_class.decode(row.token_ids)
         for step in rollout.episodes[0].steps:
             assert step.action.strip()[:20] in text
-        logits = model(torch.tensor([row.token_ids])).logits[0].float()
+        logits = model(torch.tensor([row.token_ids.tolist()])).logits[0].float()
         assert torch.isfinite(logits).all()
     entry = trainer.state.log_history[0]
     assert entry["sampler/ratio"] == pytest.approx(1.0, abs=1e-3)

@@ -16,15 +16,14 @@ STATE = SimpleNamespace(global_step=7, is_world_process_zero=True)
 
 
 def rollout(action="b", error=None, rows=()):
-    said = ({"role": "user", "content": "a?"}, {"role": "assistant", "content": action})
     step = Step(0, "a?", action, 1.0, True, {"win": True})
-    episode = Episode(0, (step,), said, 1.0, 1.0, "done")
+    episode = Episode(0, (step,), 1.0, 1.0, "done")
     return Rollout("s1", 0, 0, "Digit", {}, {"seed": 3}, (episode,), tuple(rows), error)
 
 
 def test_a_row_of_the_table():
     spans = (StepSpan(0, 0, 1, 3),)
-    row = Row("s1", 0, 0, (1, 2, 3), (0, 1, 1), (0.0,) * 3, (0.0,) * 3, spans)
+    row = Row("s1", 0, 0, (1, 2, 3), (0.0,) * 3, spans)
     (line,) = table_rows([rollout(rows=[row])], [np.array([9.0, 1.0, 2.0])], 4, "train")
     assert dict(zip(COLUMNS, line.cells())) == {
         "step": 4,

@@ -24,7 +24,7 @@ def reference_loss(model, rollouts, advantage_of):
     total = torch.zeros(())
     for r in live:
         for row in r.rows:
-            ids = torch.tensor([row.token_ids])
+            ids = torch.tensor([row.token_ids.tolist()])
             logps = torch.log_softmax(model(ids).logits[0].float(), -1)
             for t in range(1, ids.shape[1]):
                 if row.agent_token_mask[t]:

@@ -97,14 +97,15 @@ def recorded(
         tokens=sum(len(row.token_ids) for row in rows),
         one_row_tokens=sum(_without_break(rollout, row, env.codec) for row in rows),
         agent_tokens=rollout.agent_tokens,
-        key_agent_tokens=sum(row.agent_token_mask) if (row := last_row(rows)) else 0,
+        key_agent_tokens=row.agent_tokens if (row := last_row(rows)) else 0,
         masked=masked == list(said),
         refused=last_line(rollout.error).removeprefix(_FAILED) if rollout.error else "",
     )
 
 
 def _agent_ids(row: Row) -> list[int]:
-    return [i for i, agent in zip(row.token_ids, row.agent_token_mask, strict=True) if agent]
+    ids: list[int] = row.token_ids[row.agent_token_mask == 1].tolist()
+    return ids
 
 
 def _without_break(rollout: Rollout, row: Row, codec: Codec) -> int:
@@ -138,8 +139,8 @@ def _observations(rollout: Rollout) -> list[str]:
 def _break(
     before: Row, row: Row, observations: Collection[str], tokenizer: Tokenizer, marks: Marks
 ) -> RowBreak:
-    was = tokenizer.decode(list(before.token_ids))
-    now = tokenizer.decode(list(row.token_ids[: row.prompt_length]))
+    was = tokenizer.decode(before.token_ids.tolist())
+    now = tokenizer.decode(row.token_ids[: row.prompt_length].tolist())
     at = _first_difference(was, now)
     shown = slice(max(0, at - _BEFORE), at + _AFTER)
     first = row.spans[0]
@@ -174,7 +175,7 @@ def _changed(before: Row, at: int, observations: Collection[str], tokenizer: Tok
             continue
         if at > start:
             return "ending" if _is_ending(before, span, at, tokenizer) else "answer"
-        read = tokenizer.decode(list(before.token_ids[: span.start]))
+        read = tokenizer.decode(before.token_ids[: span.start].tolist())
         ends = [read.rfind(text) + len(text) for text in observations if text and text in read]
         return "opening" if at >= max(ends, default=0) else "earlier"
     return "opening"
@@ -184,11 +185,11 @@ def _texts(row: Row, tokenizer: Tokenizer) -> Iterator[tuple[StepSpan, int, int]
     """Each action of a row, with the positions in its text where it starts and stops."""
     for span in row.spans:
         start, stop = (
-            len(tokenizer.decode(list(row.token_ids[:end]))) for end in (span.start, span.stop)
+            len(tokenizer.decode(row.token_ids[:end].tolist())) for end in (span.start, span.stop)
         )
         yield span, start, stop
 
 
 def _is_ending(row: Row, span: StepSpan, at: int, tokenizer: Tokenizer) -> bool:
     """Whether the character at `at` belongs to the last token of an action, its end of turn."""
-    return at >= len(tokenizer.decode(list(row.token_ids[: span.stop - 1])))
+    return at >= len(tokenizer.decode(row.token_ids[: span.stop - 1].tolist()))

@@ -250,7 +250,7 @@ def _counts(
     speaker = Speaker(Answers((f"I say {' '.join(said)}.",)), encode=codec.encode_action)
     rows = speaker.play(env, task).rows
     return [
-        Counter(i for i in row.token_ids[: span.start] if i in codec.control.ids)
+        Counter(i for i in row.token_ids[: span.start].tolist() if i in codec.control.ids)
         for row in rows
         for span in row.spans
     ]

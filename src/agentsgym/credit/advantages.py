@@ -79,7 +79,7 @@ def advantages(
     check_estimator(estimator, options)
     found = find_estimator(estimator)
     if found.per == "token":
-        return [found(row, **options) for row in batch.rows]
+        return [values for rollout in batch.rollouts for values in found(rollout, **options)]
     table = table_of(batch.rollouts)
     return to_tokens(batch.rows, credit_steps(table, found, **options))
 

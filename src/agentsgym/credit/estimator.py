@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
-from agentsgym.types.records import Floats
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
@@ -41,8 +39,8 @@ class Estimator:
     """A complete advantage estimator.
 
     `assign` takes a `StepTable` and returns one float per step, shape (N,); with `per="token"` it
-    takes a `Row` and returns one float per token, shape (T,). Its keyword-only arguments are the
-    estimator's options. `help` says what it rewards, `use` when to use it. With
+    takes a `Rollout` and returns for each row one float per token, shape (T,). Its keyword-only
+    arguments are the estimator's options. `help` says what it rewards, `use` when to use it. With
     `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name; with
     `reads_choices` the trainer fills the columns `action` and `choices`, for a forward pass.
     """
@@ -51,7 +49,7 @@ class Estimator:
     help: str
     use: str
     source: str
-    assign: Callable[..., Floats]
+    assign: Callable[..., Any]
     variants: tuple[Variant, ...]
     per: Literal["step", "token"] = "step"
     takes_scale_rewards: bool = False
@@ -63,11 +61,11 @@ class Estimator:
         if self.variants and len(self.options) + 1 != len(self._parameters()):
             raise TypeError(f"options of the estimator {self.name!r} must be keyword-only")
 
-    def __call__(self, given: Any, **options: Any) -> Floats:
+    def __call__(self, given: Any, **options: Any) -> Any:
         return self.assign(given, **options)
 
     @classmethod
-    def own(cls, path: str, assign: Callable[..., Floats]) -> "Estimator":
+    def own(cls, path: str, assign: Callable[..., Any]) -> "Estimator":
         """A user's own function of a step table, named by its dotted path."""
         return cls(name=path, help="", use="", source="", assign=assign, variants=())
 

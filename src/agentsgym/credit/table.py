@@ -200,7 +200,7 @@ def _tokens(found: tuple[Row, StepSpan] | None) -> tuple[int, ...]:
     if found is None:
         return ()
     row, span = found
-    return row.token_ids[span.start : span.stop]
+    return tuple(row.token_ids[span.start : span.stop].tolist())
 
 
 def _counted(group: Ints) -> Ints:

@@ -83,7 +83,6 @@ def _credit(rollouts: Sequence[Rollout], name: str, options: Mapping[str, Any]) 
     sums: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
     for rollout in rollouts:
         own = sums.setdefault((rollout.group, rollout.index), {})
-        for row in rollout.rows:
-            values = estimator(row, **options)
+        for row, values in zip(rollout.rows, estimator(rollout, **options), strict=True):
             own |= {s.key: float(values[s.start : s.stop].sum()) for s in row.spans}
     return sums

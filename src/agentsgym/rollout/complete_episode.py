@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.answers import number
 from agentsgym.rollout.drive import drive, sampling_of
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import Session, SessionError
-from agentsgym.rollout.trial import EpisodePlayer, placed_by_config
+from agentsgym.rollout.trial import EpisodePlayer
+from agentsgym.tokens import DraftRow
 from agentsgym.types import (
     Agent,
     Episode,
@@ -20,6 +23,8 @@ from agentsgym.types import (
     StepSpan,
     copy_message,
 )
+from agentsgym.types.records import Floats
+from agentsgym.types.reward_placement import place_rewards
 from agentsgym.types.text import clean_text, short_repr
 
 _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
@@ -63,15 +68,14 @@ def _lone_session(env: MultistepEnv, session_id: str) -> Session:
 def _record_of(session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
     goes_on = session.episode > 0 and session.env.config["carry"] == "full"
     rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
-    spans = [s for s in rows[-1].spans if s.episode == episode.index] if rows else []
     ids = list(rows[-1].token_ids) if rows else []
     return {
         "full_token_ids": ids,
         "full_attention_mask": [1] * len(ids),
-        "agent_token_mask": list(rows[-1].mask) if rows else [],
-        "per_token_rewards": placed_by_config(session, rows[-1], episode, spans) if rows else [],
+        "agent_token_mask": _mask(rows[-1]) if rows else [],
+        "per_token_rewards": _placed(session, episode, rows[-1]).tolist() if rows else [],
         "final_reward": episode.reward,
-        "final_completion_messages": [copy_message(m) for m in episode.messages],
+        "final_completion_messages": [copy_message(m) for m in session.messages],
         "episode": episode,
     }
 
@@ -85,15 +89,32 @@ def _episode_of(session: Session, record: Any) -> Episode:
         return episode
     rows = session.transcript.rows
     ids, mask = list(record["full_token_ids"]), list(record["agent_token_mask"])
-    if ids and (ids, mask) != (rows[-1].token_ids, rows[-1].mask):
+    if ids and (ids, mask) != (list(rows[-1].token_ids), _mask(rows[-1])):
         raise SessionError(
             "_run_complete_episode returned an episode with other tokens than were played; "
             "leave 'episode' out to return tokens of its own"
         )
     episode = _with_final_reward(record["episode"], float(record["final_reward"]))
-    given = list(map(float, record["per_token_rewards"]))
-    session.given_rewards[episode.index, len(rows) - 1] = given
+    given = np.array(record["per_token_rewards"], np.float64)
+    if ids and not np.array_equal(given, _placed(session, episode, rows[-1])):
+        session.given_rewards[episode.index, len(rows) - 1] = given
     return episode
+
+
+def _placed(session: Session, episode: Episode, row: DraftRow) -> Floats:
+    """The episode's rewards on the tokens of its row, as the environment's settings place them."""
+    spans = [span for span in row.spans if span.episode == episode.index]
+    config = session.env.config
+    return place_rewards(
+        len(row.token_ids), spans, episode, config["reward_placement"], config["final_reward"]
+    )
+
+
+def _mask(row: DraftRow) -> list[int]:
+    mask = [0] * len(row.token_ids)
+    for span in row.spans:
+        mask[span.start : span.stop] = [1] * span.length
+    return mask
 
 
 def _check(record: Any) -> None:
@@ -133,17 +154,16 @@ def _foreign(session: Session, record: Mapping[str, Any]) -> tuple[Episode, Row]
     steps = tuple(Step(k, "", "", r, done=k == len(spans) - 1) for k, r in enumerate(rewards))
     messages = tuple(map(_message, record.get("final_completion_messages", ())))
     weight = score_weight(session)
-    episode = Episode(session.episode, steps, messages, reward, weight, "done")
+    episode = Episode(session.episode, steps, reward, weight, "done", written=messages)
     row = Row(
-        session.session_id,
-        session.request.group,
-        session.request.index,
-        tuple(record["full_token_ids"]),
-        mask,
-        (0.0,) * len(mask),
-        tuple(map(float, record["per_token_rewards"])),
-        tuple(spans),
+        session_id=session.session_id,
+        group=session.request.group,
+        rollout=session.request.index,
+        token_ids=np.array(record["full_token_ids"], np.int32),
+        logprobs=np.zeros(len(mask), np.float32),
+        spans=tuple(spans),
         sampled=False,
+        given_rewards=np.array(record["per_token_rewards"], np.float64),
     )
     return episode, row
 

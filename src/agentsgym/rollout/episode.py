@@ -130,13 +130,18 @@ def finish(session: Session, stop_reason: str) -> Episode:
         actions, rewards = [s.action for s in steps], [s.reward for s in steps]
         final = session.env._calculate_reward(session.state, actions, actions[-1], rewards)
         steps = with_reward(steps, number(final, "what _calculate_reward returns"))
+    messages = session.messages[session.first_message :]
+    system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
+    follow = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
     return Episode(
         index=session.episode,
         steps=tuple(steps),
-        messages=tuple(session.messages),
         reward=sum(step.reward for step in steps),
         score_weight=score_weight(session),
         stop_reason=stop_reason,
+        continues=session.first_message > 0,
+        system=system,
+        written=None if follow else tuple(messages),
     )
 
 

@@ -22,6 +22,7 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
+from agentsgym.types.records import Floats
 from agentsgym.types.text import clean_text, short_repr
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
@@ -39,12 +40,12 @@ class Session:
     """A running rollout: `request` is played in `env` by an agent with the settings `sampling`.
 
     `episodes` are finished; `episode` is the number of the running one, to which `steps` and
-    `messages` belong, and `trial` is its position in its trial (without the environment's state).
-    `carried` is the text of earlier episodes for its first prompt. `asked_for` is the kind of the
-    last request. `sampled` is the number of tokens of sampling noise used so far. `error` is set
-    when the rollout has failed. `given_rewards` are per-token rewards that
-    `_run_complete_episode` returned, by (episode, row), and `given_rows` its own rows, which
-    replace those of `transcript`.
+    `messages` (from number `first_message` on) belong, and `trial` is its position in its trial
+    (without the environment's state). `carried` is the text of earlier episodes for its first
+    prompt. `asked_for` is the kind of the last request. `sampled` is the number of tokens of
+    sampling noise used so far. `error` is set when the rollout has failed. `given_rewards` are
+    per-token rewards of its own that an environment's `_run_complete_episode` returned, by
+    (episode, row), and `given_rows` its own rows, which replace those of `transcript`.
     """
 
     env: MultistepEnv
@@ -59,10 +60,11 @@ class Session:
     policy_version: int = 0
     carried: str = ""
     messages: list[Message] = field(default_factory=list)
+    first_message: int = 0
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
-    given_rewards: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    given_rewards: dict[tuple[int, int], Floats] = field(default_factory=dict)
     given_rows: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,6 +95,7 @@ class Session:
         if not go_on:
             self.messages = []
             self.transcript.restart()
+        self.first_message = len(self.messages)
 
     def instruct(self, text: str) -> None:
         """Begin the conversation with a system message."""

@@ -8,19 +8,18 @@ from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, re
 from agentsgym.rollout.failures import describe
 from agentsgym.rollout.lifetime import begin_state, end_state
 from agentsgym.rollout.session import FAULTS, Session, copy_task
-from agentsgym.tokens import DraftRow, tell_rewritten
+from agentsgym.tokens import tell_rewritten
 from agentsgym.types import (
     Episode,
     EpisodeOutcome,
     GenerationRequest,
     GenerationResult,
     Rollout,
-    Row,
     Step,
     StepSpan,
     TrialInfo,
 )
-from agentsgym.types.reward_placement import FINAL_REWARDS, place_rewards
+from agentsgym.types.reward_placement import row_rewards
 
 Trial = Generator[GenerationRequest, GenerationResult, Rollout]
 """A running trial: it requests actions, and returns its rollout."""
@@ -100,9 +99,7 @@ def _keep_reflection(session: Session, step: Step | None) -> None:
     """Add the reflection, if there is one, to its episode."""
     if step is not None:
         last = session.episodes[-1]
-        session.episodes[-1] = replace(
-            last, steps=(*last.steps, step), messages=tuple(session.messages)
-        )
+        session.episodes[-1] = replace(last, steps=(*last.steps, step))
 
 
 def _fail(session: Session, error: BaseException) -> None:
@@ -118,8 +115,16 @@ def rollout_of(session: Session) -> Rollout:
     drafts = session.transcript.rows
     if any(draft.begins == "template" for draft in drafts):
         tell_rewritten(env.codec)
-    own = [_row(session, number, draft) for number, draft in enumerate(drafts)]
-    return Rollout(
+    own = [
+        draft.finished(
+            request.session_id,
+            request.group,
+            request.index,
+            [span for span in draft.spans if _has_step(session.episodes, span)],
+        )
+        for draft in drafts
+    ]
+    rollout = Rollout(
         session_id=request.session_id,
         group=request.group,
         index=request.index,
@@ -131,78 +136,24 @@ def rollout_of(session: Session) -> Rollout:
         error=session.error,
         seed=request.seed,
         policy_version=session.policy_version,
-        repeats_reward=FINAL_REWARDS[env.config["final_reward"]].on_every_step,
+        reward_placement=env.config["reward_placement"],
+        final_reward_placement=env.config["final_reward"],
     )
+    return _with_given_rewards(rollout, session) if session.given_rewards else rollout
 
 
-def _row(session: Session, number: int, draft: DraftRow) -> Row:
-    failed = session.error is not None
-    length = len(draft.token_ids)
-    return Row(
-        session_id=session.request.session_id,
-        group=session.request.group,
-        rollout=session.request.index,
-        token_ids=tuple(draft.token_ids),
-        agent_token_mask=(0,) * length if failed else tuple(draft.mask),
-        logprobs=tuple(draft.logprobs),
-        per_token_rewards=(0.0,) * length if failed else tuple(_rewards(session, number, draft)),
-        spans=tuple(span for span in draft.spans if _has_step(session.episodes, span)),
-        begins=draft.begins,
-        sampled=draft.sampled,
-        rewrites=draft.rewrites,
-    )
+def _with_given_rewards(rollout: Rollout, session: Session) -> Rollout:
+    """The rollout with the per-token rewards that an environment returned itself."""
+    first = len(session.given_rows)
+    rows = list(rollout.rows)
+    for number, row in enumerate(rows[first:]):
+        given = {e: v for (e, k), v in session.given_rewards.items() if k == number}
+        if given:
+            rewards = row_rewards(rollout, row, given)
+            rows[first + number] = replace(row, given_rewards=rewards)
+    return replace(rollout, rows=tuple(rows))
 
 
 def _has_step(episodes: Sequence[Episode], span: StepSpan) -> bool:
     """Whether the environment answered the action; its tokens are in the row in any case."""
     return span.episode < len(episodes) and span.step < len(episodes[span.episode].steps)
-
-
-def _rewards(session: Session, number: int, draft: DraftRow) -> list[float]:
-    """Per-token rewards of row `number`; in free shots only the penalties count."""
-    rewards = [0.0] * len(draft.token_ids)
-    for episode in session.episodes:
-        for position, reward in enumerate(_counted(session, number, draft, episode)):
-            rewards[position] += reward
-    return rewards
-
-
-def _counted(session: Session, number: int, draft: DraftRow, episode: Episode) -> list[float]:
-    """What counts of an episode's per-token rewards; [] for nothing."""
-    if not episode.score_weight:
-        lost = any(step.penalty for step in episode.steps)
-        return _placed(session, draft, _penalties(episode)) if lost else []
-    given = session.given_rewards.get((episode.index, number))
-    return _placed(session, draft, episode) if given is None else given
-
-
-def _penalties(episode: Episode) -> Episode:
-    """The episode as if its malformed actions had lost their penalties, and nothing been earned."""
-    steps = tuple(
-        replace(step, reward=0.0 - step.penalty, token_rewards=None) for step in episode.steps
-    )
-    return replace(episode, steps=steps, reward=sum(step.reward for step in steps))
-
-
-def _placed(session: Session, draft: DraftRow, episode: Episode) -> list[float]:
-    spans = [
-        span
-        for span in draft.spans
-        if span.episode == episode.index and episode.steps[span.step].kind == "action"
-    ]
-    return placed_by_config(session, draft, episode, spans) if spans else []
-
-
-def placed_by_config(
-    session: Session, draft: DraftRow, episode: Episode, spans: Sequence[StepSpan]
-) -> list[float]:
-    """The rewards of the steps of `spans`, one per token of the row, placed according to the
-    environment's configuration."""
-    return place_rewards(
-        len(draft.token_ids),
-        spans,
-        [episode.steps[span.step] for span in spans],
-        placement=session.env.config["reward_placement"],
-        final_reward=session.env.config["final_reward"],
-        episode_reward=episode.reward,
-    )

@@ -1,6 +1,5 @@
-"""Encodes texts as `tokenizer.encode` does, at the cost of its backend, in little memory."""
+"""Encodes texts as `tokenizer.encode` does, at the cost of its backend."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from agentsgym.types import Tokenizer
@@ -21,35 +20,14 @@ class Encoder:
         self._direct = _has_backend(tokenizer) and is_theirs(tokenizer, *_METHODS)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Token ids of the text; equal ids are one object in all texts."""
-        return shared(self._ids(text))
-
-    def _ids(self, text: str) -> list[int]:
+        """Token ids of the text."""
         tokenizer = self._tokenizer
         if self._direct and _is_untouched(tokenizer):
             encoded = tokenizer.backend_tokenizer.encode_batch_fast(
                 [text], add_special_tokens=False
             )
-            ids: list[int] = encoded[0].ids
-        else:
-            ids = tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
-
-def shared(ids: Iterable[int]) -> tuple[int, ...]:
-    """The same ids, each as the object that stands for its number in the whole process. A list of
-    new integers takes 36 bytes per token, one of shared integers 8."""
-    return tuple(map(_SHARED.__getitem__, ids))
-
-
-class _Shared(dict[int, int]):
-    """Every number that was asked for; vocabularies bound it."""
-
-    def __missing__(self, number: int) -> int:
-        return self.setdefault(int(number), int(number))
-
-
-_SHARED = _Shared()
+            return tuple(encoded[0].ids)
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
 def is_theirs(tokenizer: Any, *methods: str) -> bool:

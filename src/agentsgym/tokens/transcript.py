@@ -1,62 +1,63 @@
-"""The transcript of one rollout: rows of ids, mask and logprobs that only grow.
+"""The transcript of one rollout: rows of ids and log-probabilities that only grow.
 
 Invariant: the tokens before a span are exactly the context that the agent saw when it sampled the
 span. If a chat template rewrites history, a new row begins; `begins` says so, and
 `rewrites` what changed.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from agentsgym.tokens.codec import Codec
-from agentsgym.tokens.encoding import shared
-from agentsgym.types import GenerationResult, Message, StepSpan
+from agentsgym.types import GenerationResult, Message, Row, StepSpan
 
 
 @dataclass(slots=True)
 class DraftRow:
-    """A row that is still growing. Ids are stored per token, log-probabilities per action: what
-    has the same value in all other places costs no memory in a session that is played."""
+    """A row that is still growing: int32 ids, and float32 log-probabilities (0.0 on context)."""
 
     begins: str
     rewrites: str = ""
-    token_ids: list[int] = field(default_factory=list)
+    token_ids: "array[int]" = field(default_factory=lambda: array("i"))
+    logprobs: "array[float]" = field(default_factory=lambda: array("f"))
     spans: list[StepSpan] = field(default_factory=list)
     sampled: bool = True
-    _logprobs: list[Sequence[float]] = field(default_factory=list)
 
-    def observe(self, ids: Iterable[int]) -> None:
+    def observe(self, ids: Sequence[int]) -> None:
         """Append context."""
         self.token_ids.extend(ids)
+        self.logprobs.frombytes(bytes(4 * len(ids)))
 
     def act(self, ids: Sequence[int], logprobs: Sequence[float], key: tuple[int, int]) -> StepSpan:
         """Append the action of the step `key`."""
         start = len(self.token_ids)
-        self.token_ids.extend(shared(ids))
+        self.token_ids.extend(ids)
+        self.logprobs.extend(logprobs)
         span = StepSpan(*key, start, len(self.token_ids))
         self.spans.append(span)
-        self._logprobs.append(logprobs)
         return span
 
     def cut(self) -> None:
         """Drop the context after the last action."""
         del self.token_ids[self.spans[-1].stop :]
+        del self.logprobs[self.spans[-1].stop :]
 
-    @property
-    def mask(self) -> list[int]:
-        """1 for each token of an action, 0 for context."""
-        mask = [0] * len(self.token_ids)
-        for span in self.spans:
-            mask[span.start : span.stop] = [1] * span.length
-        return mask
-
-    @property
-    def logprobs(self) -> list[float]:
-        """The log-probability of each token of an action, 0.0 for context."""
-        logprobs = [0.0] * len(self.token_ids)
-        for span, values in zip(self.spans, self._logprobs, strict=True):
-            logprobs[span.start : span.stop] = values
-        return logprobs
+    def finished(self, session_id: str, group: int, rollout: int, spans: Iterable[StepSpan]) -> Row:
+        """The row of rollout number `rollout` of its group; `spans` are those whose steps count."""
+        return Row(
+            session_id=session_id,
+            group=group,
+            rollout=rollout,
+            token_ids=np.array(self.token_ids, np.int32),
+            logprobs=np.array(self.logprobs, np.float32),
+            spans=tuple(spans),
+            begins=self.begins,
+            sampled=self.sampled,
+            rewrites=self.rewrites,
+        )
 
 
 class Transcript:

@@ -62,7 +62,7 @@ class GenerationAdvantages:
         table = self._table
         has = np.zeros(len(table.group), dtype=np.bool_)
         if self._steps is None:
-            local = [any(self._of_tokens(row).any() for row in r.rows) for r in self._rollouts]
+            local = [any(a.any() for a in self._of_tokens(r)) for r in self._rollouts]
             has |= np.array(ranks.gather(local), dtype=np.bool_)
         else:
             has[table.rollout[np.abs(self._steps.value) > _NOTHING]] = True
@@ -73,11 +73,17 @@ class GenerationAdvantages:
         rows = [row for rollout in self._rollouts for row in rollout.rows]
         if self._steps is not None:
             return to_tokens(rows, self._steps)
-        factors = self._factors[self._here].repeat([len(r.rows) for r in self._rollouts])
-        return [self._of_tokens(row) * f for row, f in zip(rows, factors, strict=True)]
+        factors = self._factors[self._here]
+        return [
+            values * factor
+            for rollout, factor in zip(self._rollouts, factors, strict=True)
+            for values in self._of_tokens(rollout)
+        ]
 
-    def _of_tokens(self, row: Row) -> Floats:
-        return self._estimator(row, **self._args.estimator_options)
+    def _of_tokens(self, rollout: Rollout) -> list[Floats]:
+        """Of each row."""
+        values: list[Floats] = self._estimator(rollout, **self._args.estimator_options)
+        return values
 
     def train_rollouts(self) -> list[TrainRollout]:
         """Rollouts with their advantages. Failed rollouts are not in the loss, nor are groups

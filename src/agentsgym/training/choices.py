@@ -94,7 +94,7 @@ class ChoiceScorer:
 def _actions(rollout: Rollout) -> Iterator[Action]:
     for row in rollout.rows:
         for span in row.spans:
-            yield row.token_ids[span.start : span.stop]
+            yield tuple(row.token_ids[span.start : span.stop].tolist())
 
 
 def _places(r: int, rollout: Rollout, row: Row, known: Sequence[Action]) -> Iterator[_Place]:
@@ -104,7 +104,7 @@ def _places(r: int, rollout: Rollout, row: Row, known: Sequence[Action]) -> Iter
     for span in row.spans:
         if span.key == first or not rollout.episodes[span.episode].score_weight:
             continue
-        action = row.token_ids[span.start : span.stop]
+        action = tuple(row.token_ids[span.start : span.stop].tolist())
         for size in range(len(action)):
             tokens = {a[size] for a in known if len(a) > size and a[:size] == action[:size]}
             if not tokens:

@@ -43,19 +43,15 @@ def _line(rollout: Rollout, advantages: Sequence[Floats]) -> CompletionLine:
 
 def mean_advantage(rollout: Rollout, advantages: Sequence[Floats]) -> float:
     """The mean over a rollout's agent tokens; `advantages` has those of its rows, shape (T,)."""
-    masks = [np.array(row.agent_token_mask, dtype=np.bool_) for row in rollout.rows]
+    masks = [row.agent_token_mask == 1 for row in rollout.rows]
     values = [a[mask] for a, mask in zip(advantages, masks, strict=True)]
     tokens = np.concatenate(values) if values else np.zeros(0)
     return float(tokens.mean()) if len(tokens) else 0.0
 
 
 def conversation(rollout: Rollout) -> list[Message]:
-    """All messages of a trial; an episode with carry already contains the earlier ones."""
-    messages: list[Message] = []
-    for episode in rollout.episodes:
-        own = list(episode.messages)
-        messages = own if own[: len(messages)] == messages else messages + own
-    return messages
+    """All messages of a trial; each once."""
+    return [message for episode in rollout.episodes for message in episode.messages]
 
 
 def printable(message: Message) -> Message:

@@ -104,6 +104,7 @@ def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[in
     every turn if no template writes it; a model samples it, and its rows have it."""
     ids: list[int] = []
     weights: list[float] = []
+    played = tuple(row.token_ids.tolist())
     position = 0
 
     def extend(tokens: Iterable[int], weight: float) -> None:
@@ -113,11 +114,11 @@ def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[in
 
     for span in row.spans:
         weight = weight_of.get(span.key, 0.0)
-        extend(row.token_ids[position : span.start], 0.0)
-        extend(row.token_ids[span.start : span.stop], weight)
+        extend(played[position : span.start], 0.0)
+        extend(played[span.start : span.stop], weight)
         position = span.stop
         extend(end, weight)
-        if row.token_ids[position : position + len(end)] == end:
+        if played[position : position + len(end)] == end:
             position += len(end)
     last = max((i for i, weight in enumerate(weights) if weight), default=-1)
     return Example(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from agentsgym.types import Rollout, RolloutRequest, RolloutSource, Row
+from agentsgym.types import Rollout, RolloutRequest, RolloutSource
 
 
 class AheadPlayer:
@@ -100,9 +100,4 @@ def drop_stale(rollouts: Sequence[Rollout], step: int, updates: int, most: int) 
 
 def _dropped(rollout: Rollout, most: int) -> Rollout:
     reason = f"dropped: sampled by version {rollout.policy_version}, max_staleness={most}"
-    return replace(rollout, error=reason, rows=tuple(map(_masked, rollout.rows)))
-
-
-def _masked(row: Row) -> Row:
-    length = len(row.token_ids)
-    return replace(row, agent_token_mask=(0,) * length, per_token_rewards=(0.0,) * length)
+    return replace(rollout, error=reason)

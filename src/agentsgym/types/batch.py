@@ -9,7 +9,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agentsgym.types.records import Episode, Message, Rollout, Row, copy_message
+from agentsgym.types.reward_placement import FINAL_REWARDS, per_token_rewards
 
 logger = logging.getLogger(__name__)
 
@@ -58,25 +61,29 @@ class RolloutBatch(Mapping[str, Any]):
         self.rollouts: tuple[Rollout, ...] = tuple(rollouts)
         self.pad_token_id = pad_token_id
         self._views: dict[str, Callable[[], list[Any]]] = {
-            "full_token_ids": lambda: [list(row.token_ids) for row in self._last_rows()],
+            "full_token_ids": lambda: [row.token_ids.tolist() for row in self._last_rows()],
             "full_attention_mask": lambda: [[1] * len(row.token_ids) for row in self._last_rows()],
-            "agent_token_mask": lambda: [list(row.agent_token_mask) for row in self._last_rows()],
-            "per_token_rewards": lambda: [list(row.per_token_rewards) for row in self._last_rows()],
+            "agent_token_mask": lambda: [
+                row.agent_token_mask.tolist() for row in self._last_rows()
+            ],
+            "per_token_rewards": lambda: [
+                _rewards_of_last_row(rollout) for rollout in self.rollouts
+            ],
             "final_rewards": lambda: [rollout.final_reward for rollout in self.rollouts],
             "final_completion_messages": lambda: [_last_messages(r) for r in self.rollouts],
             "session_ids": lambda: [rollout.session_id for rollout in self.rollouts],
             **{key: self._padder(source) for key, source in _PADDED.items()},
             "prompt_ids": lambda: [
-                list(row.token_ids[: row.prompt_length]) for row in self._last_rows()
+                row.token_ids[: row.prompt_length].tolist() for row in self._last_rows()
             ],
             "completion_ids": lambda: [
-                list(row.token_ids[row.prompt_length :]) for row in self._last_rows()
+                row.token_ids[row.prompt_length :].tolist() for row in self._last_rows()
             ],
             "action_mask": lambda: [
-                list(row.agent_token_mask[row.prompt_length :]) for row in self._last_rows()
+                row.agent_token_mask[row.prompt_length :].tolist() for row in self._last_rows()
             ],
             "logprobs": lambda: [
-                list(row.logprobs[row.prompt_length :]) for row in self._last_rows()
+                row.logprobs[row.prompt_length :].tolist() for row in self._last_rows()
             ],
             "step_rewards": lambda: [_row_step_rewards(rollout) for rollout in self.rollouts],
         }
@@ -120,7 +127,7 @@ class RolloutBatch(Mapping[str, Any]):
 
     def _tell_last_row(self, key: str) -> None:
         """Warn, once in a process, if agent tokens are in no row that the keys hold."""
-        held = sum(sum(row.agent_token_mask) for row in self._last_rows())
+        held = sum(row.agent_tokens for row in self._last_rows())
         every = sum(rollout.agent_tokens for rollout in self.rollouts)
         if held == every:
             return
@@ -160,13 +167,25 @@ def last_row(rows: Sequence[Row]) -> Row | None:
 
 
 def _empty_row(rollout: Rollout) -> Row:
-    return Row(rollout.session_id, rollout.group, rollout.index, (), (), (), (), ())
+    return Row(
+        rollout.session_id,
+        rollout.group,
+        rollout.index,
+        np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
+        (),
+    )
 
 
 def _last_messages(rollout: Rollout) -> list[Message]:
-    if not rollout.episodes:
-        return []
-    return [copy_message(message) for message in rollout.episodes[-1].messages]
+    conversations = rollout.conversations()
+    return conversations[-1][0] if conversations else []
+
+
+def _rewards_of_last_row(rollout: Rollout) -> list[float]:
+    row = last_row(rollout.rows)
+    rewards = zip(rollout.rows, per_token_rewards(rollout), strict=True)
+    return next((values.tolist() for one, values in rewards if one is row), [])
 
 
 def _reward_at(rollout: Rollout, episode: int, step: int) -> float:
@@ -181,19 +200,20 @@ def _row_step_rewards(rollout: Rollout) -> list[float]:
 
 
 def _step_rewards(rollout: Rollout) -> list[float]:
+    repeats = FINAL_REWARDS[rollout.final_reward_placement].on_every_step
     return [
-        episode.reward if rollout.repeats_reward and step.kind == "action" else step.reward
+        episode.reward if repeats and step.kind == "action" else step.reward
         for episode in rollout.episodes
         for step in episode.steps
     ]
 
 
 def _step_ids(rollout: Rollout) -> list[list[int]]:
-    return [list(row.token_ids[start:stop]) for row, start, stop in _step_spans(rollout)]
+    return [row.token_ids[start:stop].tolist() for row, start, stop in _step_spans(rollout)]
 
 
 def _step_masks(rollout: Rollout) -> list[list[int]]:
-    return [list(row.agent_token_mask[start:stop]) for row, start, stop in _step_spans(rollout)]
+    return [row.agent_token_mask[start:stop].tolist() for row, start, stop in _step_spans(rollout)]
 
 
 def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
@@ -209,29 +229,25 @@ def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
 
 def _step_messages(rollout: Rollout) -> list[list[Message]]:
     """The conversation up to and including each step's action."""
-    return [
-        [copy_message(message) for message in episode.messages[:end]]
-        for episode in rollout.episodes
-        for end in _action_ends(rollout, episode)
-    ]
+    views = []
+    for messages, episodes in rollout.conversations():
+        known = 0
+        for episode in episodes:
+            ends = _action_ends(rollout, episode)
+            views += [[copy_message(m) for m in messages[: known + end]] for end in ends]
+            known += len(episode.messages)
+    return views
 
 
 def _action_ends(rollout: Rollout, episode: Episode) -> list[int]:
-    """Number of messages up to and including each action of this episode."""
-    own = len(episode.steps)
-    ends = [i + 1 for i, message in enumerate(episode.messages) if message["role"] == "assistant"]
+    """Number of the episode's own messages up to and including each of its actions."""
+    own, messages = len(episode.steps), episode.messages
+    ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
     if rollout.failed and episode is rollout.episodes[-1]:
-        ends = ends[: _actions_before(rollout) + own]  # drop an action that got no answer
+        ends = ends[:own]  # drop an action that got no answer
     if len(ends) < own:  # an override of the episode loop returned fewer messages
-        return [len(episode.messages)] * own
+        return [len(messages)] * own
     return ends[len(ends) - own :]
-
-
-def _actions_before(rollout: Rollout) -> int:
-    """Number of actions of earlier episodes at the start of the last episode's conversation."""
-    if rollout.env_config.get("carry") != "full":
-        return 0
-    return sum(len(episode.steps) for episode in rollout.episodes[:-1])
 
 
 def pad_id(tokenizer: Any) -> int:

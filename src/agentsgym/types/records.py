@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -79,15 +79,36 @@ class Episode:
 
     `reward` is the raw episode reward (the sum of its steps' rewards). `stop_reason` is "done" or
     the environment's own name for an ending, "max_steps", "malformed", "max_rollout_tokens" or
-    "error".
+    "error". `continues` says that its conversation goes on after that of the episode before, and
+    `system` is the message that opens it. `written` are its messages where they do not follow from
+    its steps: if an error left one without an answer, or an environment wrote them itself.
     """
 
     index: int
     steps: tuple[Step, ...]
-    messages: tuple[Message, ...]
     reward: float
     score_weight: float
     stop_reason: str
+    continues: bool = False
+    system: str | None = None
+    written: tuple[Message, ...] | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """The episode's own messages, made anew: the system message, and an observation and an
+        action for each step."""
+        if self.written is not None:
+            return [copy_message(message) for message in self.written]
+        opening = [] if self.system is None else [Message(role="system", content=self.system)]
+        turns = [
+            message
+            for step in self.steps
+            for message in (
+                Message(role="user", content=step.observation),
+                Message(role="assistant", content=step.action),
+            )
+        ]
+        return opening + turns
 
     @property
     def win(self) -> bool | None:
@@ -102,35 +123,62 @@ class Episode:
         return tuple(step for step in self.steps if step.kind == "action")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """One sequence of T tokens as the model sees it.
 
-    `token_ids`, `agent_token_mask` (1 for sampled tokens), `logprobs` (0.0 elsewhere) and
-    `per_token_rewards` (0.0 elsewhere) have length T. `spans` lists the steps whose tokens carry
-    loss in this row. `begins` is the reason for the row: "episode" for a new context, "template"
-    if the chat template rewrote the history; `rewrites` then says what of it: "thoughts", "answer",
-    "opening" or "earlier" (empty in files of earlier versions). `sampled` is False if the row
-    contains a text agent's words, which the environment tokenized: their `logprobs` are 0.0 and
-    have no meaning.
+    `token_ids` int32 and `logprobs` float32 (nats, 0.0 on tokens that were not sampled) have shape
+    (T,). `spans` lists the steps whose tokens carry loss in this row. `begins` is the reason for
+    the row: "episode" for a new context, "template" if the chat template rewrote the history;
+    `rewrites` then says what of it: "thoughts", "answer", "opening" or "earlier". `sampled` is
+    False if the row contains a text agent's words, which the environment tokenized: their
+    `logprobs` are 0.0 and have no meaning. `given_rewards` (float64, shape (T,)) are rewards that
+    an environment put on the tokens itself; without them they follow from the steps
+    (`reward_placement`). A `Rollout` that failed sets `failed`: then no token carries loss.
     """
 
     session_id: str
     group: int
     rollout: int
-    token_ids: tuple[int, ...]
-    agent_token_mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    per_token_rewards: tuple[float, ...]
+    token_ids: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
     spans: tuple[StepSpan, ...]
     begins: str = "episode"
     sampled: bool = True
     rewrites: str = ""
+    given_rewards: Floats | None = None
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "token_ids", np.asarray(self.token_ids, np.int32))
+        object.__setattr__(self, "logprobs", np.asarray(self.logprobs, np.float32))
+        if self.given_rewards is not None:
+            object.__setattr__(self, "given_rewards", np.asarray(self.given_rewards, np.float64))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        return all(_equal(getattr(self, name), getattr(other, name)) for name in Row.__slots__)
+
+    @property
+    def agent_token_mask(self) -> Ints:
+        """1 for each token of a span, 0 for context and in a failed rollout; shape (T,)."""
+        mask = np.zeros(len(self.token_ids), np.int64)
+        if not self.failed:
+            for span in self.spans:
+                mask[span.start : span.stop] = 1
+        return mask
+
+    @property
+    def agent_tokens(self) -> int:
+        """Number of agent tokens."""
+        return 0 if self.failed else sum(span.length for span in self.spans)
 
     @property
     def prompt_length(self) -> int:
         """Number of tokens before the first agent token (T if there is none)."""
-        return self.agent_token_mask.index(1) if 1 in self.agent_token_mask else len(self.token_ids)
+        starts = [span.start for span in self.spans if span.length and not self.failed]
+        return min(starts, default=len(self.token_ids))
 
     @property
     def episodes(self) -> tuple[int, ...]:
@@ -143,11 +191,18 @@ class Row:
         return tuple(span.step for span in self.spans)
 
 
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two fields of a row are equal; NaN equals NaN, as an object does itself."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return bool(one == other) if not isinstance(one, np.ndarray) else False
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One sampled trial: `group` is the number of its task, `index` its number in the group.
-    `repeats_reward`: every step shows the reward of its episode (`final_reward="repeat"`).
-    """
+    `reward_placement` and `final_reward_placement` are the environment's settings
+    `reward_placement` and `final_reward`."""
 
     session_id: str
     group: int
@@ -160,7 +215,13 @@ class Rollout:
     error: str | None = None
     seed: int = 0
     policy_version: int = 0
-    repeats_reward: bool = False
+    reward_placement: str = "spread"
+    final_reward_placement: str = "last_step"
+
+    def __post_init__(self) -> None:
+        if any(row.failed != self.failed for row in self.rows):
+            rows = tuple(replace(row, failed=self.failed) for row in self.rows)
+            object.__setattr__(self, "rows", rows)
 
     @property
     def failed(self) -> bool:
@@ -178,7 +239,17 @@ class Rollout:
     @property
     def agent_tokens(self) -> int:
         """Number of agent tokens in all rows."""
-        return sum(sum(row.agent_token_mask) for row in self.rows)
+        return sum(row.agent_tokens for row in self.rows)
+
+    def conversations(self) -> list[tuple[list[Message], list[Episode]]]:
+        """Each conversation of the trial, with the episodes that it went on over."""
+        found: list[tuple[list[Message], list[Episode]]] = []
+        for episode in self.episodes:
+            if not found or not episode.continues:
+                found.append(([], []))
+            found[-1][0].extend(episode.messages)
+            found[-1][1].append(episode)
+        return found
 
 
 def count_steps(episodes: Sequence[Episode]) -> int:

@@ -1,10 +1,12 @@
 """The placement of rewards on agent tokens in `per_token_rewards` (and nowhere else)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from agentsgym.types.names import table
-from agentsgym.types.records import Step, StepSpan
+from agentsgym.types.records import Episode, Floats, Rollout, Row, Step, StepSpan
 
 OnTokens = Callable[[float, int], list[float]]
 """From a reward and a number of tokens, at least 1, to one reward per token."""
@@ -109,22 +111,61 @@ FINAL_REWARDS = table(
 def place_rewards(
     length: int,
     spans: Sequence[StepSpan],
-    steps: Sequence[Step],
-    *,
+    episode: Episode,
     placement: str,
     final_reward: str,
-    episode_reward: float,
-) -> list[float]:
-    """Per-token rewards of one row, shape (length,), 0.0 on all tokens except the agent's.
+) -> Floats:
+    """Per-token rewards of one row for the steps of `spans`, which are actions of `episode`:
+    float64 of shape (length,), 0.0 on all other tokens.
 
-    `spans` and `steps` correspond one to one; their episode earned `episode_reward`. `placement` is
-    a name in `REWARD_PLACEMENTS`, `final_reward` one in `FINAL_REWARDS`. With "last_step", a step's
-    own `token_rewards` (one per agent token) override `placement`; the rest of the step's reward
-    goes to its last token.
+    `placement` is a name in `REWARD_PLACEMENTS`, `final_reward` one in `FINAL_REWARDS`. With
+    "last_step", a step's own `token_rewards` (one per agent token) override `placement`; the rest
+    of the step's reward goes to its last token.
     """
-    rewards = [0.0] * length
+    rewards = np.zeros(length)
     on_tokens = REWARD_PLACEMENTS[placement].on_tokens
+    steps = [episode.steps[span.step] for span in spans]
     of_steps = FINAL_REWARDS[final_reward].of_steps
-    for span, placed in of_steps(spans, steps, episode_reward, on_tokens):
+    for span, placed in of_steps(spans, steps, episode.reward, on_tokens):
         rewards[span.start : span.stop] = placed
     return rewards
+
+
+def per_token_rewards(rollout: Rollout) -> list[Floats]:
+    """The rewards on the tokens of each row, float64 of shape (T,): 0.0 off agent tokens and in a
+    failed rollout. In free shots only the penalties count."""
+    return [
+        row_rewards(rollout, row)
+        if row.given_rewards is None or rollout.failed
+        else row.given_rewards
+        for row in rollout.rows
+    ]
+
+
+def row_rewards(rollout: Rollout, row: Row, given: Mapping[int, Floats] | None = None) -> Floats:
+    """The rewards on one row's tokens, as they follow from the steps; `given` replaces those of
+    some scored episodes, shape (T,) each."""
+    rewards = np.zeros(len(row.token_ids))
+    for episode in () if rollout.failed else rollout.episodes:
+        if episode.score_weight and given is not None and episode.index in given:
+            given_here = given[episode.index]  # made when the row was shorter
+            rewards[: len(given_here)] += given_here
+            continue
+        spans = [
+            span
+            for span in row.spans
+            if span.episode == episode.index and episode.steps[span.step].kind == "action"
+        ]
+        if spans:
+            counted = episode if episode.score_weight else _penalties(episode)
+            placement, final = rollout.reward_placement, rollout.final_reward_placement
+            rewards += place_rewards(len(rewards), spans, counted, placement, final)
+    return rewards
+
+
+def _penalties(episode: Episode) -> Episode:
+    """The episode as if its malformed actions had lost their penalties, and nothing been earned."""
+    steps = tuple(
+        replace(step, reward=0.0 - step.penalty, token_rewards=None) for step in episode.steps
+    )
+    return replace(episode, steps=steps, reward=sum(step.reward for step in steps))

@@ -1,5 +1,7 @@
 """The check that the agent-token masks cover exactly the agent's text."""
 
+import numpy as np
+
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context
 from agentsgym.checks.players import RandomPlayer
@@ -9,6 +11,7 @@ from agentsgym.checks.report import Finding
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.types import Rollout
+from agentsgym.types.reward_placement import per_token_rewards
 
 _NAME = "masks"
 
@@ -40,38 +43,23 @@ def masks(context: Context) -> Finding:
 def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     if rollout.error:
         return f"a trial raised: {last_line(rollout.error)}"
-    for row in rollout.rows:
-        lengths = {len(row.token_ids), len(row.agent_token_mask), len(row.per_token_rewards)}
-        if len(lengths) > 1:
-            return f"ids, mask and rewards have different lengths: {sorted(lengths)}"
-        stray = [
-            r
-            for r, m in zip(row.per_token_rewards, row.agent_token_mask, strict=True)
-            if not m and r
-        ]
+    for row, rewards in zip(rollout.rows, per_token_rewards(rollout), strict=True):
+        if len(rewards) != len(row.token_ids):
+            return f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards"
+        stray = np.count_nonzero(rewards[row.agent_token_mask == 0])
         if stray:
-            return f"{len(stray)} rewards are on tokens that are not the agent's"
+            return f"{stray} rewards are on tokens that are not the agent's"
     masked = [
-        token
-        for row in rollout.rows
-        for token, mask in zip(row.token_ids, row.agent_token_mask, strict=True)
-        if mask
+        token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
     ]
-    said = "".join(_said(env, rollout))
+    said = "".join(
+        message["content"]
+        for episode in rollout.episodes
+        for message in episode.messages
+        if message["role"] == "assistant"
+    )
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
     if decoded == said:
         return None
     return f"the masked tokens say {decoded[:80]!r}, the agent said {said[:80]!r}"
-
-
-def _said(env: MultistepEnv, rollout: Rollout) -> list[str]:
-    """The agent's messages, each once: with `carry="full"` the conversation of an episode begins
-    with that of the episode before."""
-    goes_on = env.config["carry"] == "full"
-    said, known = [], 0
-    for episode in rollout.episodes:
-        new = episode.messages[known:]
-        said += [message["content"] for message in new if message["role"] == "assistant"]
-        known = len(episode.messages) if goes_on else 0
-    return said

@@ -102,12 +102,13 @@ def guess_probabilities(
     tokens; the later tokens cost one more pass per state.
     """
     device = next(model.parameters()).device
-    context = torch.tensor([row.token_ids], device=device)
+    ids: list[int] = row.token_ids.tolist()
+    context = torch.tensor([ids], device=device)
     starts = [span.start for span in row.spans]
     first = model(context).logits[0, [start - 1 for start in starts]].float().log_softmax(-1)
     scores = first[:, [guess[0] for guess in guesses]]
     for k, start in enumerate(starts):
-        scores[k] += _continuation(model, row.token_ids[:start], guesses, device)
+        scores[k] += _continuation(model, ids[:start], guesses, device)
     result: npt.NDArray[np.float64] = scores.double().softmax(-1).cpu().numpy()
     return result
 

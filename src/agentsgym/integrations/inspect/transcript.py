@@ -37,15 +37,12 @@ class Transcript:
         self._made = 0
         self.messages: list[ChatMessage] = []
         self.events: list[Event] = []
-        before: Sequence[Message] = ()
         shown: list[ChatMessage] = []
         for episode in rollout.episodes:
-            goes_on = bool(before) and list(episode.messages[: len(before)]) == list(before)
-            known = len(before) if goes_on else 0
-            shown = shown[:known] + [self._message(m) for m in episode.messages[known:]]
+            known = len(shown) if episode.continues else 0
+            shown = shown[:known] + [self._message(m) for m in episode.messages]
             self.messages += shown[known:]
             self.events += self._episode(episode, shown, known)
-            before = episode.messages
 
     def _episode(
         self, episode: Episode, shown: Sequence[ChatMessage], known: int

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentsgym.types import Rollout, Row
+from agentsgym.types import Rollout
 
 _WHY = {
     "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
@@ -36,21 +36,16 @@ def token_sequence(rollout: Rollout, filler: int) -> TokenSequence:
     if not rollout.failed and len(rollout.rows) > 1:
         raise SeveralRows(_problem(rollout))
     row = rollout.rows[0] if rollout.rows else None
-    if row is None or rollout.failed or 1 not in row.agent_token_mask:
-        prompt = [filler] if row is None else list(row.token_ids[: row.prompt_length])
+    if row is None or rollout.failed or not row.agent_tokens:
+        prompt = [filler] if row is None else row.token_ids[: row.prompt_length].tolist()
         return TokenSequence(prompt or [filler], [filler], [0], [0.0])
-    begin, end = row.prompt_length, _end(row)
+    begin, end = row.prompt_length, max(span.stop for span in row.spans)
     return TokenSequence(
-        list(row.token_ids[:begin]),
-        list(row.token_ids[begin:end]),
-        list(row.agent_token_mask[begin:end]),
-        list(row.logprobs[begin:end]),
+        row.token_ids[:begin].tolist(),
+        row.token_ids[begin:end].tolist(),
+        row.agent_token_mask[begin:end].tolist(),
+        row.logprobs[begin:end].tolist(),
     )
-
-
-def _end(row: Row) -> int:
-    """The position after the last agent token."""
-    return len(row.agent_token_mask) - row.agent_token_mask[::-1].index(1)
 
 
 def _problem(rollout: Rollout) -> str:

@@ -76,7 +76,7 @@ def _gap(rollout: Rollout, known: TokenRecord) -> float | None:
         for span in row.spans
         if (numbers := known.steps.get(span.key)) is not None
         for sampled, trained in zip(
-            row.logprobs[span.start : span.stop], numbers.logprobs, strict=False
+            row.logprobs[span.start : span.stop].tolist(), numbers.logprobs, strict=False
         )
         if math.isfinite(sampled) and math.isfinite(trained)
     ]

@@ -26,23 +26,20 @@ class Conversation:
 
 
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
-    """The conversations of a rollout. An episode whose messages begin with those of the one before
-    it continues that conversation. What no game can contain, in a foreign file, is left out."""
-    messages: Sequence[Message] = ()
+    """The conversations of a rollout. What no game can contain, in a foreign file, is left out."""
+    messages: list[Message] = []
     said: list[Said] = []
     for episode in rollout.episodes:
-        now = [_clean(message) for message in episode.messages]
-        goes_on = bool(messages) and now[: len(messages)] == list(messages)
-        if not goes_on:
+        if not episode.continues:
             yield from _conversation(messages, said)
-            said = []
-        known = len(messages) if goes_on else 0
-        places = [n for n in range(known, len(now)) if now[n]["role"] == "assistant"]
+            messages, said = [], []
+        known = len(messages)
+        messages += [_clean(message) for message in episode.messages]
+        places = [n for n in range(known, len(messages)) if messages[n]["role"] == "assistant"]
         if len(places) == len(episode.steps):
             said += [Said(n, episode, s) for n, s in zip(places, episode.steps, strict=True)]
-            messages = now
         else:
-            messages, said = (), []
+            messages, said = [], []
     yield from _conversation(messages, said)
 
 

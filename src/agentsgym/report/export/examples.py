@@ -19,7 +19,6 @@ from agentsgym.types.text import clean_text, plain
 
 Json = dict[str, Any]
 Lines = Sequence[RolloutLine]
-_MOST_IDS = 2**31
 
 
 def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
@@ -58,9 +57,9 @@ def tokens(lines: Lines, filters: Filters) -> Iterator[Json]:
     for line in lines:
         for row in line.rollout.rows:
             mask = _targets(row, line.rollout, filters)
-            if any(mask) and 0 <= min(row.token_ids) <= max(row.token_ids) < _MOST_IDS:
+            if any(mask) and row.token_ids.min() >= 0:
                 yield {
-                    "input_ids": list(row.token_ids),
+                    "input_ids": row.token_ids.tolist(),
                     "assistant_masks": mask,
                     "sampled": row.sampled,
                     **about(line),
@@ -68,7 +67,7 @@ def tokens(lines: Lines, filters: Filters) -> Iterator[Json]:
 
 
 def _targets(row: Row, rollout: Rollout, filters: Filters) -> list[int]:
-    mask = [int(bool(value)) for value in row.agent_token_mask]
+    mask: list[int] = row.agent_token_mask.tolist()
     targets = {
         (episode.index, number)
         for episode in rollout.episodes

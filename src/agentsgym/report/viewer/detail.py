@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agentsgym.report.viewer.group_credit import Credit, group_credit
 from agentsgym.report.viewer.index import number
 from agentsgym.report.viewer.pieces import Pieces
 from agentsgym.report.viewer.rollout_set import groups
 from agentsgym.runs.files import RolloutLine
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
-from agentsgym.types.records import StepNumbers, TokenRecord
+from agentsgym.types.records import Floats, StepNumbers, TokenRecord
+from agentsgym.types.reward_placement import per_token_rewards
 from agentsgym.types.text import plain
 
 Json = dict[str, Any]
@@ -26,7 +29,7 @@ def block_data(
     rollouts = [
         found for members in groups(lines) for found in _group_data(members, records, estimator)
     ]
-    ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids]
+    ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids.tolist()]
     texts = pieces.of(ids)
     return {
         "rollouts": rollouts,
@@ -108,19 +111,21 @@ def _rollout_data(
         "error": rollout.error,
         "episodes": [_episode_data(e, credit, anchors) for e in rollout.episodes],
         "rows": [
-            _row_data(row, given) for row, given in zip(rollout.rows, advantages, strict=True)
+            _row_data(row, rewards, given)
+            for row, rewards, given in zip(
+                rollout.rows, per_token_rewards(rollout), advantages, strict=True
+            )
         ],
     }
 
 
 def _episode_data(episode: Episode, credit: Credit, anchors: Mapping[str, tuple[int, int]]) -> Json:
-    first = episode.messages[0] if episode.messages else None
     return {
         "reward": number(episode.reward),
         "scored": episode.score_weight > 0,
         "win": episode.win,
         "stop": episode.stop_reason,
-        "system": first["content"] if first and first["role"] == "system" else None,
+        "system": episode.system,
         "steps": [_step_data(step, episode.index, credit, anchors) for step in episode.steps],
     }
 
@@ -150,40 +155,35 @@ def _known(value: float | None) -> float | None:
     return None if value is None else number(value)
 
 
-def _row_data(row: Row, advantages: Sequence[float] | None) -> Json:
+def _row_data(row: Row, rewards: Floats, advantages: Sequence[float] | None) -> Json:
     """A row's tokens. `runs` are the stretches [start, stop] that carry numbers; `logprobs`,
     `rewards` and `advantages` have one for each token in them, and `mask` whether it is trained."""
-    runs = _runs(row, advantages)
+    runs = _runs(row, rewards, advantages)
     places = [place for start, stop in runs for place in range(start, stop)]
+    mask = row.agent_token_mask
     return {
         "begins": row.begins,
         "rewrites": row.rewrites,
         "sampled": row.sampled,
-        "ids": list(row.token_ids),
+        "ids": row.token_ids.tolist(),
         "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],
         "runs": runs,
-        "mask": [row.agent_token_mask[place] for place in places],
-        "logprobs": _at(row.logprobs, places),
-        "rewards": _at(row.per_token_rewards, places),
+        "mask": mask[places].tolist(),
+        "logprobs": _at(row.logprobs.tolist(), places),
+        "rewards": _at(rewards.tolist(), places),
         "advantages": None if advantages is None else _at(advantages, places),
     }
 
 
-def _runs(row: Row, advantages: Sequence[float] | None) -> list[list[int]]:
-    told = [False] * len(row.token_ids)
+def _runs(row: Row, rewards: Floats, advantages: Sequence[float] | None) -> list[list[int]]:
+    shown = (row.agent_token_mask != 0) | (row.logprobs != 0) | (rewards != 0)
     for span in row.spans:
-        told[span.start : span.stop] = [True] * span.length
-    lists = [row.agent_token_mask, row.logprobs, row.per_token_rewards]
-    for values in [*lists, *([] if advantages is None else [advantages])]:
-        for place, value in enumerate(values):
-            if value:
-                told[place] = True
-    edges = [n for n in range(len(told) + 1) if _is_told(told, n) != _is_told(told, n - 1)]
-    return [[start, stop] for start, stop in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _is_told(told: Sequence[bool], place: int) -> bool:
-    return 0 <= place < len(told) and told[place]
+        shown[span.start : span.stop] = True
+    if advantages is not None:
+        shown |= np.asarray(advantages) != 0
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], shown, [False]])))
+    runs: list[list[int]] = edges.reshape(-1, 2).tolist()
+    return runs
 
 
 def _at(values: Sequence[float], places: Sequence[int]) -> list[float | None]:

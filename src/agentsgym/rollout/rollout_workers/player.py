@@ -5,11 +5,13 @@ The learner finds each environment's class and makes the environment; a worker g
 resolves no name of a dataset row. So what rows may name is decided in one place.
 """
 
+import pickle
 import queue
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
@@ -18,7 +20,6 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import config_key
 from agentsgym.generation.vllm.engine import ServerAccess, VLLMEngine
 from agentsgym.generation.vllm.weights import Weights
-from agentsgym.rollout.compact import to_bytes
 from agentsgym.rollout.local_source import LocalSource
 from agentsgym.rollout.rollout_workers.idle_time import IdleTime
 from agentsgym.rollout.workers.main import unpack
@@ -127,7 +128,7 @@ class Player:
                 over.append(found)
                 found = self._over.get_nowait()
         self._idle.closed(len(over))
-        packed = [(rollout.session_id, to_bytes(rollout)) for rollout in over]
+        packed = [(rollout.session_id, packed_rollout(rollout)) for rollout in over]
         return Played(packed, self._idle.seconds)
 
     def adopt(self, served: Served) -> None:
@@ -202,3 +203,16 @@ class _SentEnvs(EnvPool):
 
     def of(self, path: str, config: Mapping[str, Any]) -> MultistepEnv:
         return self._sent[path, config_key(path, config)]
+
+
+def packed_rollout(rollout: Rollout) -> bytes:
+    """A finished rollout for the way to its learner, which has the task and the configuration."""
+    return zlib.compress(pickle.dumps(replace(rollout, env_config={}, task_data={})), 1)
+
+
+def unpacked_rollout(
+    data: bytes, env_config: Mapping[str, Any], task_data: Mapping[str, Any]
+) -> Rollout:
+    """The rollout that a worker of this process packed."""
+    rollout: Rollout = pickle.loads(zlib.decompress(data))  # noqa: S301 - of a worker of ours
+    return replace(rollout, env_config=env_config, task_data=task_data)

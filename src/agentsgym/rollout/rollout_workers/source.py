@@ -20,11 +20,16 @@ import dill  # type: ignore[import-untyped]
 from agentsgym.envs import EnvPool
 from agentsgym.envs.dataset import config_key
 from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.rollout.compact import from_bytes
 from agentsgym.rollout.rollout_workers.actor import RemotePlayer
 from agentsgym.rollout.rollout_workers.board import MOST_LOSSES, Board, Ticket
 from agentsgym.rollout.rollout_workers.crew import POLL_SECONDS, Crew, Event, wait_for_any
-from agentsgym.rollout.rollout_workers.player import EnvParcel, Played, PlayerSetup, Served
+from agentsgym.rollout.rollout_workers.player import (
+    EnvParcel,
+    Played,
+    PlayerSetup,
+    Served,
+    unpacked_rollout,
+)
 from agentsgym.rollout.workers.env import pack
 from agentsgym.rollout.workers.ray_actor import connect, ray_package
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, WeightUpdate
@@ -350,7 +355,7 @@ def _name(ticket: Ticket) -> tuple[str, str]:
 
 
 def _unpacked(ticket: Ticket, data: bytes) -> Rollout:
-    return from_bytes(data, env_config=ticket.env.env_config, task_data=ticket.request.task_data)
+    return unpacked_rollout(data, ticket.env.env_config, ticket.request.task_data)
 
 
 def _given_up(ticket: Ticket, why: str) -> Rollout:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import orjson
 
 from agentsgym.runs.files.formats import ROLLOUTS
@@ -112,6 +113,8 @@ def to_json(line: RolloutLine, free: Callable[[Any], Any] = plain) -> dict[str, 
         "episodes": [_episode_to_json(episode, free) for episode in rollout.episodes],
         "rows": [_row_to_json(row) for row in rollout.rows],
         "advantages": line.advantages,
+        "reward_placement": rollout.reward_placement,
+        "final_reward_placement": rollout.final_reward_placement,
     }
 
 
@@ -129,6 +132,8 @@ def from_json(data: Mapping[str, Any]) -> RolloutLine:
         error=data["error"],
         seed=data["seed"],
         policy_version=data["policy_version"],
+        reward_placement=data["reward_placement"],
+        final_reward_placement=data["final_reward_placement"],
     )
     given = data["advantages"]
     advantages = None if given is None else tuple(_numbers(values) for values in given)
@@ -154,23 +159,30 @@ def _episode_to_json(episode: Episode, free: Callable[[Any], Any]) -> dict[str, 
         "reward": episode.reward,
         "score_weight": episode.score_weight,
         "stop_reason": episode.stop_reason,
-        "messages": [dict(message) for message in episode.messages],
+        "continues": episode.continues,
+        "system": episode.system,
+        "written": episode.written,
         "steps": [_step_to_json(step, free) for step in episode.steps],
     }
 
 
 def _episode_from_json(data: Mapping[str, Any]) -> Episode:
-    messages: list[Message] = [
-        {"role": message["role"], "content": message["content"]} for message in data["messages"]
-    ]
     return Episode(
         index=data["index"],
         steps=tuple(_step_from_json(step) for step in data["steps"]),
-        messages=tuple(messages),
         reward=_number(data["reward"]),
         score_weight=data["score_weight"],
         stop_reason=data["stop_reason"],
+        continues=data["continues"],
+        system=data["system"],
+        written=_messages(data["written"]),
     )
+
+
+def _messages(given: Sequence[Mapping[str, str]] | None) -> tuple[Message, ...] | None:
+    if given is None:
+        return None
+    return tuple({"role": message["role"], "content": message["content"]} for message in given)
 
 
 def _step_to_json(step: Step, free: Callable[[Any], Any]) -> dict[str, Any]:
@@ -214,23 +226,22 @@ def _row_to_json(row: Row) -> dict[str, Any]:
         "begins": row.begins,
         **rewrites,
         "sampled": row.sampled,
-        "token_ids": row.token_ids,
-        "agent_token_mask": row.agent_token_mask,
-        "logprobs": row.logprobs,
-        "per_token_rewards": row.per_token_rewards,
+        "token_ids": row.token_ids.tolist(),
+        "logprobs": row.logprobs.tolist(),
+        "given_rewards": None if row.given_rewards is None else row.given_rewards.tolist(),
         "spans": [[span.episode, span.step, span.start, span.stop] for span in row.spans],
     }
 
 
 def _row_from_json(data: Mapping[str, Any], rollout: Mapping[str, Any]) -> Row:
+    given = data["given_rewards"]
     return Row(
         session_id=rollout["session_id"],
         group=rollout["group"],
         rollout=rollout["index"],
-        token_ids=tuple(data["token_ids"]),
-        agent_token_mask=tuple(data["agent_token_mask"]),
-        logprobs=_numbers(data["logprobs"]),
-        per_token_rewards=_numbers(data["per_token_rewards"]),
+        token_ids=np.array(data["token_ids"], np.int32),
+        logprobs=np.array(_numbers(data["logprobs"]), np.float32),
+        given_rewards=given if given is None else np.array(_numbers(given), np.float64),
         spans=tuple(StepSpan(*span) for span in data["spans"]),
         begins=data["begins"],
         sampled=data["sampled"],

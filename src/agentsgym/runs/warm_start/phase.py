@@ -192,7 +192,8 @@ class WarmStart:
             _note_repetition(games, self._progress)
         games = list(read_rollouts(self._directory.root, GAMES))
         vocabulary = len(trainer.tokenizer)
-        if any(not 0 <= i < vocabulary for r in games for row in r.rows for i in row.token_ids):
+        ids = [row.token_ids for game in games for row in game.rows if len(row.token_ids)]
+        if any(i.min() < 0 or i.max() >= vocabulary for i in ids):
             raise DamagedFile(f"the games in {self._directory.rollouts} are of another tokenizer")
         return games
 

@@ -18,9 +18,9 @@ from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.rollouts import read_shard
-from agentsgym.tokens import Codec, DraftRow, Transcript
+from agentsgym.tokens import Codec, Transcript
 from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
-from agentsgym.types import Episode, GenerationResult, Message, Rollout, Row, Step
+from agentsgym.types import Episode, GenerationResult, Message, Rollout, Step
 from agentsgym.types.text import clean_text
 
 Note = Callable[[str], None]
@@ -169,7 +169,8 @@ def _game(row: Mapping[str, Any], number: int) -> Rollout:
         {"role": message["role"], "content": message["content"]} for message in row["messages"]
     ]
     steps = _steps(messages, row["malformed"])
-    episode = Episode(0, steps, tuple(messages), float(row["reward"]), 1.0, "")
+    reward = float(row["reward"])
+    episode = Episode(0, steps, reward, 1.0, "", written=tuple(messages))
     return Rollout(
         session_id=f"export-{number}",
         group=number,
@@ -207,17 +208,21 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
     conversation is not one of a game, or has a row of more than `max_tokens`.
     """
     transcript = Transcript(codec)
-    before: Sequence[Message] = ()
+    messages: list[Message] = []
     for episode in rollout.episodes:
-        messages = [_clean(message) for message in episode.messages]
-        goes_on = bool(before) and messages[: len(before)] == list(before)
-        if not goes_on:
+        if not episode.continues:
             transcript.restart()
-        _write(transcript, episode, messages, len(before) if goes_on else 0, rollout.session_id)
-        before = messages
+            messages = []
+        known = len(messages)
+        messages += [_clean(message) for message in episode.messages]
+        _write(transcript, episode, messages, known, rollout.session_id)
     if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
         raise ValueError("a row is longer than max_rollout_tokens")
-    return replace(rollout, rows=tuple(_row(rollout, row) for row in transcript.rows))
+    rows = tuple(
+        row.finished(rollout.session_id, rollout.group, rollout.index, row.spans)
+        for row in transcript.rows
+    )
+    return replace(rollout, rows=rows)
 
 
 def _write(
@@ -252,20 +257,3 @@ def _clean(message: Message) -> Message:
     if not isinstance(message["content"], str):
         raise ValueError("a message's content is no text")
     return {"role": message["role"], "content": clean_text(message["content"])}
-
-
-def _row(rollout: Rollout, draft: DraftRow) -> Row:
-    length = len(draft.token_ids)
-    return Row(
-        session_id=rollout.session_id,
-        group=rollout.group,
-        rollout=rollout.index,
-        token_ids=tuple(draft.token_ids),
-        agent_token_mask=tuple(draft.mask),
-        logprobs=(0.0,) * length,
-        per_token_rewards=(0.0,) * length,
-        spans=tuple(draft.spans),
-        begins=draft.begins,
-        sampled=False,
-        rewrites=draft.rewrites,
-    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.records import Floats
@@ -14,17 +15,17 @@ from agentsgym.types.records import Floats
 class TrainRow:
     """A row of T tokens with its advantages (float64, shape (T,)).
 
-    `token_ids`, `agent_token_mask`, `logprobs` (the sampler's), `spans` and `sampled` are those of
-    the `Row`. `weight` is the loss weight of each agent token, `entropy_weight` that of the entropy
-    bonus, `aux_weight` that of the whole row in a mixture of experts' auxiliary loss. `old_logps`
-    and `ref_logps` (float, shape (T,)) are set if the loss needs them, and so is
-    `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the whole
-    rollout.
+    `token_ids` int32, `agent_token_mask` int64, `logprobs` float32 (the sampler's), `spans` and
+    `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
+    `entropy_weight` that of the entropy bonus, `aux_weight` that of the whole row in a mixture of
+    experts' auxiliary loss. `old_logps` and `ref_logps` (float, shape (T,)) are set if the loss
+    needs them, and so is `rollout_log_ratio`: sum and number of logp − old logp over the agent
+    tokens of the whole rollout.
     """
 
-    token_ids: tuple[int, ...]
-    agent_token_mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    token_ids: NDArray[np.int32]
+    agent_token_mask: NDArray[np.int64]
+    logprobs: NDArray[np.float32]
     spans: tuple[StepSpan, ...]
     sampled: bool
     advantages: Floats
@@ -50,7 +51,7 @@ class TrainRow:
     @property
     def agent_tokens(self) -> int:
         """Number of agent tokens."""
-        return sum(self.agent_token_mask)
+        return int(np.count_nonzero(self.agent_token_mask))
 
 
 @dataclass(slots=True)
@@ -92,12 +93,12 @@ def _by_step(row: TrainRow) -> Iterator[TrainRow]:
     """One row per step: the tokens up to the step's end, with loss on the step's own tokens."""
     for span in row.spans:
         stop = span.stop
-        own = np.zeros(stop, dtype=np.int64)
+        own = np.zeros(stop, np.int64)
         own[span.start : stop] = row.agent_token_mask[span.start : stop]
         yield replace(
             row,
             token_ids=row.token_ids[:stop],
-            agent_token_mask=tuple(own.tolist()),
+            agent_token_mask=own,
             logprobs=row.logprobs[:stop],
             spans=(span,),
             advantages=row.advantages[:stop] * own,
@@ -106,5 +107,7 @@ def _by_step(row: TrainRow) -> Iterator[TrainRow]:
 
 def weightless(like: TrainRow | None, pad_token_id: int) -> TrainRow:
     """A row that costs one short forward pass and carries no loss."""
-    ids = like.token_ids[:2] if like is not None and like.length > 1 else (pad_token_id,) * 2
-    return TrainRow(ids, (0, 0), (0.0, 0.0), (), True, np.zeros(2))
+    pads = np.full(2, pad_token_id, np.int32)
+    ids = like.token_ids[:2] if like is not None and like.length > 1 else pads
+    zeros = np.zeros(2, np.float32)
+    return TrainRow(ids, np.zeros(2, np.int64), zeros, (), True, np.zeros(2))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from agentsgym.training.loss.batch import TrainRow
@@ -64,10 +65,10 @@ def collate(
     the type of its floating-point tensors."""
     length = padded_length(rows, multiple)
 
-    def ints(values: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    def ints(values: Sequence[ArrayLike], fill: int) -> torch.Tensor:
         return torch.from_numpy(_padded(values, length, fill, np.int64)).to(device)
 
-    def floats(values: Sequence[Sequence[float]]) -> torch.Tensor:
+    def floats(values: Sequence[ArrayLike]) -> torch.Tensor:
         padded = torch.from_numpy(_padded(values, length, 0.0, np.float64))
         return padded.to(device=device, dtype=dtype)[:, 1:]
 
@@ -83,7 +84,7 @@ def collate(
         attention_mask=ints([[1] * row.length for row in rows], 0),
         labels=input_ids.masked_fill(agent == 0, -100),
         mask=mask,
-        advantages=floats([row.advantages.tolist() for row in rows]) * mask,
+        advantages=floats([row.advantages for row in rows]) * mask,
         weight=per_row([row.weight for row in rows]) * mask,
         entropy_weight=per_row([row.entropy_weight for row in rows]) * mask,
         span=ints(_span_numbers(rows), -1)[:, 1:],
@@ -105,10 +106,10 @@ def padded_length(rows: Sequence[TrainRow], multiple: int | None = None) -> int:
 
 
 def _padded(
-    values: Sequence[Sequence[float]], length: int, fill: float, dtype: type[np.generic]
+    values: Sequence[ArrayLike], length: int, fill: float, dtype: type[np.generic]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
     result = np.full((len(values), length), fill, dtype=dtype)
-    for i, row in enumerate(values):
+    for i, row in enumerate(map(np.asarray, values)):
         result[i, : len(row)] = row
     return result
 
