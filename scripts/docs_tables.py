@@ -15,7 +15,7 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
 from agentsgym.generation.factory import engines_table
-from agentsgym.generation.families import families_table
+from agentsgym.generation.models import families_table
 from agentsgym.report.doctor import RULES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES

@@ -1,4 +1,4 @@
-"""A tiny random model of each family in `agentsgym.generation.families`."""
+"""A tiny random model of each family in `agentsgym.generation.models`."""
 
 from typing import Any
 

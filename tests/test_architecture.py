@@ -25,7 +25,8 @@ CIRCLES = {
 HEAVY = {"torch", "trl", "transformers", "accelerate", "peft"}
 HEAVY_ROOMS = (
     "agentsgym.generation.embedded.",
-    "agentsgym.generation.plain.",
+    "agentsgym.generation.plain",
+    "agentsgym.generation.sampling",
     "agentsgym.generation.vllm.trl",
     "agentsgym.training.",
     "agentsgym.runs.callbacks",

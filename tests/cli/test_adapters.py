@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.embedded.model_copy import ModelCopy
+from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.generation.vllm.launcher import LaunchFailed

@@ -13,7 +13,7 @@ from generation_helpers import END, VOCABULARY, assert_exact, build_model, plain
 from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.embedded.forward import evaluating
-from agentsgym.generation.embedded.sampling import uniforms
+from agentsgym.generation.sampling import uniforms
 from agentsgym.types import (
     Engine,
     GenerationRequest,

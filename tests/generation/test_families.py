@@ -7,7 +7,7 @@ import pytest
 from generation_helpers import assert_exact, play
 
 from agentsgym.generation.factory import ENGINES, make_trainable
-from agentsgym.generation.families import FAMILIES, families_table
+from agentsgym.generation.models import FAMILIES, families_table
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from family_models import CHANGES, WINDOW, family_model
 

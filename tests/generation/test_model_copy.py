@@ -10,7 +10,7 @@ import torch
 from generation_helpers import assert_exact, build_model, plain_logprobs, play
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.embedded.model_copy import ModelCopy
+from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.types import GenerationResult, WeightUpdate
 
 BF16 = torch.bfloat16

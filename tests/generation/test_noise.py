@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsgym.generation.embedded.sampling import as_seed, uniforms
+from agentsgym.generation.sampling import as_seed, uniforms
 
 _MASK = (1 << 64) - 1
 
@@ -23,7 +23,7 @@ def _by_hand(seed: int, index: int) -> float:
 
 
 def test_splitmix64_reference_value() -> None:
-    from agentsgym.generation.embedded.sampling import _hash
+    from agentsgym.generation.sampling import _hash
 
     # The first outputs of the reference implementation seeded with 0 and with 1234567.
     first = _hash(np.array([0, 1234567], dtype=np.uint64))

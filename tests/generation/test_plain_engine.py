@@ -8,7 +8,7 @@ import pytest
 from generation_helpers import assert_exact, build_model, play
 
 from agentsgym.generation import EmbeddedEngine, PlainEngine
-from agentsgym.generation.plain.reader import _READINGS, Reading
+from agentsgym.generation.plain import _READINGS, Reading
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 
 

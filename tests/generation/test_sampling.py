@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsgym.generation.embedded.sampling import inverse_cdf, log_softmax, sample, truncate
+from agentsgym.generation.sampling import inverse_cdf, log_softmax, sample, truncate
 from agentsgym.types import SamplingParams
 
 _ROWS = st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=12)

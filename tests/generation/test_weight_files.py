@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from agentsgym.generation.families import FAMILIES
+from agentsgym.generation.models import FAMILIES
 from agentsgym.generation.vllm import weight_files
 from agentsgym.generation.vllm.weight_files import (
     ShardFiles,

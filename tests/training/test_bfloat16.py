@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agentsgym.generation.embedded.model_copy import ModelCopy
+from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.training.engines import sampling_dtype
 
 

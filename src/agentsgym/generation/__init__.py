@@ -10,8 +10,8 @@ from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.engine import EmbeddedEngine
-    from agentsgym.generation.plain.engine import PlainEngine
-    from agentsgym.generation.unsupported import UnsupportedModelError
+    from agentsgym.generation.models import UnsupportedModelError
+    from agentsgym.generation.plain import PlainEngine
     from agentsgym.generation.vllm.engine import VLLMEngine
     from agentsgym.generation.vllm.protocol import EngineUnavailable
 
@@ -28,8 +28,8 @@ __getattr__ = lazy_names(
     {
         "EmbeddedEngine": "embedded.engine",
         "EngineUnavailable": "vllm.protocol",
-        "PlainEngine": "plain.engine",
-        "UnsupportedModelError": "unsupported",
+        "PlainEngine": "plain",
+        "UnsupportedModelError": "models",
         "VLLMEngine": "vllm.engine",
     },
 )

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.unsupported import UnsupportedModelError
 from agentsgym.types import Engine, TrainableEngine, trainable
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ ENGINES = {
         ),
         EngineEntry(
             "plain",
-            "agentsgym.generation.plain.engine.PlainEngine",
+            "agentsgym.generation.plain.PlainEngine",
             "The same for models that `embedded` refuses; slower, because a turn reads all again.",
         ),
         EngineEntry(

@@ -11,8 +11,8 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.agents.seeded import SeededAgent
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.generation.adapted import is_adapted
 from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
+from agentsgym.generation.models import is_adapted
 from agentsgym.generation.settings import (
     MODEL_FOLDER,
     EngineParts,

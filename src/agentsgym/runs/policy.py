@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.adapted import is_adapted
+from agentsgym.generation.models import is_adapted
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.config import RunConfig

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_model, save_model
 
-from agentsgym.generation.adapted import is_adapted
+from agentsgym.generation.models import is_adapted
 from agentsgym.training.trl_base import REFERENCE_ADAPTER
 
 _FILE = "reference.safetensors"

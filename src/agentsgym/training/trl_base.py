@@ -25,8 +25,8 @@ from transformers.utils import ModelOutput
 from trl import GRPOTrainer
 from trl.trainer import utils
 
-from agentsgym.generation.adapted import is_adapted
-from agentsgym.generation.stop_criteria import end_of_turn_ids
+from agentsgym.generation.embedded.requests import end_of_turn_ids
+from agentsgym.generation.models import is_adapted
 from agentsgym.training.adapters import load_adapters
 from agentsgym.training.loss.chunks import only_at
 

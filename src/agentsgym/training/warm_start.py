@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.generation.adapted import is_adapted
+from agentsgym.generation.models import is_adapted
 from agentsgym.training.lessons import (
     Batches,
     EpochBatches,

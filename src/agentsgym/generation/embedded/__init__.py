@@ -6,7 +6,7 @@ from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.engine import EmbeddedEngine
-    from agentsgym.generation.unsupported import UnsupportedModelError
+    from agentsgym.generation.models import UnsupportedModelError
 
 __all__ = ["EmbeddedEngine", "UnsupportedModelError"]
 

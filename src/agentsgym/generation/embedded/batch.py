@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agentsgym.generation.embedded.sampling import as_seed, sample, uniforms
+from agentsgym.generation.sampling import as_seed, sample, uniforms
 from agentsgym.types import SamplingParams
 from agentsgym.types.records import Ints
 

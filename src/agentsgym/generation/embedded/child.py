@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.embedded.in_process import InProcessEngine
+from agentsgym.generation.embedded.engine import EmbeddedEngine, InProcessEngine
 from agentsgym.generation.embedded.shared_weights import ModelInMemory, SharedMemory, bytes_of
-from agentsgym.generation.plain.engine import PlainEngine
-from agentsgym.generation.unsupported import UnsupportedModelError
+from agentsgym.generation.models import UnsupportedModelError
+from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, GenerationResult, WeightUpdate
 
 _LOOK = 0.5  # seconds between two looks at the parent

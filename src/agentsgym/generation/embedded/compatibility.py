@@ -17,7 +17,7 @@ from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import SlotMemory
 from agentsgym.generation.embedded.requests import rope_parameters
-from agentsgym.generation.unsupported import UnsupportedModelError
+from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.types import SamplingParams
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}

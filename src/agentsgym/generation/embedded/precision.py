@@ -1,9 +1,19 @@
-"""The numbers a model computes with: bfloat16 where the hardware multiplies it, else float32."""
+"""The numbers a model computes with: bfloat16 where the hardware multiplies it, else float32; and a
+copy of a model in fewer bits, from which the engine samples while the model is trained.
 
+Training in bfloat16 keeps float32 weights and casts them in every pass (autocast). A pass that
+decodes reads few tokens, so casting would cost as much as the pass itself: measured on SmolLM2 with
+8 and 32 rows, autocast decodes no faster than float32, a copy in bfloat16 1.7 to 2.2 times as fast.
+"""
+
+import copy
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -48,3 +58,53 @@ def cpu_flags() -> frozenset[str]:
 
 def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class ModelCopy:
+    """`model` is a copy of `source` in `dtype`, a forward pass as its class defines it.
+
+    It shares what has no more bits than `dtype`, for instance the frozen base of an adapter, and
+    takes half of the memory of float32 weights. Layers and adapters are those that `source` had
+    when the copy was made.
+    """
+
+    def __init__(self, source: Any, dtype: torch.dtype) -> None:
+        self._source = source
+        self._dtype = dtype
+        # What is in the memo is not copied: the weights go straight into the new dtype.
+        memo: dict[int, Any] = {
+            id(weight): self._cast(weight) if self._is_wider(weight) else weight
+            for weight in source.parameters()
+        }
+        with torch.no_grad():
+            self.model = copy.deepcopy(source, memo)
+        _restore_forward(self.model)
+
+    def refresh(self) -> None:
+        """Take the current weights of the source, also if they have moved to another device."""
+        with torch.no_grad():
+            for weight, ours in self._pairs():
+                if ours.device == weight.device:
+                    ours.copy_(weight)
+                else:
+                    ours.data = self._cast(weight)
+            for buffer, ours in zip(self._source.buffers(), self.model.buffers(), strict=True):
+                ours.data = buffer.detach().clone()
+
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each weight that was copied, with its copy."""
+        pairs = zip(self._source.parameters(), self.model.parameters(), strict=True)
+        return ((weight, ours) for weight, ours in pairs if ours is not weight)
+
+    def _is_wider(self, weight: Tensor) -> bool:
+        return weight.is_floating_point() and weight.dtype.itemsize > self._dtype.itemsize
+
+    def _cast(self, weight: Tensor) -> torch.nn.Parameter:
+        return torch.nn.Parameter(weight.detach().to(self._dtype), requires_grad=False)
+
+
+def _restore_forward(model: Any) -> None:
+    """Remove the forward passes that a trainer set on objects: they would run the source, because
+    they hold its bound methods, and they cast (accelerate) or return no logits (TRL)."""
+    for module in model.modules():
+        vars(module).pop("forward", None)

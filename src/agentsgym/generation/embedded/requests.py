@@ -1,7 +1,9 @@
-"""Requests of the embedded engine: waiting for a row, being sampled, answered."""
+"""Requests of the engines in this process: waiting, being sampled, answered; and where an action
+ends: end-of-turn tokens and stop strings.
+"""
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,3 +125,31 @@ class OpenRequests:
     def drop_ready(self, session_ids: Collection[str]) -> None:
         """Forget results of sessions."""
         self.ready = [result for result in self.ready if result.session_id not in session_ids]
+
+
+_WINDOW = 16  # tokens decoded beyond the stop string's own length; pieces may be empty or partial
+
+
+def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
+    generation = getattr(model, "generation_config", None)
+    named = getattr(generation, "eos_token_id", None)
+    ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(named))
+    return tuple(sorted(ids))
+
+
+def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else value
+
+
+def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
+    """Whether the last of `token_ids` completed one of `stops` in the decoded text.
+
+    The text is decoded without special tokens, as in results. The function is called after every
+    token, so it is enough to decode a window at the end.
+    """
+    width = max(map(len, stops)) + _WINDOW
+    text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)
+    return any(stop in text for stop in stops)

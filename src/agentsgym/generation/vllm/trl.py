@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsgym.generation.embedded.requests import ends_with_stop
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.stop_criteria import ends_with_stop
 from agentsgym.generation.vllm.protocol import refusal
 from agentsgym.tokens import ActionText
 from agentsgym.types import (

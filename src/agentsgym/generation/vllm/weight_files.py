@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from agentsgym.generation.adapted import is_adapted
+from agentsgym.generation.models import is_adapted
 from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 

@@ -8,9 +8,9 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import TaskRow
+from agentsgym.generation.embedded.requests import end_of_turn_ids
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.stop_criteria import end_of_turn_ids
 from agentsgym.integrations.trl.prompts import task_prompt
 from agentsgym.rollout import play
 from agentsgym.training.chat_templates import template_options

@@ -1,10 +1,12 @@
-"""Model families and the engine that samples from each; docs/engines.md holds this table.
+"""Model families and the engine that samples from each; adapters; models that no engine takes.
 
-tests/generation/test_families.py holds every entry: a tiny random model of the family plays, and
-its log-probabilities are compared with full forward passes.
+Importing it stays light. docs/engines.md holds the table of families, and
+tests/generation/test_families.py every entry: a tiny random model of the family plays, and its
+log-probabilities are compared with full forward passes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,20 @@ def families_table() -> str:
         cells = (family.name, f"`{family.model_type}`", f"`{family.engine}`", family.layers)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def is_adapted(model: Any) -> bool:
+    """Whether PEFT wraps a model."""
+    return hasattr(model, "peft_config") and hasattr(model, "active_adapter")
+
+
+class UnsupportedModelError(ValueError):
+    """The model needs a feature that the embedded engine lacks; the message says which engines
+    may have it. `reason` is the message without that advice."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}; the plain engine runs it slower: leave engine out or set it to plain; vLLM "
+            "may run it: set engine_urls or use_vllm (docs/engines.md)"
+        )
