@@ -157,7 +157,7 @@ def test_one_text_is_a_list_of_one_never_its_letters():
 def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
     from agentsgym.generation.factory import Purpose
     from agentsgym.generation.settings import EngineSettings
-    from agentsgym.runs import contestant
+    from agentsgym.runs import evaluate as contestant
 
     seen = []
     monkeypatch.setattr(

@@ -181,6 +181,12 @@ def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
     assert "100 rollouts in 25 clusters" in told and "If all rollouts of a cluster" in told
 
 
+def test_a_model_without_a_chat_template_is_told(invoke, workplace):
+    (workplace / "model/chat_template.jinja").unlink()
+    result = invoke("eval", "model", "--env", "digit.DigitEnv", "--episodes", "2")
+    assert result.exit_code == 0 and "no chat template" in " ".join(result.stderr.split())
+
+
 def test_several_rollouts_of_a_task_give_pass_at_k(invoke):
     found = json.loads(coin_eval(invoke, "--rollouts-per-task", "4", "--json", episodes=48).stdout)
     assert [one["k"] for one in found["passes"]] == [2, 4]
@@ -240,6 +246,7 @@ def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tm
     assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
     assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
     assert EvaluationDirectory(out / "vs").read() == EvaluationDirectory(heads).read()
+    assert "agent:random (" in against(invoke, heads).stdout
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from agentsgym import make
+from agentsgym.cli.evaluating import print_tables
 from agentsgym.cli.suite import _tell_failures
-from agentsgym.cli.suite_tables import suite_tables
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
-from agentsgym.report.suite_page import suite_page
+from agentsgym.report.suite import suite_page, suite_tables
 from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
@@ -151,7 +150,7 @@ def test_the_page_has_the_figures(invoke, tmp_path):
         game["name"] for game in found["games"]
     ]
     low, high = place["information"]["ci95"]
-    assert f"<td>{place['information']['value']:.2f} [{low:.2f}, {high:.2f}]</td>" in page
+    assert f"<td>{place['information']['value']:.2f} [{low:.2f}, {high:.2f}]<svg" in page
     assert "<title>agent:never on explore 1</title>" in page
 
 
@@ -168,7 +167,7 @@ def test_two_players_on_a_suite(invoke, tmp_path):
     assert len(list(read_rollouts(tmp_path / "out/vs/place"))) == 8
     assert json.loads((tmp_path / "out/suite.json").read_text())["comparisons"] == [other]
     page = (tmp_path / "page.html").read_text()
-    assert "Against agent:never" in page and "the first is higher" in page
+    assert "against agent:never" in page and "agent:optimal is higher" in page
     told = invoke("eval", "agent:optimal", "--vs", "agent:never", "--suite", "explore",
                   "--episodes", "4").stdout  # fmt: skip
     assert "reward, agent:optimal against agent:never" in told
@@ -183,7 +182,7 @@ def test_many_models_on_a_suite_stand_side_by_side(invoke, tmp_path):
     assert at_random["figures"]["games"] == figures(invoke, "agent:random")["games"]
     assert len(list(read_rollouts(tmp_path / "out/vs-2/place"))) == 8
     page = (tmp_path / "page.html").read_text()
-    models_of_page = page.partition("<h2>Models</h2>")[2].partition("</section>")[0]
+    models_of_page = page.partition("<h2>reward on explore 1</h2>")[2].partition("</section>")[0]
     heads = re.findall('<th scope="col">([^<]+)</th>', models_of_page)
     assert heads == ["agent:optimal", "agent:never", "agent:random"]
     place = next(g for g in at_random["figures"]["games"] if g["name"] == "place")
@@ -208,7 +207,7 @@ def test_the_page_of_failed_games_has_no_numbers():
     suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
     found = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
     page = "".join(suite_page("agent:random", found, {}))
-    assert "1 of 1" in page and "nan" not in page.partition("</style>")[2]
+    assert "1 of 1" in page and "failed" in page and "nan" not in page.partition("</style>")[2]
 
 
 GAME = {"name": "small", "env": "Bandit", "episodes": 6}
@@ -284,8 +283,7 @@ def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
     failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error=error)
     suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
     figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
-    for table in suite_tables("agent:random", figures):
-        Console(width=200).print(table)
+    print_tables(suite_tables("agent:random", figures))
     said = " ".join(capsys.readouterr().out.split())
     assert f"small {row} " in said and "nan" not in said
     why = "longer than the model's context are small 1 of 1 rollouts"

@@ -46,7 +46,8 @@ def test_another_choice_is_refused(tmp_path):
 
 def test_an_evaluation_renders_as_training_did(monkeypatch):
     from agentsgym.generation.settings import EngineSettings
-    from agentsgym.runs import contestant, parse_config
+    from agentsgym.runs import evaluate as contestant
+    from agentsgym.runs import parse_config
 
     seen = []
     monkeypatch.setattr(

@@ -1,6 +1,5 @@
 """`agentsgym eval`: measures how good a model or a scripted agent is."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,8 @@ from agentsgym.cli.evaluating import (
     other_side,
     plain_data,
     play_one,
+    print_json,
+    print_tables,
     refuse_if_all_failed,
 )
 from agentsgym.cli.options import ConfigOption, SettingsArgument, TrustOption, given_settings
@@ -159,21 +160,20 @@ def evaluate(
     other = options.vs[0] if options.vs else None
     run = options.apply(evaluated_run(model, env, given, trust=trust, beside=other))
     quiet_libraries()
-    from agentsgym.runs.contestant import held_out_requests
+    from agentsgym.runs.evaluate import held_out_requests
 
-    asked = held_out_requests(run, seed)
+    requests = held_out_requests(run, seed)
     if plan:
-        _plan(run, asked, as_json=as_json)
+        _plan(run, requests, as_json=as_json)
     elif other is not None:
-        _compare(model, other, run, asked, options, output, as_json=as_json)
+        _compare(other, run, requests, options, output, as_json=as_json)
     else:
-        _one(model, run, asked, options, output, as_json=as_json)
+        _one(run, requests, options, output, as_json=as_json)
 
 
 def _one(
-    model: str,
     run: "RunConfig",
-    asked: "list[RolloutRequest]",
+    requests: "list[RolloutRequest]",
     options: PlayOptions,
     output: Path | None,
     *,
@@ -181,38 +181,38 @@ def _one(
 ) -> None:
     from agentsgym.cli.tables import evaluation_table
     from agentsgym.evaluation import passes
+    from agentsgym.runs.evaluate import other_references
     from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.held_out import other_references
 
-    played = play_one(model, run, asked, options, output)
-    found = passes(played.rollouts)
-    counted = [one for one, r in zip(asked, played.rollouts, strict=True) if not r.failed]
+    played = play_one(options.model, run, run, requests, options, output)
+    of_passes = passes(played.rollouts)
+    counted = [one for one, r in zip(requests, played.rollouts, strict=True) if not r.failed]
     references = other_references(make_env(run), counted)
     if as_json:
-        data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in found]}
-        data["other_references"] = references
-        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in of_passes]}
+        print_json(data | {"other_references": references})
     else:
-        out.print(evaluation_table(model, run.env, played.evaluation, found, references))
+        table = evaluation_table(options.model, run.env, played.evaluation, of_passes, references)
+        out.print(table)
     refuse_if_all_failed(played)
 
 
 def _compare(
-    model: str,
     other: str,
     run: "RunConfig",
-    asked: "list[RolloutRequest]",
+    requests: "list[RolloutRequest]",
     options: PlayOptions,
     output: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    from agentsgym.cli.comparison_tables import comparison_table
     from agentsgym.evaluation import compare
+    from agentsgym.report.suite import comparison_table
     from agentsgym.runs.files.evaluation import write_comparison
 
-    play_second = other_side(other, run, asked, options, output and output / "vs")
-    first = play_one(model, run, asked, options, output and output / "model")
+    model = options.model
+    name, play_second = other_side(other, run, requests, options, output and output / "vs")
+    first = play_one(model, run, run, requests, options, output and output / "model")
     second = play_second()
     for played in (first, second):
         refuse_if_all_failed(played)
@@ -226,21 +226,55 @@ def _compare(
     if output is not None:
         write_comparison(output / "comparison.json", data)
     if as_json:
-        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        print_json(data)
     else:
-        out.print(comparison_table(model, other, run.env, result))
+        title = f"{model} against {name} on {run.env}"
+        print_tables([comparison_table(model, name, result, title)])
 
 
-def _plan(run: "RunConfig", asked: "list[RolloutRequest]", *, as_json: bool) -> None:
-    from agentsgym.cli.comparison_tables import plain_plan, plan_lines
+_POWER = 0.8
+_DIFFERENCES = (0.02, 0.05, 0.1, 0.2)
+
+
+def _plan(run: "RunConfig", requests: "list[RolloutRequest]", *, as_json: bool) -> None:
+    """Print what a comparison on these rollouts can show."""
     from agentsgym.evaluation import Plan, default_cluster
     from agentsgym.runs.from_config import make_env
 
     low, high = make_env(run).reward_range
-    width = high - low if math.isfinite(high - low) else None
-    plan = Plan.of([default_cluster(request.task_data) for request in asked])
+    plan = Plan.of([default_cluster(request.task_data) for request in requests])
+    smallest, alike = plan.smallest(_POWER), plan.if_alike()
+    of_rewards = smallest * (high - low) if math.isfinite(high - low) else None
+    chances = {difference: plan.power(difference) for difference in _DIFFERENCES}
     if as_json:
-        typer.echo(json.dumps(plain_plan(plan, width), indent=2))
+        data = {
+            "pairs": plan.pairs,
+            "clusters": plan.clusters,
+            "power": _POWER,
+            "smallest_win_rate_difference": smallest,
+            "smallest_reward_difference": of_rewards,
+            "smallest_if_clusters_are_alike": alike.smallest(_POWER),
+            "chance_to_show": {str(d): chance for d, chance in chances.items()},
+        }
+        print_json(plain_data(data))
         return
-    for line in plan_lines(plan, width):
-        out.print(line)
+    out.print(
+        f"{plan.pairs} rollouts in {plan.clusters} clusters of tasks, the same for both sides."
+    )
+    rewards = "" if of_rewards is None else f", a difference of rewards of {of_rewards:.3f}"
+    out.print(
+        f"Shown with probability {_POWER:.0%}: a difference of win rates of {_points(smallest)}"
+        f"{rewards}."
+    )
+    if alike != plan:
+        out.print(
+            "If all rollouts of a cluster differ alike between the sides: "
+            f"{_points(alike.smallest(_POWER))}."
+        )
+    texts = (f"{_points(d)} with {chance:.0%}" for d, chance in chances.items())
+    out.print(f"Chance to be shown: {', '.join(texts)}.")
+    out.print("This is for sides that each win half and play independently: the worst case.")
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f} points" if value < 10 else "no size"

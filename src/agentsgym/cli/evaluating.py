@@ -1,19 +1,25 @@
 """What `agentsgym eval` does with its options: plays one model, or two on the same tasks."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from agentsgym.cli.console import FAILURE, fail
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from agentsgym.cli.console import FAILURE, fail, out, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED, engine_settings, purpose, tell
 from agentsgym.cli.evaluated_run import evaluated_run
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Played
+    from agentsgym.report.suite import FigureTable
     from agentsgym.runs import RunConfig
-    from agentsgym.runs.contestant import Contestant
+    from agentsgym.runs.evaluate import Contestant
     from agentsgym.types import RolloutRequest
 
 
@@ -37,14 +43,9 @@ class PlayOptions:
 
     def apply(self, run: "RunConfig") -> "RunConfig":
         """The run with these options."""
-        given = {
-            "episodes": self.episodes,
-            "rollouts_per_task": self.rollouts_per_task,
-            "temperature": self.temperature,
-        }
-        for key, value in given.items():
-            if value is not None:
-                setattr(run.eval, key, value)
+        for key in ("episodes", "rollouts_per_task", "temperature"):
+            if getattr(self, key) is not None:
+                setattr(run.eval, key, getattr(self, key))
         if self.max_action_tokens is not None:
             run.train["max_action_tokens"] = self.max_action_tokens
         run.threads = self.threads or run.threads
@@ -56,7 +57,7 @@ class PlayOptions:
         """MODEL, or the `other` model of --vs. The options of an endpoint are MODEL's, and of an
         other one chat:NAME too; if MODEL is a scripted agent, only that one's."""
         from agentsgym.generation.endpoint import is_url
-        from agentsgym.runs.contestant import contestant
+        from agentsgym.runs.evaluate import contestant
 
         chat = any(one.startswith(CHAT) for one in self.vs)
         only_other = chat and self.model.startswith(SCRIPTED)
@@ -72,40 +73,67 @@ class PlayOptions:
         )
         return contestant(name, run, chosen, seed=self.seed, purpose=purpose(), note=tell)
 
+    def other(self, name: str, env: str, run: "RunConfig") -> "RunConfig":
+        """The run of a model of --vs in this environment: it plays as the first one does, where its
+        own run does not say it. Raises ConfigError."""
+        same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+        other = evaluated_run(name, env, same, trust=self.trust)
+        other.eval = run.eval
+        return self.apply(other)
 
-OtherSide = Callable[[], "Played"]
-"""Gives the second side of a comparison."""
+
+def play_one(
+    name: str,
+    own: "RunConfig",
+    place: "RunConfig",
+    requests: "Sequence[RolloutRequest]",
+    options: PlayOptions,
+    output: Path | None,
+    *,
+    other: bool = False,
+) -> "Played":
+    """The model of `own` plays these in the environment of `place`."""
+    with options.load(name, own, other=other) as player:
+        return player.play(place, requests, seed=options.seed, output=output)
+
+
+Side = tuple[str, Callable[[], "Played"]]
+"""What a side of a comparison is called, and what gives its evaluation."""
 
 
 def other_side(
-    other: str,
+    name: str,
     run: "RunConfig",
-    asked: "list[RolloutRequest]",
+    requests: "Sequence[RolloutRequest]",
     options: PlayOptions,
     output: Path | None,
-) -> OtherSide:
+) -> Side:
     """The side of --vs: a saved evaluation, or a model that plays when it is called.
 
     Raises ConfigError, so that what is wrong with it is told before anything is played.
     """
-    from agentsgym.runs.saved_side import is_saved
+    from agentsgym.runs.from_config import make_env
+    from agentsgym.runs.saved_evaluation import is_saved
+    from agentsgym.runs.scripted_agents import scripted_agent
 
-    if other.startswith((SCRIPTED, CHAT)) or not is_saved(other):
-        second = other_run(other, run, options)
-        return lambda: _play_other(other, second, run, asked, options, output)
-    return _saved_side(Path(other), run, asked, options, output)
+    if not name.startswith((SCRIPTED, CHAT)) and is_saved(name):
+        return _saved_side(Path(name), run, requests, options, output)
+    other = options.other(name, run.env, run)
+    if name.startswith(SCRIPTED):
+        scripted_agent(make_env(run), name.removeprefix(SCRIPTED))
+    return name, lambda: play_one(name, other, run, requests, options, output, other=True)
 
 
 def _saved_side(
     root: Path,
     run: "RunConfig",
-    asked: "list[RolloutRequest]",
+    requests: "Sequence[RolloutRequest]",
     options: PlayOptions,
     output: Path | None,
-) -> OtherSide:
-    from agentsgym.runs.saved_side import saved_side
+) -> Side:
+    from agentsgym.runs.saved_evaluation import saved_side
 
-    side = saved_side(root, run, asked, seed=options.seed, trust=options.trust)
+    side = saved_side(root, run, requests, seed=options.seed, trust=options.trust)
     if output is not None:
         side.check_copy(output)
     ours = None if options.model.startswith(SCRIPTED) else run.eval.temperature
@@ -117,48 +145,7 @@ def _saved_side(
             side.copy_to(output)
         return side.played
 
-    return copied
-
-
-def play_one(
-    name: str,
-    run: "RunConfig",
-    asked: "list[RolloutRequest]",
-    options: PlayOptions,
-    output: Path | None,
-) -> "Played":
-    """The model plays the tasks."""
-    with options.load(name, run) as player:
-        return player.play(run, asked, seed=options.seed, output=output)
-
-
-def other_run(other: str, run: "RunConfig", options: PlayOptions) -> "RunConfig":
-    """The run of the model `other`, at the temperature of `run`.
-
-    Raises ConfigError, so that a wrong name is told before anything is played.
-    """
-    from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.scripted_agents import scripted_agent
-
-    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    second = evaluated_run(other, run.env, same, trust=options.trust)
-    if other.startswith(SCRIPTED):
-        scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
-    second.eval = run.eval
-    return options.apply(second)
-
-
-def _play_other(
-    other: str,
-    second: "RunConfig",
-    run: "RunConfig",
-    asked: "list[RolloutRequest]",
-    options: PlayOptions,
-    output: Path | None,
-) -> "Played":
-    """The model `other` of the run `second` plays the same tasks in the environment of `run`."""
-    with options.load(other, second, other=True) as player:
-        return player.play(run, asked, seed=options.seed, output=output)
+    return f"{side.file.model} ({root})", copied
 
 
 def refuse_if_all_failed(played: "Played") -> None:
@@ -176,3 +163,21 @@ def plain_data(result: Any) -> dict[str, Any]:
 
     data: dict[str, Any] = plain(to_jsonable_python(result))
     return data
+
+
+def print_json(data: "Mapping[str, Any]") -> None:
+    """Print figures as JSON."""
+    typer.echo(json.dumps(data, indent=2, allow_nan=False))
+
+
+def print_tables(tables: "Iterable[FigureTable]") -> None:
+    """Print tables of figures."""
+    for one in tables:
+        table = Table(title=shown(one.title), title_justify="left", box=SIMPLE_HEAD, padding=0)
+        for number, head in enumerate(one.heads):
+            justify: Literal["left", "right"] = "right" if number else "left"
+            table.add_column(shown(head), justify=justify, no_wrap=True)
+        for row in one.rows:
+            table.add_row(*(shown(str(cell)) for cell in row))
+        table.caption, table.caption_justify = shown("\n".join(one.notes)), "left"
+        out.print(table)

@@ -1,16 +1,15 @@
 """`agentsgym eval --suite`: plays a suite and prints its tables."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries
+from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, quiet_libraries
 from agentsgym.cli.engine_options import SCRIPTED, tell
 from agentsgym.cli.evaluated_run import evaluated_run
-from agentsgym.cli.evaluating import PlayOptions, plain_data
+from agentsgym.cli.evaluating import PlayOptions, plain_data, print_json, print_tables
 from agentsgym.cli.options import split_settings
 
 if TYPE_CHECKING:
@@ -32,32 +31,24 @@ def evaluate_suite(
     """Let the model, and those of --vs, play the suite; print their figures, and write them to
     `page`."""
     quiet_libraries()
-    from agentsgym.cli.suite_tables import models_table, suite_comparison_table, suite_tables
+    from agentsgym.report.suite import suite_tables, write_suite_page
+    from agentsgym.runs.files.evaluation import write_comparison
 
-    found, versus = _figures(source, model, given, options, output)
-    data = {"model": model, **plain_data(found)}
+    figures, versus = _figures(source, model, given, options, output)
+    data = {"model": model, **plain_data(figures)}
     if versus:
         data["comparisons"] = [plain_data(one) for one in versus]
     if output is not None:
-        from agentsgym.runs.files.evaluation import write_comparison
-
         write_comparison(output / "suite.json", data)
     if page is not None:
-        from agentsgym.report.suite_page import write_suite_page
-
-        write_suite_page(page, model, found, _told(options), versus)
+        write_suite_page(page, model, figures, _facts(options), versus)
         tell(f"Page: {page}")
     if as_json:
-        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        print_json(data)
     else:
-        for table in suite_tables(model, found):
-            out.print(table)
-        for one in versus:
-            out.print(suite_comparison_table(model, one))
-        if versus:
-            out.print(models_table(model, found, versus))
-    for figures in (found, *(one.figures for one in versus)):
-        if all(game.failures == game.played for game in figures.games):
+        print_tables(suite_tables(model, figures, versus))
+    for one in (figures, *(other.figures for other in versus)):
+        if all(game.failures == game.played for game in one.games):
             raise fail("every rollout failed", FAILURE)
 
 
@@ -70,7 +61,10 @@ def _figures(
     suite = _suite(source, given, options)
     complete = options.episodes is None
     run = options.apply(evaluated_run(model, suite.games[0].env, given, trust=options.trust))
-    others = [(name, _other_run(name, suite, run, options)) for name in options.vs]
+    env = suite.games[0].env
+    others = [(name, options.other(name, env, run)) for name in options.vs]
+    for name, other in others:
+        _check_has_agent(suite, name, other)
     own = output and output / "model" if others else output
     first = _play(suite, model, run, options, own)
     versus = []
@@ -82,17 +76,7 @@ def _figures(
     return suite_figures(suite, first, complete=complete), versus
 
 
-def _other_run(name: str, suite: "Suite", run: "RunConfig", options: PlayOptions) -> "RunConfig":
-    """How a model of --vs plays: as the first one, where its own run does not say it."""
-    same = {f"answerer.{key}": value for key, value in run.answerer.items()}
-    other = evaluated_run(name, suite.games[0].env, same, trust=options.trust)
-    other.eval = run.eval
-    other = options.apply(other)
-    _check_has_agent(suite, name, other)
-    return other
-
-
-def _told(options: PlayOptions) -> dict[str, str | int | float | None]:
+def _facts(options: PlayOptions) -> dict[str, str | int | float | None]:
     """How the model played, for readers of the page."""
     from agentsgym import __version__
 

@@ -1,18 +1,22 @@
 """An evaluation that is written to a directory while it is played, and continued from there."""
 
+import hashlib
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError
-from agentsgym.evaluation import Played, passes
+from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
+from agentsgym.evaluation import Played, assess_played, passes
+from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
-from agentsgym.runs.from_config import versions
+from agentsgym.runs.from_config import make_env, versions
 from agentsgym.runs.lock import RunLock
-from agentsgym.runs.trust import remember_own
-from agentsgym.types import Rollout
+from agentsgym.runs.trust import check_links, is_own, remember_own, trusted
+from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr
 
 _MOST_WAITING, _LONGEST_WAIT = 64, 30.0  # rollouts, seconds
@@ -121,6 +125,26 @@ def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, An
     return old
 
 
+def what_is_played(
+    env: MultistepEnv, requests: Sequence[RolloutRequest], seed: int
+) -> dict[str, Any]:
+    """The part of an evaluation's settings that both sides of a comparison share."""
+    return {
+        "env": env.class_path,
+        "env_config": dict(env.config),
+        "seed": seed,
+        "episodes": len(requests),
+        "tasks": len({request.group for request in requests}),
+        "tasks_digest": _digest(requests),
+    }
+
+
+def _digest(requests: Sequence[RolloutRequest]) -> str:
+    """A digest of the tasks, in their order, with their noise."""
+    data = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
+    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
 def setting_that_differs(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
     """The first setting that differs, as (key, old value, new value); None if all are equal."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -130,3 +154,76 @@ def setting_that_differs(old: Any, new: Any, key: str = "") -> tuple[str, str, s
                 return found
         return None
     return None if old == new else (key, short_repr(old), short_repr(new))
+
+
+# -- a saved evaluation as one side of a comparison ------------------------------------------------
+
+
+def is_saved(name: str) -> bool:
+    """Whether `name` is the directory of a saved evaluation."""
+    return EvaluationDirectory(Path(name)).file.is_file()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSide:
+    """A finished evaluation: its file and what it played."""
+
+    file: SavedFigures
+    played: Played
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature that its model was sampled at; None for a scripted agent."""
+        sampling = self.file.settings.get("sampling")
+        found = sampling.get("temperature") if isinstance(sampling, dict) else None
+        return float(found) if isinstance(found, int | float) else None
+
+    def check_copy(self, root: Path) -> None:
+        """Raise ConfigError if `copy_to(root)` would replace anything else than this."""
+        check_place(root, self.file.model, self.file.settings)
+
+    def copy_to(self, root: Path) -> None:
+        """Write the evaluation to another directory too."""
+        directory = EvaluationDirectory(root)
+        directory.write_all(self.played.rollouts)
+        self.file.write(directory.file)
+
+
+def saved_side(
+    root: Path,
+    place: RunConfig,
+    asked: Sequence[RolloutRequest],
+    *,
+    seed: int,
+    trust: bool = False,
+) -> SavedSide:
+    """The evaluation in `root`, which played `asked` in the environment of `place`.
+
+    Raises ConfigError if it is not finished, if it played other tasks, with another seed or in an
+    environment with other settings, and for links out of it without `trust`; DamagedFile if its
+    files are damaged.
+    """
+    if not (trust or is_own(root)):
+        check_links(root, use="read")
+    directory = EvaluationDirectory(root)
+    file = directory.read()
+    if file is None or file.status != "finished":
+        said = "has no evaluation" if file is None else f"has an evaluation that is {file.status}"
+        raise ConfigError(f"{root} {said}; only a finished one can be compared with")
+    env = make_env(place)
+    wanted = plain(masked(what_is_played(env, asked, seed)))
+    difference = setting_that_differs({key: file.settings.get(key) for key in wanted}, wanted)
+    if difference is not None:
+        key, theirs, ours = difference
+        raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")
+    stored = {rollout.session_id: rollout for rollout in directory.rollouts()}
+    missing = [request.session_id for request in asked if request.session_id not in stored]
+    if missing:
+        raise ConfigError(f"{root} lacks {len(missing)} of its {len(asked)} rollouts")
+    rollouts = [stored[request.session_id] for request in asked]
+    pool = EnvPool(
+        None,
+        trusted(place),
+        [env] if env.needs else (),
+    )
+    return SavedSide(file, assess_played(rollouts, pool, seed=seed))

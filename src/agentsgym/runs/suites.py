@@ -10,7 +10,7 @@ from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
 from agentsgym.runs.config import RunConfig
-from agentsgym.runs.contestant import Contestant
+from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.shipped_yaml import shipped_yaml

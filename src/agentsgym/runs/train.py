@@ -18,6 +18,7 @@ from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
+from agentsgym.runs.evaluate import HeldOutTasks, other_references
 from agentsgym.runs.failures import one_sentence
 from agentsgym.runs.files import (
     MetricsFile,
@@ -29,7 +30,6 @@ from agentsgym.runs.files import (
 from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
-from agentsgym.runs.held_out import HeldOutTasks, other_references
 from agentsgym.runs.lock import claim, refuse_several_processes
 from agentsgym.runs.model_config import TINY
 from agentsgym.runs.policy import load_policy, load_trained, name_reference

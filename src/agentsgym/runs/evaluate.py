@@ -1,33 +1,80 @@
-"""A model or scripted agent that is evaluated: it is loaded once and plays any environments."""
+"""Evaluations of a run: what is played of its held-out tasks, by the model in training or by one
+that is loaded once and plays any environments."""
 
 import dataclasses
-import hashlib
-import json
+import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.evaluation import Played, evaluate_requests, rollout_requests
+from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
 from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import evaluated_rendering, rendering
-from agentsgym.runs.config import RunConfig
+from agentsgym.runs.config import EvalConfig, RunConfig
 from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
 from agentsgym.runs.model_config import SCRIPTED
-from agentsgym.runs.saved_evaluation import saved_evaluation
+from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.trust import trusted
 from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
-from agentsgym.types.text import plain
 
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
+
+logger = logging.getLogger(__name__)
 Note = Callable[[str], None]
+
+
+class HeldOutTasks:
+    """The evaluation tasks of an environment, and what the evaluations of a run play of them."""
+
+    def __init__(
+        self, dataset: Any, chosen: EvalConfig, max_rollout_tokens: int | None = None
+    ) -> None:
+        self._rows: list[dict[str, Any]] = list(dataset)
+        self._chosen = chosen
+        self._max_rollout_tokens = max_rollout_tokens
+
+    def __str__(self) -> str:
+        return f"{self._chosen.episodes} episodes on held-out tasks"
+
+    @property
+    def requests(self) -> list[RolloutRequest]:
+        """The rollouts of an evaluation."""
+        return rollout_requests(
+            self._rows,
+            self._chosen.episodes,
+            rollouts_per_task=self._chosen.rollouts_per_task,
+            seed=self._chosen.seed,
+            max_rollout_tokens=self._max_rollout_tokens,
+        )
+
+    def play(self, trainer: "GRPOEnvTrainer", step: int) -> Played:
+        """Evaluate the trainer's weights after optimizer step `step`."""
+        rollouts = trainer.play_evaluation(self.requests, step)
+        return assess_played(rollouts, trainer.collector.envs, seed=self._chosen.seed)
+
+
+def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> dict[str, float]:
+    """The mean scores of the environment's other players on these tasks, by name; without those
+    that are not known on every task."""
+    try:
+        found = [env.other_references(one.task_data) for one in requests]
+    except Exception as error:  # a user's environment may raise anything
+        logger.warning("%s: the scores of other players: %r", env.name, error)
+        return {}
+    names = [name for name in found[0] if all(name in scores for scores in found)] if found else []
+    means = {name: math.fsum(scores[name] for scores in found) / len(found) for name in names}
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +91,7 @@ class Contestant:
     def play(
         self,
         place: RunConfig,
-        asked: Sequence[RolloutRequest],
+        requests: Sequence[RolloutRequest],
         *,
         seed: int,
         output: Path | None = None,
@@ -58,10 +105,10 @@ class Contestant:
             tokenizer,
             trusted(place),
             [bare] if bare.needs else (),
-            template_options=evaluated_rendering(self.run, tokenizer, self.note),
+            template_options=self._rendering(tokenizer),
         )
         limit = self.run.train.get("max_rollout_tokens")
-        mine = [replace(request, max_rollout_tokens=limit) for request in asked]
+        mine = [replace(request, max_rollout_tokens=limit) for request in requests]
         if output is None:
             with answering(bare, self.note):
                 return evaluate_requests(mine, agent, pool, seed=seed)
@@ -76,6 +123,15 @@ class Contestant:
             saved.finish(played)
         return played
 
+    def _rendering(self, tokenizer: Any) -> dict[str, Any]:
+        options = evaluated_rendering(self.run, tokenizer, self.note)
+        if tokenizer is not None and not (tokenizer.chat_template or options.get("chat_template")):
+            self.note(
+                "the model has no chat template: prompts and actions are joined as plain text; "
+                "model.chat_template=FILE.jinja gives it the one that it was trained with"
+            )
+        return options
+
     def has_agent_for(self, place: RunConfig) -> bool:
         """Whether it can play this environment: a scripted agent may be missing in some."""
         path = self.run.model.path
@@ -83,12 +139,12 @@ class Contestant:
         return kind == path or kind in available_agents(make_env(place))
 
     def _settings(
-        self, env: MultistepEnv, asked: Sequence[RolloutRequest], agent: Agent, seed: int
+        self, env: MultistepEnv, requests: Sequence[RolloutRequest], agent: Agent, seed: int
     ) -> dict[str, Any]:
         """What is played and how, as it is stored."""
         run = self.run
         sampling = agent.sampling if is_engine_agent(agent) else None
-        return what_is_played(env, asked, seed) | {
+        return what_is_played(env, requests, seed) | {
             "sampling": None if sampling is None else dataclasses.asdict(sampling),
             "template": rendering(run, tokenizer_of(agent)),
             "max_rollout_tokens": run.train.get("max_rollout_tokens"),
@@ -98,28 +154,10 @@ class Contestant:
         }
 
 
-def what_is_played(env: MultistepEnv, asked: Sequence[RolloutRequest], seed: int) -> dict[str, Any]:
-    """The part of an evaluation's settings that both sides of a comparison share."""
-    return {
-        "env": env.class_path,
-        "env_config": dict(env.config),
-        "seed": seed,
-        "episodes": len(asked),
-        "tasks": len({request.group for request in asked}),
-        "tasks_digest": _digest(asked),
-    }
-
-
 def _answerer(place: RunConfig) -> dict[str, Any]:
     """Who answers, as it is stored; nothing for the knowledge table."""
     named = {key: place.answerer.get(key) for key in ("urls", "served_model")}
     return {"answerer": named} if place.answerer else {}
-
-
-def _digest(asked: Sequence[RolloutRequest]) -> str:
-    """A digest of the tasks, in their order, with their noise."""
-    data = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in asked]
-    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -133,14 +171,19 @@ def contestant(
     note: Note,
 ) -> Iterator[Contestant]:
     """The model of `run`, loaded; its engine is closed at the end."""
+    notes = set[str]()
+
+    def note_once(text: str) -> None:
+        if text not in notes:
+            notes.add(text)
+            note(text)
+
     with evaluated_agents(run, seed, engine, purpose, note) as agent_for:
-        yield Contestant(name, run, engine, agent_for, note)
+        yield Contestant(name, run, engine, agent_for, note_once)
 
 
 def held_out_requests(run: RunConfig, seed: int) -> list[RolloutRequest]:
-    """What an evaluation of `run` plays: its held-out tasks. Raises ConfigError if there are
-    none."""
-    rows = list(held_out(make_env(run), run.data))
-    return rollout_requests(
-        rows, run.eval.episodes, rollouts_per_task=run.eval.rollouts_per_task, seed=seed
-    )
+    """What an evaluation of `run` plays with this seed. Raises ConfigError if it has no held-out
+    tasks."""
+    chosen = run.eval.model_copy(update={"seed": seed})
+    return HeldOutTasks(held_out(make_env(run), run.data), chosen).requests
