@@ -32,12 +32,9 @@ EXTRAS = {
     "integrations/inspect": {"inspect"},
     "integrations/verifiers": {"verifiers"},
     "integrations/trl": {"train"},
-    "report/tui.py": {"tui"},
     "rollout/workers/ray_actor.py": {"ray"},
     "runs": {"train"},
-    "runs/trackers.py": {"mlflow", "trackio", "train", "wandb"},
     "training": {"train"},
-    "training/tracker_tables.py": {"mlflow", "trackio", "train", "wandb"},
 }
 BY_NAME = {"import_module", "require"}
 

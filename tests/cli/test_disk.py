@@ -11,7 +11,7 @@ import pytest
 
 from agentsgym.runs import load_config, load_run, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
-from agentsgym.runs.lock import RunLock
+from agentsgym.runs.lock import lock_directory
 
 RUN = Path("runs/toy")
 
@@ -66,7 +66,7 @@ def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
 def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, workplace):
     RUN.mkdir(parents=True)
     (RUN / "config.yaml").write_text(Path("toy.yaml").read_text())
-    lock = RunLock.acquire(RUN)
+    lock = lock_directory(RUN)
     for arguments in (
         ["toy.yaml"],
         ["--resume", str(RUN), "--trust"],

@@ -8,7 +8,7 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import read_rollouts, shard
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.lock import RunLock
+from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.trust import check_links
 
@@ -26,7 +26,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path, run):
     mine.write_text("kept")
     (run / ".lock").symlink_to(mine)
     with pytest.raises(OSError, match=r"\.lock"):
-        RunLock.acquire(run)
+        lock_directory(run)
     assert mine.read_text() == "kept"
 
 

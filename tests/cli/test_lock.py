@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from agentsgym.runs.lock import RunInUse, RunLock, claim
+from agentsgym.runs.lock import RunInUse, claim, lock_directory
 
 HOLD = """
 import sys
 from pathlib import Path
-from agentsgym.runs.lock import RunLock
-lock = RunLock.acquire(Path(sys.argv[1]))
+from agentsgym.runs.lock import lock_directory
+lock = lock_directory(Path(sys.argv[1]))
 print("held", flush=True)
 {then}
 sys.stdin.read()
@@ -43,15 +43,15 @@ def hold(tmp_path):
 def test_a_second_writer_is_told_who_the_first_one_is(tmp_path, hold):
     first = hold(tmp_path / "run")
     with pytest.raises(RunInUse, match=f"is being written by process {first.pid} on .* since 20"):
-        RunLock.acquire(tmp_path / "run")
-    RunLock.acquire(tmp_path / "other").release()
+        lock_directory(tmp_path / "run")
+    lock_directory(tmp_path / "other").release()
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path, hold):
     first = hold(tmp_path / "run")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    RunLock.acquire(tmp_path / "run").release()
+    lock_directory(tmp_path / "run").release()
 
 
 def test_a_child_that_outlives_the_writer_keeps_no_lock(tmp_path, hold):
@@ -63,7 +63,7 @@ def test_a_child_that_outlives_the_writer_keeps_no_lock(tmp_path, hold):
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     try:
-        RunLock.acquire(tmp_path / "run").release()
+        lock_directory(tmp_path / "run").release()
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -83,10 +83,10 @@ def test_a_run_that_is_being_written_is_not_moved_aside(tmp_path, hold):
     assert notes == [f"The earlier run is now {run}.1."]
     assert (tmp_path / "run.1" / "config.yaml").is_file() and not (run / "config.yaml").exists()
     with pytest.raises(RunInUse, match=f"process {os.getpid()}"):  # the lock is the new one's
-        RunLock.acquire(run)
-    RunLock.acquire(tmp_path / "run.1").release()
+        lock_directory(run)
+    lock_directory(tmp_path / "run.1").release()
     lock.release()
-    RunLock.acquire(run).release()
+    lock_directory(run).release()
 
 
 def test_one_of_several_processes_is_refused(invoke, workplace, monkeypatch):

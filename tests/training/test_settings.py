@@ -65,7 +65,6 @@ WRITTEN = {
     "min_signal_patience": (["3"], 3),
     "eval_rollouts": (["2"], 2),
     "eval_temperature": (["0"], 0.0),
-    "tracked_rollouts": (["3"], 3),
     "max_bad_rows": (["3"], 3),
     "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
     "allow_truncated_sampling": (["true"], True),

@@ -58,7 +58,6 @@ TABLE = [
     ("hub_strategy", "end", {}, {"push_to_hub": True}),
     ("hub_always_push", True, {}, {"push_to_hub": True}),
     ("hub_revision", "next", {}, {"push_to_hub": True}),
-    ("tracked_rollouts", 3, {}, {"report_to": ["tensorboard"]}),
     ("activation_checkpointing_kwargs", {"use_reentrant": False},
      {"gradient_checkpointing": False}, {"activation_checkpointing": True}),
     ("gradient_checkpointing_kwargs", {"use_reentrant": False},

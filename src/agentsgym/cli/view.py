@@ -24,9 +24,6 @@ def view(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve every rollout on this machine instead.")
     ] = False,
-    tui: Annotated[
-        bool, typer.Option("--tui", help="Show the conversations in this terminal.")
-    ] = False,
     rollouts: Annotated[
         int | None, typer.Option(min=0, help="Rollouts in the file, 0 for all [1000].")
     ] = None,
@@ -57,14 +54,10 @@ def view(
 
         agentsgym view runs/quickstart --serve
 
-        agentsgym view runs/quickstart --tui
-
         agentsgym view runs/quickstart --rollout train-40/3/1
     """
-    if (serve or tui) and (output is not None or rollouts is not None):
-        raise fail("--serve and --tui write no file: leave --out and --rollouts away", BAD_USAGE)
-    if tui and (serve or other is not None or rollout):
-        raise fail("--tui shows one run, without --serve and --rollout", BAD_USAGE)
+    if serve and (output is not None or rollouts is not None):
+        raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
     from agentsgym.report.viewer.naming import rollout_name
     from agentsgym.report.viewer.source import Source, directories
 
@@ -73,9 +66,7 @@ def view(
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, trust, tokenizer) for root in roots]
     wanted = [rollout_name(name) for name in rollout or ()]
-    if tui:
-        _tui(sources[0])
-    elif serve:
+    if serve:
         _serve(sources, wanted)
     else:
         _write(sources, output or run / "view.html", rollouts, wanted)
@@ -103,13 +94,3 @@ def _serve(sources: "list[Source]", wanted: "list[RolloutName]") -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             out.print("ended")
-
-
-def _tui(source: "Source") -> None:
-    try:
-        from agentsgym.report.tui import Viewer
-    except ModuleNotFoundError as error:
-        raise fail(f"--tui needs {error.name}: pip install 'agentsgym[tui]'", BAD_USAGE) from None
-    if not source.sets():
-        raise fail(f"{source.root} contains no rollouts", BAD_USAGE)
-    Viewer(source).run()

@@ -1,136 +1,53 @@
-"""Only one writer per run directory.
+"""Only one writer per run directory. Reading a run needs no lock."""
 
-The lock is the operating system's, on an open file: it ends with its process, in whatever way that
-ends. The file's text is only used in messages. Reading a run needs no lock.
-"""
-
-import errno
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import is_own, remember_own
 
 _FILE = ".lock"
-# Errors of a file system without locks; there a run continues without a lock.
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
 class RunInUse(ConfigError):
     """Another process writes to the run directory; the message names it."""
 
 
-class RunLock:
-    """The right to write to a run directory, from `acquire` until `release`."""
+def lock_directory(directory: Path) -> BaseFileLock:
+    """The right to write to a directory, until its `release` or the end of this process. The
+    directory is made if it does not exist.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    @classmethod
-    def acquire(cls, directory: Path) -> "RunLock":
-        """Take the lock; create the directory if it does not exist.
-
-        Raises RunInUse if another process, or this one, has it already; OSError if the directory
-        cannot be written.
-        """
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / _FILE
-        while True:
-            file = os.fdopen(_opened(path), "ab+")
-            try:
-                if not _lock(file):
-                    raise RunInUse(f"{directory} is being written {_holder(file)}; {_ADVICE}")
-                if _is_at(file, path):
-                    _sign(file)
-                    _HELD.add(file)
-                    return cls(file)
-            except BaseException:
-                file.close()
-                raise
-            file.close()  # the directory was moved between opening and locking
-
-    def release(self) -> None:
-        """Release the lock."""
-        _HELD.discard(self._file)
-        self._file.close()
-
-
-_ADVICE = "wait until it has ended, stop it, or choose another directory"
-_HELD: set[BinaryIO] = set()
-
-
-def _opened(path: Path) -> int:
-    """Open a file that is not a link, because the target of a link would be emptied."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
-
-
-def _close_in_child() -> None:
-    """A forked child process must not keep the lock after its parent's end."""
-    for file in _HELD:
-        file.close()
-    _HELD.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Whether the file could be locked; True if this file system has no locks."""
+    Raises RunInUse if another process, or this one, has the lock already; OSError if the directory
+    cannot be written, or its lock is a link.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / _FILE
+    lock = FileLock(path, timeout=0)
     try:
-        _lock_file(file)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            return False
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
-
-
-if sys.platform == "win32":
-
-    def _lock_file(file: BinaryIO) -> None:
-        import msvcrt
-
-        file.seek(1 << 30)  # far after the text, which other processes must be able to read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-else:
-
-    def _lock_file(file: BinaryIO) -> None:
-        import fcntl
-
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _sign(file: BinaryIO) -> None:
-    """Write the lock's holder into the file."""
+        lock.acquire()
+    except Timeout:
+        raise RunInUse(
+            f"{directory} is being written {_holder(path)}; wait until it has ended, stop it, or "
+            "choose another directory"
+        ) from None
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
-    file.truncate(0)
-    file.write(json.dumps(who).encode())
-    file.flush()
+    with suppress(OSError):  # Windows refuses it; the text is only for messages
+        path.write_text(json.dumps(who))
+    return lock
 
 
-def _holder(file: BinaryIO) -> str:
+def _holder(path: Path) -> str:
     """The lock's holder, according to the file."""
-    file.seek(0)
     try:
-        who = json.loads(file.read(1000))
+        who = json.loads(path.read_text()[:1000])
         return f"by process {int(who['pid'])} on {who['host']} since {who['since']}"
     except (ValueError, TypeError, KeyError, OSError):
         return "by another process"
@@ -149,12 +66,13 @@ def refuse_several_processes() -> None:
 
 def claim(
     directory: Path, *, resume: bool, set_aside: bool, note: Callable[[str], None]
-) -> RunLock:
-    """The lock of a directory that contains a run to resume, or no run.
+) -> BaseFileLock:
+    """The lock of a directory that contains a run to resume, or nothing.
 
-    An earlier run is renamed if `set_aside` says so; otherwise ConfigError is raised.
+    An earlier run is renamed if `set_aside` says so; otherwise, and for a directory of other files,
+    ConfigError is raised.
     """
-    lock = RunLock.acquire(directory)
+    lock = lock_directory(directory)
     if resume:
         return lock
     if not RunDirectory(directory).is_run():
@@ -166,8 +84,7 @@ def claim(
     try:
         if not set_aside:
             raise ConfigError(f"{directory} already contains a run; resume it or choose another")
-        kept = _free_name(directory)
-        ours = is_own(directory)
+        kept, ours = _free_name(directory), is_own(directory)
         directory.rename(kept)
         if ours:
             remember_own(kept)

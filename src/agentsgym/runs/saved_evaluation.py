@@ -14,7 +14,7 @@ from agentsgym.evaluation import Played, assess_played, passes
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
 from agentsgym.runs.from_config import make_env, versions
-from agentsgym.runs.lock import RunLock
+from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.trust import check_links, is_own, remember_own, trusted
 from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr
@@ -87,7 +87,7 @@ def saved_evaluation(
     wanted = plain(masked(dict(settings)))
     file = _found(directory, model, wanted)
     new = not directory.file.exists()
-    lock = RunLock.acquire(root)
+    lock = lock_directory(root)
     try:
         if new:
             remember_own(root)

@@ -38,7 +38,7 @@ from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
-from agentsgym.runs.trackers import prepare, stores_in
+from agentsgym.runs.trackers import stores_in
 from agentsgym.runs.trust import check_links, is_own, resume_command, trusted
 from agentsgym.runs.warm_start.phase import (
     EVALUATED,
@@ -122,7 +122,6 @@ class TrainingRun:
         self._summary.threads = torch.get_num_threads()
         set_seed(self._config.seed)
         self._start_directory()
-        prepare(self._config.directory, self._config.train)
         try:
             with answering(self._env, self.progress.note):
                 self._phases()

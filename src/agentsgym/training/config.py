@@ -221,13 +221,6 @@ class GRPOEnvConfig(GRPOConfig):  # type: ignore[misc]
             "training starts."
         },
     )
-    tracked_rollouts: int = field(
-        default=8,
-        metadata={
-            "help": "Rollouts of each logged generation and evaluation that the trackers in "
-            "`report_to` get as a table; 0 for none."
-        },
-    )
     # In this order, a list of texts on the command line.
     trust: list[str] | str | bool = field(
         default=False,

@@ -120,7 +120,6 @@ IDLE = (
         "with log_completions",
         lambda c: c.log_completions,
     ),
-    _condition("tracked_rollouts", "with report_to", lambda c: bool(c.report_to)),
     _condition("eval_steps", 'with eval_strategy "steps"', lambda c: c.eval_strategy == "steps"),
     _condition(
         "eval_delay", 'with eval_strategy "steps" or "epoch"', lambda c: c.eval_strategy != "no"

@@ -63,8 +63,7 @@ RANGES: dict[str, Range] = {
         "learning_rate weight_decay adam_epsilon max_grad_norm warmup_steps beta epsilon "
         "epsilon_high eval_temperature top_k max_bad_rows max_resample_rounds max_staleness "
         "logging_steps eval_steps eval_delay save_steps router_aux_loss_coef neftune_noise_alpha "
-        "dataloader_num_workers engine_launch rollout_workers token_records "
-        "tracked_rollouts",
+        "dataloader_num_workers engine_launch rollout_workers token_records",
     ),
     **_ranges(
         _POSITIVE,

@@ -54,7 +54,6 @@ from agentsgym.training.setting_conditions import notes
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
 from agentsgym.training.tasks import CheckedTasks, TaskSampler, TaskStream
 from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink
-from agentsgym.training.tracker_tables import TrackerTables
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
@@ -198,11 +197,8 @@ class GRPOEnvTrainer(TRLBase):
     def _add_callbacks(self, token_sink: TokenSink | None) -> None:
         args = self.args
         self.generation_end = GenerationEndCallback(args, self.begin_at)
-        self.tables = TrackerTables(
-            args.report_to, args.tracked_rollouts, lambda: self.tensorboard_writer
-        )
         self.low_signal = LowSignalCallback(args.min_signal_share, args.min_signal_patience)
-        for callback in (self.generation_end, self.tables, self.low_signal):
+        for callback in (self.generation_end, self.low_signal):
             self.add_callback(callback)
         if token_sink is not None:
             index, updates = self.ranks.index, args.updates_per_generation
@@ -452,7 +448,6 @@ class GRPOEnvTrainer(TRLBase):
         }
         if name:
             info["dataset"] = name
-        self.tables.keep(rollouts, info)
         if self.rollout_sink is not None:
             sink = self.rollout_sink
             self.ranks.together(lambda: sink(rollouts, info))
