@@ -9,7 +9,14 @@ import tempfile
 
 import torch
 
-from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, Key, MultistepEnv, register, task_dataset
+from agentsgym import (
+    EnvSettings,
+    GRPOEnvConfig,
+    GRPOEnvTrainer,
+    MultistepEnv,
+    register,
+    task_dataset,
+)
 from agentsgym.training.tiny import build_model, build_tokenizer
 
 
@@ -17,9 +24,9 @@ from agentsgym.training.tiny import build_model, build_tokenizer
 class HigherLowerEnv(MultistepEnv):
     """Guess a digit; each wrong guess is told which way to go."""
 
-    config_keys = {
-        "max_steps_per_episode": Key(int, 4, "guesses", minimum=1),
-    }
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 4
+
     reward_range = (0.0, 1.0)
 
     def _initialize_episode(self, session_id, task_data):

@@ -8,7 +8,7 @@ agentsgym train text_gym_gem.yaml          # a tiny model learns it, in minutes 
 
 import gem
 
-from agentsgym import Key
+from agentsgym import EnvSettings
 from agentsgym.integrations.text_gym import TextGymEnv
 
 
@@ -18,7 +18,9 @@ class GuessTheNumberEnv(TextGymEnv):
     GEM pays for a near guess in the last of its turns, the fourth: so only a hit pays here.
     """
 
-    config_keys = {"max_steps_per_episode": Key(int, 3, "guesses", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 3
+
     reward_range = (-0.1, 1.0)
 
     def make_gym(self, task_data):

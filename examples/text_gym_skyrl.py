@@ -8,7 +8,7 @@ import random
 
 import skyrl_gym
 
-from agentsgym import Key, ScriptedAgent, task_dataset
+from agentsgym import EnvSettings, ScriptedAgent, task_dataset
 from agentsgym.integrations.text_gym import TextGymEnv
 
 
@@ -16,13 +16,16 @@ class SumsEnv(TextGymEnv):
     """skyrl-gym's gsm8k_multi_turn on sums; the answer stands behind ####."""
 
     own_randomness = False  # it draws no random numbers
-    config_keys = {"max_steps_per_episode": Key(int, 3, "answers", minimum=1)}
+
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 3
+
     reward_range = (0.0, 1.2)
 
     def make_gym(self, task_data):
         extras = {
             "reward_spec": {"ground_truth": task_data["answer"]},
-            "max_turns": self.config["max_steps_per_episode"],
+            "max_turns": self.config.max_steps_per_episode,
         }
         return skyrl_gym.make("gsm8k_multi_turn", env_config=None, extras=extras)
 

@@ -67,12 +67,12 @@ def explore(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 def balanced(env: Any, first: int) -> list[int]:
     """Seeds with equally many tasks for each value of what the last episode asks for, in turn, so
     that favorite answers earn in every part of the list what they earn on average."""
-    last, choices = env.config["episodes_per_trial"] - 1, env.config["choices"]
+    last, choices = env.config.episodes_per_trial - 1, env.config.choices
     found: list[list[int]] = [[] for _ in range(choices)]
     seed = first
     while min(map(len, found)) < TASKS // choices:
-        asked = question_of(seed, last, choices, env.config["facts"])
-        value = hidden_values(seed, choices, env.config["facts"])[asked.fact]
+        asked = question_of(seed, last, choices, env.config.facts)
+        value = hidden_values(seed, choices, env.config.facts)[asked.fact]
         if len(found[value]) < TASKS // choices:
             found[value].append(seed)
         seed += 1

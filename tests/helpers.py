@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from agentsgym import MultistepEnv, task_dataset
-from agentsgym.envs import Key
+from agentsgym.envs import EnvSettings
 
 _TEXTS = [
     "Is it an animal? Can it fly? Yes. No. I don't know. [apple] [chair] [clock] [banana]",
@@ -84,7 +85,8 @@ def random_llama(tokenizer: PreTrainedTokenizerFast, **shape: Any) -> Any:
 class CountdownEnv(MultistepEnv):
     """Step k earns `rewards[k]`. Say "fail" to raise, "bad" for a malformed action."""
 
-    config_keys = {"bonus": Key(float, 0.0, "added by _calculate_reward")}
+    class Settings(EnvSettings):
+        bonus: float = Field(0.0, description="added by _calculate_reward")
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
         if task_data.get("broken"):
@@ -106,7 +108,7 @@ class CountdownEnv(MultistepEnv):
         return {**state, "played": played}, reward, done, info
 
     def _calculate_reward(self, state, actions, final_action, step_rewards):
-        return sum(step_rewards) + self.config["bonus"]
+        return sum(step_rewards) + self.config.bonus
 
     def get_train_dataset(self):
         return task_dataset(self, [{"rewards": [0.0, float(k)]} for k in range(8)])
@@ -118,7 +120,8 @@ class CountdownEnv(MultistepEnv):
 class DigitEnv(MultistepEnv):
     """One or two steps: an action that holds a digit earns 1.0 and ends the episode."""
 
-    config_keys = {"max_steps_per_episode": Key(int, 2, "actions", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 2
 
     def _initialize_episode(self, session_id, task_data):
         return {"seed": task_data.get("seed", 0)}

@@ -4,10 +4,10 @@ import os
 import sys
 import threading
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 from agentsgym import MultistepEnv
-from agentsgym.envs import Key
+from agentsgym.envs import EnvSettings
 from agentsgym.types import TrialInfo
 
 
@@ -21,10 +21,9 @@ class Unreadable:
 class MoodyEnv(MultistepEnv):
     """Counts actions up to `length`; some actions end or block the process that it runs in."""
 
-    config_keys: ClassVar = {
-        "max_steps_per_episode": Key(int, 12, "actions", minimum=1),
-        "error_allowance": Key(int, 99, "mistakes", minimum=0),
-    }
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 12
+        error_allowance: int = 99
 
     def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
         last = trial.last_state

@@ -6,16 +6,19 @@ agentsgym check guess_env.GuessEnv
 agentsgym train guess.yaml          # a tiny model learns it
 """
 
-from agentsgym import Key
+from pydantic import Field
+
+from agentsgym import EnvSettings
 from agentsgym.integrations.verifiers import VerifiersEnv
 
 
 class GuessEnv(VerifiersEnv):
     taskset = {"id": "guess_v1"}
-    config_keys = {
-        "max_steps_per_episode": Key(int, 4, "guesses", minimum=1),
-        "win_reward": Key(float, 0.5, "reward from which on an episode is a win"),
-    }
+
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 4
+        win_reward: float = Field(0.5, description="reward from which on an episode is a win")
+
     reward_range = (0.0, 1.0)
 
     def admissible_actions(self, state):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
-    from agentsgym.envs import EnvPool, Key, MultistepEnv, make, register, task_dataset
+    from agentsgym.envs import EnvPool, EnvSettings, MultistepEnv, make, register, task_dataset
     from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
     from agentsgym.types import Agent, PrivilegedAgent, RolloutBatch, SamplingParams, TrialInfo
@@ -17,10 +17,10 @@ _HOMES = {
     "Agent": "agentsgym.types",
     "DirectOutputAgent": "agentsgym.agents",
     "EnvPool": "agentsgym.envs",
+    "EnvSettings": "agentsgym.envs",
     "GRPOEnvConfig": "agentsgym.training",
     "GRPOEnvTrainer": "agentsgym.training",
     "HumanAgent": "agentsgym.agents",
-    "Key": "agentsgym.envs",
     "MultistepEnv": "agentsgym.envs",
     "PrivilegedAgent": "agentsgym.types",
     "RolloutBatch": "agentsgym.types",
@@ -55,10 +55,10 @@ __all__ = [
     "Agent",
     "DirectOutputAgent",
     "EnvPool",
+    "EnvSettings",
     "GRPOEnvConfig",
     "GRPOEnvTrainer",
     "HumanAgent",
-    "Key",
     "MultistepEnv",
     "PrivilegedAgent",
     "RolloutBatch",

@@ -6,7 +6,7 @@ import time
 from typing import Any, ClassVar
 
 from agentsgym import MultistepEnv, task_dataset
-from agentsgym.envs import Key
+from agentsgym.envs import EnvSettings
 
 WORDS = ["apple", "bread", "chair", "dress", "eagle", "flute"]
 WORDS += ["grape", "horse", "igloo", "jelly", "knife", "lemon"]
@@ -15,7 +15,9 @@ WORDS += ["grape", "horse", "igloo", "jelly", "knife", "lemon"]
 class SoundEnv(MultistepEnv):
     """Guess the word in brackets; a wrong guess tells how many letters are in place."""
 
-    config_keys: ClassVar = {"max_steps_per_episode": Key(int, 6, "guesses", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 6
+
     reward_range = (0.0, 1.0)
 
     def _initialize_episode(self, session_id, task_data):

@@ -92,7 +92,7 @@ def test_the_table_of_games_is_the_table():
     text = (DOCS / "environments/textarena.md").read_text()
     for game in GAMES.values():
         env = make(f"TextArena/{game.name}")
-        steps, tasks = env.config["max_steps_per_episode"], "one" if env.one_puzzle else "seeds"
+        steps, tasks = env.config.max_steps_per_episode, "one" if env.one_puzzle else "seeds"
         assert f"| {game.name} | {steps} | {game.low:g} to {game.high:g} | {tasks} |" in text
 
 

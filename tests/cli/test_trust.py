@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.envs.registry import import_from_here
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.trust import (
     check_untrusted,
@@ -19,6 +18,7 @@ from agentsgym.runs.trust import (
     remember_own,
     resume_command,
 )
+from agentsgym.types.trust import import_from_here
 
 SHADOWS = ("datasets", "json", "numpy", "typer", "yaml", "textarena", "agentsgym", "site")
 LEAVES_A_MARK = "import pathlib\npathlib.Path('ran-{name}').touch()\n"

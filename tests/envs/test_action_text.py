@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from agentsgym.envs.classical_reasoning.answer import final_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_option
+from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.gymnasium.words import action_word
 from agentsgym.envs.mastermind.wording import read_guess
 from agentsgym.envs.textarena.action import last_move

@@ -1,16 +1,22 @@
-"""Every key of every shipped environment: odd values are refused with the key's name."""
+"""The settings of environments: odd values are refused with the environment and the key."""
 
 import math
 
 import pytest
 
 import agentsgym
-from agentsgym.envs import ConfigError, find
+from agentsgym.envs import ConfigError, EnvSettings, MultistepEnv, find
 from agentsgym.envs.builtin import BUILTIN
-from agentsgym.envs.config import Key
 from agentsgym.envs.extras import MissingExtra
 
 ODD = [math.nan, math.inf, -math.inf, -1, "x", None, [], {}, True, 10**400, [[]], {"x": math.nan}]
+
+
+class Loud(MultistepEnv):
+    class Settings(EnvSettings):
+        carry: str = "full"
+        max_steps_per_episode: int = 4
+        volume: int = 3
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -19,28 +25,53 @@ def test_odd_values_are_accepted_as_what_they_are_or_refused_by_name(name):
         agentsgym.make(name)
     except MissingExtra as error:
         pytest.skip(str(error))
-    keys = find(name).all_config_keys()
-    for key, spec in keys.items():
+    for key in find(name).Settings.model_fields:
         for value in ODD:
             try:
                 env = agentsgym.make(name, None, {key: value})
             except ConfigError as error:
                 assert key in str(error) and name in str(error), (key, value)
                 continue
-            assert spec.problem(value) is None and env.config[key] == value, (key, value)
+            assert getattr(env.config, key) == value, (key, value)
             number = isinstance(value, float | int) and not isinstance(value, bool)
             assert not number or -10 < value < 10, (key, value)
 
 
-def test_no_number_is_nan_or_infinite():
-    for value in (math.nan, math.inf, -math.inf, 10**400):
-        assert Key(float, 0.5).problem(value).startswith("must be a finite number, got ")
-    assert Key((int, float), 1).problem(-3) is None
+def test_a_common_setting_declared_again_keeps_its_type_and_range():
+    assert Loud().config.carry == "full" and Loud().config.max_steps_per_episode == 4
+    for config, allowed in (
+        ({"carry": "ful"}, "'none', 'full' or 'summary'"),
+        ({"max_steps_per_episode": 0}, "1"),
+        ({"max_steps_per_episode": True}, "integer"),
+    ):
+        key, value = next(iter(config.items()))
+        with pytest.raises(ConfigError) as error:
+            Loud(None, config)
+        for part in ("Loud", f"env_config.{key}", repr(value), allowed):
+            assert part in str(error.value)
+    meaning = Loud.Settings.model_fields["max_steps_per_episode"].description
+    assert meaning == EnvSettings.model_fields["max_steps_per_episode"].description
+
+
+def test_an_unknown_key_is_refused_with_what_was_meant():
+    with pytest.raises(ConfigError, match=r"Loud: .*'env_config.volum'.*'env_config.volume'"):
+        Loud(None, {"volum": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("Mastermind", "train_tasks_per_code"), ("Bandit", "train_tasks"), ("Bandit", "arms")],
+)
+def test_no_setting_asks_for_more_than_a_process_can_do(name, key):
+    with pytest.raises(ConfigError, match=key):
+        agentsgym.make(name, None, {key: 10**9})
 
 
 def test_a_value_of_any_size_is_shown_short():
-    deep = []
+    deep: list = []
     for _ in range(20_000):
         deep = [deep]
     for value in (deep, "x" * 100_000, list(range(10_000))):
-        assert len(Key(int, 1).problem(value)) < 600
+        with pytest.raises(ConfigError) as error:
+            Loud(None, {"volume": value})
+        assert len(str(error.value)) < 600

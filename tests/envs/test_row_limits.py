@@ -68,12 +68,9 @@ def test_an_environment_is_found_in_its_module_and_the_packages_above(path):
 @pytest.mark.parametrize(
     ("name", "config", "said"),
     [
-        ("Bandit", {"episodes_per_trial": 10**9}, "100000 actions in a trial, got 8000000000"),
-        ("Bandit", {"max_steps_per_episode": 10**9}, "100000 actions"),
-        ("ClassicalReasoning", {"attempts": 10**9}, "100000 actions"),
-        ("Bandit", {"workers": 100_000}, r"'workers'\] of a row must be at most 256"),
-        ("Bandit", {"workers": 2, "worker_timeout": 1e9}, "'worker_timeout'"),
-        ("ClassicalReasoning", {"grader_timeout": 1e9}, "'grader_timeout'"),
+        ("Bandit", {"episodes_per_trial": 10**6}, "100000 actions in a trial, got 8000000"),
+        ("Bandit", {"max_steps_per_episode": 10**6}, "100000 actions"),
+        ("ClassicalReasoning", {"attempts": 10**6}, "100000 actions"),
     ],
 )
 def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name, config, said):
@@ -82,9 +79,22 @@ def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name,
     assert make(name, None, config).config  # the user's own may be as large as they like
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Bandit", {"workers": 100_000}),
+        ("Bandit", {"worker_timeout": 1e9}),
+        ("ClassicalReasoning", {"grader_timeout": 1e9}),
+    ],
+)
+def test_a_setting_has_a_maximum(name, config):
+    with pytest.raises(ConfigError, match=next(iter(config))):
+        make(name, None, config)
+
+
 def test_an_object_that_was_handed_over_plays_rows_beyond_the_limits():
-    env = make("Bandit", None, {"episodes_per_trial": 10**9})
-    assert EnvPool(envs=[env]).get(row("Bandit", {"episodes_per_trial": 10**9})) is env
+    env = make("Bandit", None, {"episodes_per_trial": 10**6})
+    assert EnvPool(envs=[env]).get(row("Bandit", {"episodes_per_trial": 10**6})) is env
 
 
 def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
@@ -96,7 +106,7 @@ def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
 
 
 def test_a_code_of_a_billion_pegs_is_not_even_counted():
-    with pytest.raises(ConfigError, match=r"'length'.*at most 10"):
+    with pytest.raises(ConfigError, match="length"):
         make("Mastermind", None, {"length": 10**9})
 
 

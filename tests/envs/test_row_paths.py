@@ -36,7 +36,7 @@ def test_a_row_reads_no_file_that_nobody_trusts(file):
         rollout.run([row(file)], ScriptedAgent(["x"]))
     with pytest.raises(ConfigError, match="questions_file"):
         EnvPool(trust=["helpers"]).get(row(file))
-    assert EnvPool(trust=True).get(row(file)).config["questions_file"]
+    assert EnvPool(trust=True).get(row(file)).config.questions_file
 
 
 def test_a_row_chooses_no_folder_for_games(tmp_path):

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agentsgym import EnvPool, ScriptedAgent, register, task_dataset
-from agentsgym.envs import Key
+from agentsgym.envs import EnvSettings
 from agentsgym.rollout import run
 from helpers import CountdownEnv, DigitEnv
 
@@ -98,7 +98,8 @@ def test_nested_rewards_repeat_the_final_reward_where_that_is_set(plain_tokenize
         return batch["rewards"]
 
     class Repeating(CountdownEnv):
-        config_keys = {"final_reward": Key(str, "repeat")}
+        class Settings(EnvSettings):
+            final_reward: str = "repeat"
 
     assert play(CountdownEnv, {}) == [[0.5, 1.0]]
     assert play(CountdownEnv, {"final_reward": "spread"}) == [[0.5, 1.0]]

@@ -1,11 +1,11 @@
 """Evaluations of agents on toy environments, with figures computed by hand."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, ScriptedAgent, task_dataset
-from agentsgym.envs import EnvPool, Key, register
+from agentsgym.envs import EnvPool, EnvSettings, register
 from agentsgym.evaluation import (
     assess,
     default_cluster,
@@ -20,7 +20,8 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 class QuizEnv(MultistepEnv):
     """Three tries to say the solution; wins are told on the last step only."""
 
-    config_keys: ClassVar = {"max_steps_per_episode": Key(int, 3, "tries", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 3
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> str:
         if task_data.get("broken"):

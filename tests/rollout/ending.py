@@ -3,17 +3,18 @@ that a worker imports no torch."""
 
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from agentsgym import MultistepEnv
-from agentsgym.envs import Key
+from agentsgym.envs import EnvSettings
 
 
 class EndingEnv(MultistepEnv):
     """Lasts `length` actions. A task's `fault` ("prompt", "step", "exit", "reward", "begin", "die")
     happens in its `episode`; with `log`, a file tells of each beginning and end."""
 
-    config_keys: ClassVar = {"max_steps_per_episode": Key(int, 6, "actions", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 6
 
     def __init__(self, tokenizer=None, env_config=None):
         super().__init__(tokenizer, env_config)

@@ -59,7 +59,7 @@ def play(env, task, engine=None, **options):
 def test_done_or_at_a_limit(chat_tokenizer, trial, task, engine):
     env = EndingEnv(chat_tokenizer, trial)
     play(env, task, FlakyEngine(chat_tokenizer) if engine else None, num_rollouts=2)
-    assert env.ended() == env.begun() == 2 * env.config["episodes_per_trial"]
+    assert env.ended() == env.begun() == 2 * env.config.episodes_per_trial
     assert not env.active_states
 
 

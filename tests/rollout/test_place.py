@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.config import place_of
+from agentsgym.envs.settings import place_of
 from agentsgym.rollout.rollout_workers.source import RaySource
 from agentsgym.rollout.workers.env import RemoteEnv, hosted
 from moody import MoodyEnv
@@ -32,13 +32,13 @@ def test_here_means_no_worker():
 
 @pytest.mark.parametrize("place", ["processes", "ray"])
 def test_a_place_elsewhere_needs_workers(place):
-    with pytest.raises(ConfigError, match=rf"'place'\]='{place}' needs env_config\['workers'\]"):
+    with pytest.raises(ConfigError, match="workers"):
         MoodyEnv(None, {"place": place})
 
 
 @pytest.mark.parametrize(
     ("resources", "problem"),
-    [({"num_cpus": -1}, "at least 0, got -1 for 'num_cpus'"), ({1: 1}, "names of resources")],
+    [({"num_cpus": -1}, "at least 0, got -1 for 'num_cpus'"), ({1: 1}, "worker_resources")],
 )
 def test_resources_are_names_with_amounts(resources, problem):
     with pytest.raises(ConfigError, match=problem):

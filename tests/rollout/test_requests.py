@@ -1,5 +1,7 @@
 """Requests for rollouts, what sessions exchange with engines, and names that these had in 0.1."""
 
+from typing import get_args
+
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, ScriptedAgent, register
@@ -71,13 +73,13 @@ def test_an_agent_that_raises_in_its_reflection_ends_its_session(plain_tokenizer
 
 
 def test_values_of_the_reward_keys_are_those_of_the_tables():
-    keys = CountdownEnv.all_config_keys()
+    fields = CountdownEnv.Settings.model_fields
     for name, entries in (
         ("reward_placement", REWARD_PLACEMENTS),
         ("final_reward", FINAL_REWARDS),
     ):
-        assert keys[name].choices == tuple(entries)
-        assert all(entry.help in keys[name].doc for entry in entries.values())
+        assert get_args(fields[name].annotation) == tuple(entries)
+        assert all(entry.help in fields[name].description for entry in entries.values())
 
 
 @pytest.mark.parametrize("final_reward", FINAL_REWARDS)

@@ -11,7 +11,7 @@ import verifiers.v1 as vf
 from guess_env import GuessEnv
 from vf_eval import conversation, reward, vf_eval
 
-from agentsgym import Key, MultistepEnv, ScriptedAgent
+from agentsgym import EnvSettings, MultistepEnv, ScriptedAgent
 from agentsgym.checks import check_env
 from agentsgym.integrations.verifiers import CannotKeep, VerifiersEnv
 from chat_server import ChatServer
@@ -27,7 +27,8 @@ class FaultyEnv(GuessEnv):
 class NativeGuessEnv(MultistepEnv):
     """The game of guess_v1, written for agentsgym."""
 
-    config_keys = {"max_steps_per_episode": Key(int, 4, "guesses", minimum=1)}
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 4
 
     def _initialize_episode(self, session_id, task_data):
         return {"number": task_data["number"], "guesses": 0, "said": "A digit.\n\nGuess."}

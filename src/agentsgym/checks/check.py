@@ -10,8 +10,8 @@ from agentsgym.checks.context import Context, tasks_of
 from agentsgym.checks.report import Finding, Report
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import place_of
 from agentsgym.envs.registry import make
+from agentsgym.envs.settings import place_of
 from agentsgym.types import Tokenizer, Trust
 
 Subject = str | type[MultistepEnv] | MultistepEnv

@@ -197,7 +197,7 @@ def _played(
     """An episode of an environment, with plain answers and with answers that think."""
     task = tasks_of(env.get_eval_dataset())[0]
     env = _with_tokenizer(env, tokenizer, options)
-    marks = Marks(system=str(env.config["system_prompt"] or ""))
+    marks = Marks(system=str(env.config.system_prompt or ""))
     for thinks, name in _WAYS:
         speaker = Speaker(RandomPlayer(0, nonsense=0.0), thinks)
         yield from _play(f"{env.name}, {name}", env, task, speaker, marks)

@@ -7,8 +7,8 @@ import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
-from agentsgym.envs.registry import import_from_here
 from agentsgym.types import with_modules_of
+from agentsgym.types.trust import import_from_here
 
 
 def check(

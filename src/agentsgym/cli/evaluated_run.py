@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.cli.console import BAD_USAGE, err, fail
 from agentsgym.cli.engine_options import CHAT, SCRIPTED
 from agentsgym.cli.options import model_in, model_with, split_settings
-from agentsgym.envs.registry import import_from_here
+from agentsgym.types.trust import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.runs import RunConfig

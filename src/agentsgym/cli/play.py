@@ -1,6 +1,6 @@
 """`agentsgym play`: a person plays at the terminal, or watches an agent."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from rich.table import Table
@@ -30,7 +30,7 @@ from agentsgym.cli.options import (
     given_settings,
     split_settings,
 )
-from agentsgym.envs.registry import import_from_here
+from agentsgym.types.trust import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.envs import MultistepEnv
@@ -123,9 +123,10 @@ def _show_keys(name: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "default", "meaning"):
         table.add_column(column)
-    for key, spec in find(name, with_modules_of(False, name)).all_config_keys().items():
-        choices = f" ({', '.join(map(repr, spec.choices))})" if spec.choices else ""
-        table.add_row(key, shown(repr(spec.default)), shown(spec.doc + choices))
+    for key, field in find(name, with_modules_of(False, name)).Settings.model_fields.items():
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        allowed = f" ({', '.join(map(repr, choices))})" if choices else ""
+        table.add_row(key, shown(repr(field.default)), shown((field.description or "") + allowed))
     out.print(table)
 
 

@@ -9,7 +9,7 @@ from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.one_task import make_env
 from agentsgym.cli.options import ConfigOption, given_settings, split_settings
 from agentsgym.cli.play import NameArgument
-from agentsgym.envs.registry import import_from_here
+from agentsgym.types.trust import import_from_here
 
 SettingsArgument = Annotated[
     list[str] | None,

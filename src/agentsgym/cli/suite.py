@@ -106,8 +106,8 @@ def _has_none(suite: "Suite", name: str) -> typer.Exit:
 
 def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
     """The suite, checked."""
-    from agentsgym.envs.registry import import_from_here
     from agentsgym.runs.suites import check_names, load_suite
+    from agentsgym.types.trust import import_from_here
 
     settings, _ = split_settings(given)
     if settings:

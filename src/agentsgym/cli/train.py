@@ -16,7 +16,7 @@ from agentsgym.cli.console import (
 from agentsgym.cli.dry_run import print_dry_run
 from agentsgym.cli.estimate import print_estimate
 from agentsgym.cli.options import ConfigOption, TrustOption
-from agentsgym.envs.registry import import_from_here
+from agentsgym.types.trust import import_from_here
 
 if TYPE_CHECKING:
     from agentsgym.runs import RunConfig

@@ -1,7 +1,6 @@
 """Environments: the base class, the registry, dataset rows, one folder per environment."""
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, check_rows, task_dataset
 from agentsgym.envs.registry import (
     UnknownEnvironment,
@@ -10,12 +9,13 @@ from agentsgym.envs.registry import (
     register,
     registered,
 )
+from agentsgym.envs.settings import EnvSettings
 from agentsgym.types.errors import ConfigError
 
 __all__ = [
     "ConfigError",
     "EnvPool",
-    "Key",
+    "EnvSettings",
     "MultistepEnv",
     "TaskRow",
     "UnknownEnvironment",

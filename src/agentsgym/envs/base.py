@@ -2,11 +2,10 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from agentsgym.envs.config import COMMON_KEYS, NEEDS, Key, resolve
 from agentsgym.envs.row_guard import remember_own
+from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import (
     Agent,
@@ -23,9 +22,9 @@ class MultistepEnv:
     """A multi-turn text environment that serves many sessions at once.
 
     An author overrides `_initialize_episode`, `_format_prompt` and `_step_episode`, optionally
-    `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares the keys of
-    `env_config` beyond the common ones in `config_keys`. All data of a session is in its state;
-    randomness comes from `task_data["seed"]`, never from global random state.
+    `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares its settings in a
+    class `Settings(EnvSettings)`. All data of a session is in its state; randomness comes from
+    `task_data["seed"]`, never from global random state.
 
     Args:
         tokenizer: a Hugging Face tokenizer; None for play and evaluation by text.
@@ -33,16 +32,18 @@ class MultistepEnv:
             `ConfigError` with the key and the allowed values.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {}
-    """The environment's own keys; they may also change the default of a common key."""
+    Settings: ClassVar[type[EnvSettings]] = EnvSettings
+    """The environment's settings; `config` is an object of this class, made from `env_config`."""
+
+    config: EnvSettings
 
     blocking: ClassVar[bool] = False
     """Whether `_step_episode` waits for something external; then it runs in threads."""
 
-    most_sessions: ClassVar[int | None] = None
+    most_sessions: int | None = None
     """How many of its sessions a run opens at once, if an engine plays them; None: no limit."""
 
-    reward_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
+    reward_range: tuple[float, float] = (float("-inf"), float("inf"))
     """Bounds of an episode's reward."""
 
     trusts_tasks: bool = False
@@ -62,10 +63,8 @@ class MultistepEnv:
             )
         self.tokenizer = tokenizer
         self.env_config: dict[str, Any] = dict(env_config or {})
-        self.config: Mapping[str, Any] = MappingProxyType(
-            resolve(self.name, self.all_config_keys(), self.env_config)
-        )
-        remember_own(self.all_config_keys(), self.config)
+        self.config = read_settings(self.name, self.Settings, self.env_config)
+        remember_own(self.Settings, self.env_config)
         self.codec: Codec | None = None
         self.set_template_options({})
         self.active_states: dict[str, Any] = {}
@@ -230,14 +229,6 @@ class MultistepEnv:
         other.active_states = {}
         return other
 
-    @classmethod
-    def all_config_keys(cls) -> dict[str, Key]:
-        """The common keys and those that the class and its bases declare."""
-        keys = dict(COMMON_KEYS)
-        for base in reversed(cls.__mro__):
-            keys |= vars(base).get("config_keys", {})
-        return keys
-
     def set_template_options(self, options: Mapping[str, Any]) -> None:
         """Render conversations with these extra arguments of the tokenizer's chat template, for
         instance `{"enable_thinking": False}`; the key `"chat_template"` replaces the template."""
@@ -253,9 +244,9 @@ class MultistepEnv:
         `outcomes`, in a trial of this configuration."""
         return TrialInfo(
             episode=len(outcomes),
-            episodes=self.config["episodes_per_trial"],
-            free_shots=self.config["free_shots"],
-            carry=self.config["carry"],
+            episodes=self.config.episodes_per_trial,
+            free_shots=self.config.free_shots,
+            carry=self.config.carry,
             outcomes=tuple(outcomes),
             last_state=last_state,
         )

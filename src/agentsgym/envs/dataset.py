@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import NEEDS
 from agentsgym.envs.registry import find, make, names_class, registered_name
 from agentsgym.envs.row_guard import check_limits, check_row_config
+from agentsgym.envs.settings import NEEDS
 from agentsgym.types import Tokenizer, Trust
 from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
@@ -175,7 +175,7 @@ class EnvPool:
         env_class = find(path, self._trust)
         name = registered_name(env_class) or env_class.__name__
         if self._trust is not True:
-            check_row_config(name, env_class.all_config_keys(), config)
+            check_row_config(name, env_class.Settings, config)
         env = make(
             path,
             self._tokenizer,

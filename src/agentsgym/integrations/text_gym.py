@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.integrations.global_randomness import GlobalRandomness
 from agentsgym.types.text import short_repr
 
@@ -49,11 +51,16 @@ class TextGymEnv(MultistepEnv):
     runs. It costs 50 microseconds a call, and one session at a time can run. Set it to False for an
     environment that uses neither."""
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "train_tasks": Key(int, 256, "number of training seeds", minimum=1),
-        "eval_tasks": Key(int, 64, "number of evaluation seeds", minimum=1),
-        "win_reward": Key(float, 1.0, "reward of the last step from which on it is a win"),
-    }
+    class Settings(EnvSettings):
+        """The settings of an environment with `reset` and `step`."""
+
+        train_tasks: Tasks = Field(256, description="number of training seeds")
+        eval_tasks: Tasks = Field(64, description="number of evaluation seeds")
+        win_reward: float = Field(
+            1.0, description="reward of the last step from which on it is a win"
+        )
+
+    config: Settings
 
     # -- what a subclass overrides --------------------------------------------------------------
 
@@ -97,7 +104,7 @@ class TextGymEnv(MultistepEnv):
             state.text = self.text_of(answer.observation, answer.info)
         info: dict[str, Any] = {"gym": dict(answer.info)}
         if answer.done:
-            info["win"] = answer.reward >= self.config["win_reward"]
+            info["win"] = answer.reward >= self.config.win_reward
         if answer.truncated:
             info["stop_reason"] = "truncated"
         return state, answer.reward, answer.done, info
@@ -117,11 +124,11 @@ class TextGymEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         """The seeds from 0 on."""
-        return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
+        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
 
     def get_eval_dataset(self) -> Any:
         """The seeds from 1,000,000 on."""
-        seeds = range(_FIRST_EVAL_SEED, _FIRST_EVAL_SEED + self.config["eval_tasks"])
+        seeds = range(_FIRST_EVAL_SEED, _FIRST_EVAL_SEED + self.config.eval_tasks)
         return task_dataset(self, [{"seed": k} for k in seeds])
 
 

@@ -66,7 +66,7 @@ def _lone_session(env: MultistepEnv, session_id: str) -> Session:
 
 
 def _record_of(session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
-    goes_on = session.episode > 0 and session.env.config["carry"] == "full"
+    goes_on = session.episode > 0 and session.env.config.carry == "full"
     rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
     ids = list(rows[-1].token_ids) if rows else []
     return {
@@ -106,7 +106,7 @@ def _placed(session: Session, episode: Episode, row: DraftRow) -> Floats:
     spans = [span for span in row.spans if span.episode == episode.index]
     config = session.env.config
     return place_rewards(
-        len(row.token_ids), spans, episode, config["reward_placement"], config["final_reward"]
+        len(row.token_ids), spans, episode, config.reward_placement, config.final_reward
     )
 
 

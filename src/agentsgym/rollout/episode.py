@@ -25,8 +25,8 @@ def play_episode(session: Session) -> EpisodeGenerator:
             f"{session.where()}: no state; set env.active_states[session_id] = "
             "env._initialize_episode(session_id, task_data) before the episode"
         )
-    if env.config["system_prompt"] is not None and not session.messages:
-        session.instruct(env.config["system_prompt"])
+    if env.config.system_prompt is not None and not session.messages:
+        session.instruct(env.config.system_prompt)
     mistakes = 0
     stop_reason = _observe(session)
     while stop_reason is None:
@@ -81,7 +81,7 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
     tokens = session.act(action)
     answer = read_answer(env._step_episode(sid, env.active_states[sid], action.text))
     env.active_states[sid] = answer.state
-    penalty = env.config["malformed_penalty"] if answer.malformed else 0.0
+    penalty = env.config.malformed_penalty if answer.malformed else 0.0
     step = Step(
         index=len(session.steps),
         observation=observation,
@@ -115,9 +115,9 @@ def _stop_reason(session: Session, step: Step, mistakes: int) -> str | None:
     config = session.env.config
     if step.done:
         return step.info.get("stop_reason") or "done"
-    if mistakes > config["error_allowance"]:
+    if mistakes > config.error_allowance:
         return "malformed"
-    if len(session.steps) >= config["max_steps_per_episode"]:
+    if len(session.steps) >= config.max_steps_per_episode:
         return "max_steps"
     return None
 
@@ -147,7 +147,7 @@ def finish(session: Session, stop_reason: str) -> Episode:
 
 def score_weight(session: Session) -> float:
     """0.0 in a free shot, else 1.0."""
-    return 0.0 if session.episode < session.env.config["free_shots"] else 1.0
+    return 0.0 if session.episode < session.env.config.free_shots else 1.0
 
 
 def with_reward(steps: Sequence[Step], reward: float) -> list[Step]:

@@ -134,7 +134,7 @@ class Session:
         conversation as it grows."""
         self.asked_for = kind
         request = self.request
-        most = self.env.config["reflection_tokens"] if kind == "reflection" else None
+        most = self.env.config.reflection_tokens if kind == "reflection" else None
         return GenerationRequest(
             request.session_id,
             self.transcript.context,

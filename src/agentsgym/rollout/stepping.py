@@ -144,8 +144,8 @@ class SteppedTrial:
         session, config, ended = self._session, self._session.env.config, self._ended
         return TrialFacts(
             episode=session.episode,
-            episodes=config["episodes_per_trial"],
-            scored=session.episode >= config["free_shots"],
+            episodes=config.episodes_per_trial,
+            scored=session.episode >= config.free_shots,
             new_conversation=self._new_conversation,
             asks_for=None if self._over else session.asked_for,
             reward=self._reward,

@@ -58,12 +58,12 @@ def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
 def _play_episodes(
     session: Session, play: EpisodePlayer
 ) -> Generator[GenerationRequest, GenerationResult, None]:
-    episodes = session.env.config["episodes_per_trial"]
+    episodes = session.env.config.episodes_per_trial
     try:
         for number in range(episodes):
             _begin(session, number)
             session.episodes.append((yield from play(session)))
-            if session.env.config["carry"] == "summary" and number + 1 < episodes:
+            if session.env.config.carry == "summary" and number + 1 < episodes:
                 _keep_reflection(session, (yield from reflect(session)))
     except Cut as cut:
         _end_here(session, cut.stop_reason)
@@ -80,7 +80,7 @@ def _begin(session: Session, number: int) -> None:
     """Initialize the environment's state for an episode; the config's `carry` decides how much of
     the earlier episodes the agent sees."""
     env = session.env
-    carry = env.config["carry"] if number else "none"
+    carry = env.config.carry if number else "none"
     carried = _CARRIED[carry](session) if carry in _CARRIED else ""
     session.begin_episode(number, carried=carried, go_on=carry == "full")
     trial = _trial_info(session)
@@ -136,8 +136,8 @@ def rollout_of(session: Session) -> Rollout:
         error=session.error,
         seed=request.seed,
         policy_version=session.policy_version,
-        reward_placement=env.config["reward_placement"],
-        final_reward_placement=env.config["final_reward"],
+        reward_placement=env.config.reward_placement,
+        final_reward_placement=env.config.final_reward,
     )
     return _with_given_rewards(rollout, session) if session.given_rewards else rollout
 

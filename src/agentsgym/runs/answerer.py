@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.config import place_of
+from agentsgym.envs.settings import place_of
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
 from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
@@ -74,7 +74,7 @@ def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
         raise ConfigError(
             "answerer asks from this process; leave env_config.workers and env_config.place out"
         )
-    if env.config["information_reward"]:
+    if env.config.information_reward:
         raise ConfigError(
             "env_config.information_reward counts the table's answers; "
             "set it to 0 or leave answerer out"

@@ -159,7 +159,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
     tokenizer.save_pretrained(path)
     plain = on_any_machine(config)
     env_config = _small_env(config, exchanged)
-    turns = min(TURNS, make_env(config).config["max_steps_per_episode"])
+    turns = min(TURNS, make_env(config).config.max_steps_per_episode)
     if any(config.train.get(name) for name in _AHEAD):
         exchanged["order"] = Exchange(
             "generations ahead of the update", "each generation is played before its update"

@@ -99,10 +99,10 @@ def estimate(config: RunConfig, processes: int = 1) -> Estimate:
 
 def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
     """The size of a step in an environment."""
-    turns = env.config["max_steps_per_episode"] * env.config["episodes_per_trial"]
+    turns = env.config.max_steps_per_episode * env.config.episodes_per_trial
     action = settings.max_action_tokens or 0
     bound = settings.max_rollout_tokens
-    guess = FIRST_PROMPT * env.config["episodes_per_trial"] + turns * (action + OBSERVED)
+    guess = FIRST_PROMPT * env.config.episodes_per_trial + turns * (action + OBSERVED)
     micro = settings.per_device_train_batch_size
     return Tokens(
         generation=micro * settings.steps_per_generation,

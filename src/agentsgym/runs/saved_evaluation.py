@@ -131,7 +131,7 @@ def what_is_played(
     """The part of an evaluation's settings that both sides of a comparison share."""
     return {
         "env": env.class_path,
-        "env_config": dict(env.config),
+        "env_config": env.config.model_dump(),
         "seed": seed,
         "episodes": len(requests),
         "tasks": len({request.group for request in requests}),

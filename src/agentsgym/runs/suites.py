@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.registry import is_foreign
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
@@ -15,6 +14,7 @@ from agentsgym.runs.from_config import make_env
 from agentsgym.runs.overrides import load_yaml
 from agentsgym.runs.shipped_yaml import shipped_yaml
 from agentsgym.types import RolloutRequest, session_seed
+from agentsgym.types.trust import is_foreign
 
 
 def suites() -> dict[str, str]:
@@ -39,7 +39,7 @@ def check_names(suite: Suite) -> None:
     for game in suite.games:
         outside: dict[str, Any] = {"env": game.env}
         if not is_foreign(game.env):
-            keys = find(game.env).all_config_keys()
+            keys = find(game.env).Settings
             outside = {**paths_of(keys, game.env_config), **servers_of(keys, game.env_config)}
         for key, value in outside.items():
             raise ConfigError(
@@ -60,7 +60,7 @@ def requests_of(
     Raises ConfigError for a task that the environment refuses, or if there are too few.
     """
     env, count = make_env(place), game.rollouts_per_task
-    _check_references(game, env.config["episodes_per_trial"])
+    _check_references(game, env.config.episodes_per_trial)
     seed = session_seed(seed, game.name)  # so that the games' noise is independent
     tasks = game.frozen_tasks
     if tasks is None:

@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.registry import import_from_here, is_foreign
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.model_config import ModelConfig
 from agentsgym.types import Trust, is_under, with_modules_of
+from agentsgym.types.trust import import_from_here, is_foreign
 
 # What lets a training reach others or start programs.
 _SENDING = (
@@ -141,7 +141,7 @@ def _is_named(key: str, named: Mapping[str, Any]) -> bool:
 def _outside_of_env(config: RunConfig) -> dict[str, Any]:
     """The files and servers that the settings of the environment name; its class is imported."""
     import_from_here(config.env)
-    keys = find(config.env, trusted(config)).all_config_keys()
+    keys = find(config.env, trusted(config)).Settings
     outside = {**paths_of(keys, config.env_config), **servers_of(keys, config.env_config)}
     return {f"env_config.{key}": value for key, value in outside.items()}
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentsgym.envs.config import problem_of_resources
+from agentsgym.envs.settings import problem_of_resources
 
 GENERATION_KEYS = {
     "temperature": "temperature",

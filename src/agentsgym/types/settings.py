@@ -89,7 +89,8 @@ def _sentence(error: ValidationError, prefix: str) -> str:
     first = next((each for each in problems if each["type"] == _UNKNOWN), problems[0])
     key = prefix + ".".join(map(str, first["loc"]))
     if first["type"] == _UNKNOWN:
-        return unknown_key(first["ctx"]["key"], first["ctx"]["allowed"], f"{key}." if key else "")
+        at = f"{key.rstrip('.')}." if key else ""
+        return unknown_key(first["ctx"]["key"], first["ctx"]["allowed"], at)
     key = key.rstrip(".") or "the configuration"
     if first["type"] == "missing":
         return f"{key} is missing"

@@ -3,6 +3,7 @@ make us read or write arbitrary files."""
 
 import importlib
 import os
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,19 @@ def checked_path(path: str, directories: Iterable[Path]) -> Path:
         f"{str(path)[:500]!r} is outside the directories that data may name; if you trust the "
         "data: trust=True, train.trust=true in a run"
     )
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is a dotted path outside the package and not registered."""
+    return "." in name and not name.startswith("agentsgym.")
+
+
+def import_from_here(*names: str) -> None:
+    """Let Python find the user's dotted paths in the working directory.
+
+    The directory comes last on Python's path, so that it cannot shadow an installed module. It is
+    not added if no name needs it: entering a directory must not run code from it.
+    """
+    here = os.getcwd()
+    if here not in sys.path and any(map(is_foreign, names)):
+        sys.path.append(here)

@@ -108,7 +108,7 @@ def test_thought_and_tags(task):
 
 
 def test_the_step_limit(task):
-    assert make().config["max_steps_per_episode"] == 50
+    assert make().config.max_steps_per_episode == 50
     batch = make(max_steps_per_episode=3).run_trial([task], ScriptedAgent(["look"]))
     assert batch.rollouts[0].episodes[0].stop_reason == "max_steps"
     assert batch["final_rewards"] == [0.0]

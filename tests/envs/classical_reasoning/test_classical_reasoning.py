@@ -85,12 +85,8 @@ def test_an_evaluation_file_is_taken_out_of_the_training_questions(file, tmp_pat
 
 
 def test_bad_settings_are_refused():
-    for config, words in (
-        ({"eval_share": 1.5}, "between 0 and 1"),
-        ({"retry_discount": 2}, "at most 1"),
-        ({"grading": "taste"}, "must be one of"),
-    ):
-        with pytest.raises(ConfigError, match=words):
+    for config in ({"eval_share": 1.5}, {"retry_discount": 2}, {"grading": "taste"}):
+        with pytest.raises(ConfigError, match=next(iter(config))):
             make("ClassicalReasoning", None, config)
     with pytest.raises(ValueError, match="'questions'"):
         make("ClassicalReasoning")._initialize_episode("s", {"seed": 1})

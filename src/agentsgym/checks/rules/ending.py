@@ -76,12 +76,12 @@ def _script(record: Record) -> list[str]:
 
 def _limits(context: Context, records: list[Record]) -> Finding:
     config = context.env.config
-    limit, episodes = config["max_steps_per_episode"], config["episodes_per_trial"]
+    limit, episodes = config.max_steps_per_episode, config.episodes_per_trial
     silent = play_alone(context.make(None), context.tasks(1, most=2), Always(""))
     longest = max(record.steps for record in [*records, *silent])
     if longest > limit * episodes + episodes:
         return Finding(_NAME, False, f"an episode took {longest} steps, the limit is {limit}")
-    allowed = config["error_allowance"]
+    allowed = config.error_allowance
     for record in silent:
         if all(record.malformed) and record.steps > (allowed + 1) * episodes + episodes:
             text = f"{record.steps} malformed actions were taken, the limit is {allowed}"

@@ -29,7 +29,7 @@ def rewards(context: Context) -> Finding:
 
 def _in_range(context: Context, records: list[Record]) -> Finding:
     low, high = context.env.reward_range
-    low -= context.env.config.get("malformed_penalty", 0.0) * _most_malformed(records)
+    low -= context.env.config.malformed_penalty * _most_malformed(records)
     earned = [record.reward for record in records]
     outside = [r for r in earned if not low - _SLACK <= r <= high + _SLACK or not math.isfinite(r)]
     if outside:

@@ -31,14 +31,14 @@ def trials(context: Context) -> Finding:
     parted = first_difference(alone, together)
     if parted:
         return Finding(name, False, f"side by side, {parted}")
-    episodes = shared.config["episodes_per_trial"]
+    episodes = shared.config.episodes_per_trial
     return Finding(name, True, f"{len(tasks)} trials of {episodes} episodes equal to each alone")
 
 
 def _of_several_episodes(context: Context) -> MultistepEnv:
     """A new object: with the configuration's own trials if they have several episodes."""
     env = context.make(None)
-    if env.config["episodes_per_trial"] > 1:
+    if env.config.episodes_per_trial > 1:
         return env
     trial = {"episodes_per_trial": EPISODES, "free_shots": 1, "carry": "full"}
     return type(env)(None, {**env.env_config, **trial})

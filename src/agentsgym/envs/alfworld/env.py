@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option, spoken
@@ -23,10 +25,10 @@ from agentsgym.envs.alfworld.generator import generate
 from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task, generated_from
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_guard import task_directories
+from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 
 if TYPE_CHECKING:
@@ -59,6 +61,14 @@ class State:
     game: "Game | None"
 
 
+def _check_task_types(kinds: list[str | int] | None) -> list[str | int] | None:
+    known = [*TASK_TYPES, *TASK_TYPES.values()]
+    if kinds is not None and not (kinds and all(kind in known for kind in kinds)):
+        allowed = ", ".join(f"{name} ({number})" for name, number in TASK_TYPES.items())
+        raise ValueError(f"must list task types out of {allowed}; got {kinds!r}")
+    return kinds
+
+
 class ALFWorldEnv(MultistepEnv, Household):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
@@ -70,46 +80,43 @@ class ALFWorldEnv(MultistepEnv, Household):
     Raises MissingExtra if the extra `alfworld` is not installed.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 50, "actions per episode", minimum=1),
-        "workers": Key(int, 1, "processes that play the games (0: this process)", minimum=0),
-        "data": Key(
-            str,
-            None,
-            "folder of the official data; None: ALFWORLD_DATA if it has games",
-            is_path=True,
-        ),
-        "cache_dir": Key(
-            str, None, "folder for generated games; None: ~/.cache/agentsgym", is_path=True
-        ),
-        "task_types": Key(
-            list,
-            None,
-            "names or numbers (1 to 6) of task types; None: all",
-            check=lambda given: _bad_task_types(given),
-        ),
-        "eval_split": Key(
-            str,
+    class Settings(EnvSettings):
+        """The settings of ALFWorld."""
+
+        max_steps_per_episode: int = 50
+        workers: int = Field(1, description="processes that play the games (0: this process)")
+        data: OptionalPath = Field(
+            None, description="folder of the official data; None: ALFWORLD_DATA if it has games"
+        )
+        cache_dir: OptionalPath = Field(
+            None, description="folder for generated games; None: ~/.cache/agentsgym"
+        )
+        task_types: Annotated[list[str | int] | None, AfterValidator(_check_task_types)] = Field(
+            None, description="names or numbers (1 to 6) of task types; None: all"
+        )
+        eval_split: Literal["valid_seen", "valid_unseen"] = Field(
             "valid_unseen",
-            "which held-out games to evaluate on: in rooms known from training, or in new ones",
-            choices=("valid_seen", "valid_unseen"),
-        ),
-        "train_tasks": Key(
-            int, None, f"training games; None: all official ones or {GENERATED_TRAIN}", minimum=1
-        ),
-        "eval_tasks": Key(
-            int, None, f"evaluation games; None: all official ones or {GENERATED_EVAL}", minimum=1
-        ),
-        "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
-        "action_tags": Key(bool, False, "read the command from <action>…</action>"),
-        "dense_reward": Key(
-            float,
+            description="which held-out games to evaluate on: in rooms known from training, or in "
+            "new ones",
+        )
+        train_tasks: Tasks | None = Field(
+            None, description=f"training games; None: all official ones or {GENERATED_TRAIN}"
+        )
+        eval_tasks: Tasks | None = Field(
+            None, description=f"evaluation games; None: all official ones or {GENERATED_EVAL}"
+        )
+        admissible_commands: bool = Field(
+            True, description="list the admissible commands in every prompt"
+        )
+        action_tags: bool = Field(False, description="read the command from <action>…</action>")
+        dense_reward: float = Field(
             0.0,
-            "reward per command by which the planner's plan becomes shorter",
-            minimum=0.0,
-        ),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+            ge=0,
+            description="reward per command by which the planner's plan becomes shorter",
+        )
+
+    config: Settings
+    reward_range = (0.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -117,8 +124,8 @@ class ALFWorldEnv(MultistepEnv, Household):
         super().__init__(tokenizer, env_config)
         ensure("alfworld", "alfworld")
         ensure("fast_downward", "alfworld")
-        if self.config["dense_reward"]:
-            self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
+        if self.config.dense_reward:
+            self.reward_range = (float("-inf"), float("inf"))
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -132,11 +139,11 @@ class ALFWorldEnv(MultistepEnv, Household):
     def _format_prompt(self, state: State, step: int) -> str:
         parts = [state.text]
         if step == 0:
-            parts.insert(0, _RULES + (_TAGGED if self.config["action_tags"] else ""))
-        if self.config["admissible_commands"]:
+            parts.insert(0, _RULES + (_TAGGED if self.config.action_tags else ""))
+        if self.config.admissible_commands:
             parts.append(f"Admissible commands: {', '.join(state.commands)}.")
         prompt = "\n\n".join(parts)
-        if step > 0 or not self.config["explain_actions"]:
+        if step > 0 or not self.config.explain_actions:
             return prompt
         return with_form(f"{prompt}\n", _FORM, self.example_action(state))
 
@@ -169,11 +176,11 @@ class ALFWorldEnv(MultistepEnv, Household):
 
     def spoken(self, command: str) -> str:
         """A command as an action, with tags if the configuration requires them."""
-        return f"<action>{command}</action>" if self.config["action_tags"] else command
+        return f"<action>{command}</action>" if self.config.action_tags else command
 
     def command(self, action: str, commands: Sequence[str]) -> str | None:
         """The command out of `commands` in an action (see `read_option`); None without one."""
-        if not self.config["action_tags"]:
+        if not self.config.action_tags:
             return read_option(action, commands)
         tagged = _TAG.findall(spoken(action))
         return read_option(tagged[0], commands) if len(tagged) == 1 else None
@@ -214,12 +221,12 @@ class ALFWorldEnv(MultistepEnv, Household):
 
     @property
     def _dense(self) -> bool:
-        return bool(self.config["dense_reward"])
+        return bool(self.config.dense_reward)
 
     def _progress(self, before: State, after: State) -> float:
         if before.plan_length is None or after.plan_length is None:
             return 0.0
-        return float(self.config["dense_reward"] * (before.plan_length - after.plan_length))
+        return float(self.config.dense_reward * (before.plan_length - after.plan_length))
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -233,8 +240,8 @@ class ALFWorldEnv(MultistepEnv, Household):
         given = task_data.get("game_file")
         if not isinstance(given, str):
             raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
-        root = data_root(self.config["data"])
-        cache = cache_folder("alfworld", self.config["cache_dir"])
+        root = data_root(self.config.data)
+        cache = cache_folder("alfworld", self.config.cache_dir)
         shared = task_directories(trusted=self.trusts_tasks)
         allowed = [*shared, real_path(cache), *game_roots(root)]
         found = existing_game(given, root, allowed)
@@ -254,16 +261,16 @@ class ALFWorldEnv(MultistepEnv, Household):
 
     def get_eval_dataset(self) -> Any:
         """Games of `eval_split`; none of them is also a training game."""
-        split = self.config["eval_split"]
+        split = self.config.eval_split
         return task_dataset(self, self._tasks(split, "eval_tasks", GENERATED_EVAL))
 
     def _tasks(self, split: str, key: str, otherwise: int) -> Iterable[Task]:
-        kinds = task_type_names(self.config["task_types"])
-        root = data_root(self.config["data"])
+        kinds = task_type_names(self.config.task_types)
+        root = data_root(self.config.data)
         if root is not None:
-            return official_tasks(root, split, kinds, self.config[key])
-        folder = cache_folder("alfworld", self.config["cache_dir"])
-        return generated_tasks(folder, split, kinds, self.config[key] or otherwise)
+            return official_tasks(root, split, kinds, getattr(self.config, key))
+        folder = cache_folder("alfworld", self.config.cache_dir)
+        return generated_tasks(folder, split, kinds, getattr(self.config, key) or otherwise)
 
     # -- the expert -----------------------------------------------------------------------------
 
@@ -288,8 +295,8 @@ class ALFWorldEnv(MultistepEnv, Household):
         steps = self.reference_steps(task_data)
         if not steps:
             return None
-        limit = self.config["max_steps_per_episode"]
-        dense: float = self.config["dense_reward"]
+        limit = self.config.max_steps_per_episode
+        dense: float = self.config.dense_reward
         return float(steps <= limit) + dense * float(min(steps, limit))
 
 
@@ -299,15 +306,6 @@ def task_type_names(given: Sequence[str | int] | None) -> list[str]:
     if given is None:
         return list(TASK_TYPES)
     return [numbers[kind] if isinstance(kind, int) else kind for kind in given]
-
-
-def _bad_task_types(given: Sequence[Any]) -> str | None:
-    known = [*TASK_TYPES, *TASK_TYPES.values()]
-    unknown = [kind for kind in given if kind not in known]
-    if unknown or not given:
-        allowed = ", ".join(f"{name} ({number})" for name, number in TASK_TYPES.items())
-        return f"must list task types out of {allowed}; got {list(given)!r}"
-    return None
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,9 @@
 """A Bernoulli bandit in words."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from typing import Any, TypedDict
+
+from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option
@@ -16,8 +18,8 @@ from agentsgym.envs.bandit.beliefs import (
 from agentsgym.envs.bandit.horizon import FiniteHorizon
 from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.settings import EnvSettings, Tasks, Words
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 from agentsgym.types.errors import ConfigError
 
@@ -42,17 +44,6 @@ class State(TypedDict):
     said: str
 
 
-def _positive(value: float) -> str | None:
-    return None if value > 0 else f"must be positive, got {value!r}"
-
-
-def _words(names: list[Any]) -> str | None:
-    words = [name.lower() for name in names if isinstance(name, str) and name.isalpha()]
-    if len(words) == len(names) == len(set(words)):
-        return None
-    return f"must be different words, got {names!r}"
-
-
 class BanditEnv(MultistepEnv):
     """Pull one of several arms, again and again; each wins with its own fixed probability.
 
@@ -65,39 +56,42 @@ class BanditEnv(MultistepEnv):
     In a trial the arms stay the same and the noise is new.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 8, "pulls per episode", minimum=1),
-        "arms": Key(int, 3, "number of arms", minimum=2),
-        "arm_names": Key(list, None, "a word for each arm; colors by default", check=_words),
-        "prior_alpha": Key(
-            float, 1.0, "the arms are drawn from Beta(alpha, beta)", check=_positive
-        ),
-        "prior_beta": Key(float, 1.0, "see prior_alpha", check=_positive),
-        "train_tasks": Key(int, 1024, "number of training tasks", minimum=1),
-        "eval_tasks": Key(int, 256, "number of evaluation tasks", minimum=1),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    class Settings(EnvSettings):
+        """The settings of the bandit."""
+
+        max_steps_per_episode: int = Field(8, description="pulls per episode")
+        arms: int = Field(3, ge=2, le=1000, description="number of arms")
+        arm_names: Words = Field(None, description="a word for each arm; colors by default")
+        prior_alpha: float = Field(
+            1.0, gt=0, description="the arms are drawn from Beta(alpha, beta)"
+        )
+        prior_beta: float = Field(1.0, gt=0, description="see prior_alpha")
+        train_tasks: Tasks = Field(1024, description="number of training tasks")
+        eval_tasks: Tasks = Field(256, description="number of evaluation tasks")
+
+    config: Settings
+    reward_range = (0.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        self.pulls: int = self.config["max_steps_per_episode"]
-        self.prior = (float(self.config["prior_alpha"]), float(self.config["prior_beta"]))
+        self.pulls: int = self.config.max_steps_per_episode
+        self.prior = (self.config.prior_alpha, self.config.prior_beta)
         self.arm_names = self._names()
-        self.carries: bool = self.config["carry"] != "none"
+        self.carries: bool = self.config.carry != "none"
         self._best_play: FiniteHorizon | None = None
 
     def _names(self) -> tuple[str, ...]:
-        arms, names = self.config["arms"], self.config["arm_names"]
+        arms, names = self.config.arms, self.config.arm_names
         if names is None and arms <= len(ARM_NAMES):
             return ARM_NAMES[:arms]
         if names is None or len(names) != arms:
             raise ConfigError(
-                f"{self.name}: env_config['arm_names'] must be {arms} names (as many as 'arms'), "
+                f"{self.name}: env_config.arm_names must be {arms} names (as many as 'arms'), "
                 f"got {names!r}"
             )
-        return tuple(name.lower() for name in names)
+        return tuple(names)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -126,7 +120,7 @@ class BanditEnv(MultistepEnv):
             return state["said"]
         *most, last = self.arm_names
         arms, place = f"{', '.join(most)} or {last}", state["trial"].round_line("same arms")
-        if self.config["explain_actions"]:
+        if self.config.explain_actions:
             rules = f"Choose one: {arms}. Each wins at its own fixed rate. {self.pulls} pulls."
             form = "Answer with one word only."
             return with_form(f"{place} {rules}".strip(), form, self.example_action(state))
@@ -190,12 +184,12 @@ class BanditEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         """Tasks with the seeds 0, 1, …"""
-        return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
+        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
 
     def get_eval_dataset(self) -> Any:
         """Tasks with the seeds 1,000,000, 1,000,001, …: other arms and other noise."""
-        first = max(FIRST_EVAL_SEED, self.config["train_tasks"])
-        return task_dataset(self, [{"seed": first + k} for k in range(self.config["eval_tasks"])])
+        first = max(FIRST_EVAL_SEED, self.config.train_tasks)
+        return task_dataset(self, [{"seed": first + k} for k in range(self.config.eval_tasks)])
 
     # -- the best play --------------------------------------------------------------------------
 
@@ -204,7 +198,7 @@ class BanditEnv(MultistepEnv):
         """The value of a success at each pull for a player: its share of the trial's score if
         episodes carry, else of one episode's."""
         if self.carries:
-            episodes, free_shots = self.config["episodes_per_trial"], self.config["free_shots"]
+            episodes, free_shots = self.config.episodes_per_trial, self.config.free_shots
             return trial_weights(self.pulls, episodes, free_shots)
         return trial_weights(self.pulls)
 
@@ -256,7 +250,7 @@ class BanditEnv(MultistepEnv):
         except ValueError:
             read_task(task_data, len(self.arm_names), self.prior)
             return None
-        scored = rewards[self.config["free_shots"] :]
+        scored = rewards[self.config.free_shots :]
         return sum(scored) / len(scored)
 
     def reference_play(self, task_data: Mapping[str, Any]) -> list[float]:
@@ -264,7 +258,7 @@ class BanditEnv(MultistepEnv):
         seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
         player, nothing = self.best_play, no_counts(len(self.arm_names))
         known, rewards = nothing, []
-        for episode in range(self.config["episodes_per_trial"]):
+        for episode in range(self.config.episodes_per_trial):
             known, counts = known if self.carries else nothing, nothing
             for pull in range(self.pulls):
                 pulled = pull + (episode * self.pulls if self.carries else 0)

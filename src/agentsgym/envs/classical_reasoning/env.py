@@ -1,10 +1,11 @@
 """The environment: it asks questions one after another and grades the answers."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, Literal
+
+from pydantic import Field
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.classical_reasoning.answers import final_answer
@@ -17,10 +18,10 @@ from agentsgym.envs.classical_reasoning.questions import (
     shipped_questions,
     split_questions,
 )
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.settings import EnvSettings, OptionalPath
 from agentsgym.types import Tokenizer
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.settings import Count
 
 INSTRUCTIONS = "Think first if you like, then give only your final answer as \\boxed{answer}."
 
@@ -41,19 +42,11 @@ class State:
         return self.current >= len(self.questions)
 
 
-def _share(value: float) -> str | None:
-    return None if 0.0 < value < 1.0 else f"must be between 0 and 1, got {value!r}"
-
-
 def _question(number: int, row: Any) -> Question:
     try:
         return Question.from_task(row)
     except ValueError as error:
         raise ValueError(f"task_data['questions'][{number}] {error}") from None
-
-
-def _at_most(highest: int) -> Callable[[int], str | None]:
-    return lambda value: f"must be at most {highest}, got {value}" if value > highest else None
 
 
 class ClassicalReasoningEnv(MultistepEnv):
@@ -64,57 +57,62 @@ class ClassicalReasoningEnv(MultistepEnv):
     `retry_discount` for every wrong attempt before it. An episode with only right answers is won.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "source": Key(str, "file", "source of the questions", choices=("file", "reasoning_gym")),
-        "questions_file": Key(
-            str, None, "JSON lines {question, answer}; None: the built-in ones", is_path=True
-        ),
-        "eval_file": Key(
-            str, None, "JSON lines to evaluate on; None: a share of the questions", is_path=True
-        ),
-        "eval_share": Key(float, 0.2, "share of questions held out for evaluation", check=_share),
-        "gym_tasks": Key(list, ["chain_sum"], "names of reasoning-gym tasks"),
-        "gym_questions": Key(
-            int,
-            200,
-            "questions of each reasoning-gym task",
-            minimum=2,
-            check=_at_most(MAX_SIZE // 2),
-        ),
-        "gym_seed": Key(
-            int, 42, "seed of the reasoning-gym tasks", minimum=0, check=_at_most(MAX_SEED)
-        ),
-        "questions_per_episode": Key(int, 1, "questions per episode", minimum=1),
-        "attempts": Key(int, 1, "answers allowed per question", minimum=1),
-        "retry_discount": Key(float, 0.5, "factor on the reward per wrong attempt", minimum=0),
-        "grading": Key(
-            str,
-            "auto",
-            "how answers are compared; 'auto' decides by the right answer",
-            choices=("auto", "exact", "choice", "number", "math"),
-        ),
-        "tolerance": Key(float, 1e-4, "relative tolerance of numbers", minimum=0),
-        "grader_timeout": Key(float, 5.0, "seconds after which a grader is replaced", minimum=0.01),
-        "instructions": Key(str, INSTRUCTIONS, "text under the first question"),
-        "shuffle_seed": Key(int, 0, "order of the tasks, and grouping of questions into episodes"),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    class Settings(EnvSettings):
+        """The settings of ClassicalReasoning."""
+
+        source: Literal["file", "reasoning_gym"] = Field(
+            "file", description="source of the questions"
+        )
+        questions_file: OptionalPath = Field(
+            None, description="JSON lines {question, answer}; None: the built-in ones"
+        )
+        eval_file: OptionalPath = Field(
+            None, description="JSON lines to evaluate on; None: a share of the questions"
+        )
+        eval_share: float = Field(
+            0.2, gt=0, lt=1, description="share of questions held out for evaluation"
+        )
+        gym_tasks: list[str] = Field(["chain_sum"], description="names of reasoning-gym tasks")
+        gym_questions: int = Field(
+            200, ge=2, le=MAX_SIZE // 2, description="questions of each reasoning-gym task"
+        )
+        gym_seed: int = Field(42, ge=0, le=MAX_SEED, description="seed of the reasoning-gym tasks")
+        questions_per_episode: Count = Field(1, description="questions per episode")
+        attempts: Count = Field(1, description="answers allowed per question")
+        retry_discount: float = Field(
+            0.5, ge=0, le=1, description="factor on the reward per wrong attempt"
+        )
+        grading: Literal["auto", "exact", "choice", "number", "math"] = Field(
+            "auto", description="how answers are compared; 'auto' decides by the right answer"
+        )
+        tolerance: float = Field(1e-4, ge=0, description="relative tolerance of numbers")
+        grader_timeout: float = Field(
+            5.0, ge=0.01, le=600, description="seconds after which a grader is replaced"
+        )
+        instructions: str = Field(INSTRUCTIONS, description="text under the first question")
+        shuffle_seed: int = Field(
+            0,
+            ge=-MAX_SEED,
+            le=MAX_SEED,
+            description="order of the tasks, and grouping of questions into episodes",
+        )
+
+    config: Settings
+    reward_range = (0.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        if self.config["retry_discount"] > 1:
-            raise ConfigError(f"{self.name}: env_config['retry_discount'] must be at most 1")
         if "max_steps_per_episode" not in self.env_config:
-            self.config = MappingProxyType({**self.config, "max_steps_per_episode": self._steps()})
-        self._grader = Grader(self.config["tolerance"], self.config["grader_timeout"])
+            self.config = self.config.model_copy(update={"max_steps_per_episode": self._steps()})
+        self._grader = Grader(self.config.tolerance, self.config.grader_timeout)
         self._split: tuple[list[Question], list[Question]] | None = None
 
     def _steps(self) -> int:
         """Enough for every attempt and for every forgiven malformed answer."""
-        each: int = self.config["attempts"] + self.config["error_allowance"]
-        return each * int(self.config["questions_per_episode"])
+        each = self.config.attempts + self.config.error_allowance
+        return each * self.config.questions_per_episode
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -129,7 +127,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         count = len(state.questions)
         title = f"Question {state.current + 1} of {count}:\n" if count > 1 else ""
         if step == 0:
-            return f"{title}{question}\n\n{self.config['instructions']}".rstrip()
+            return f"{title}{question}\n\n{self.config.instructions}".rstrip()
         if state.wrong or state.done or not state.feedback:
             return state.feedback
         return f"{state.feedback}\n\n{title}{question}"
@@ -144,7 +142,7 @@ class ClassicalReasoningEnv(MultistepEnv):
             said = "I found no answer in what you said. Please answer."
             return replace(state, feedback=said), 0.0, False, {"malformed": True, "win": False}
         question = state.questions[state.current]
-        right = self._grader.is_right(question, given, self.config["grading"])
+        right = self._grader.is_right(question, given, self.config.grading)
         after = self._after(state, right)
         win = after.done and after.right == len(after.questions)
         info: dict[str, Any] = {"win": win, "answer": given, "right": right}
@@ -153,7 +151,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         return after, self._reward(state) if right else 0.0, after.done, info
 
     def _after(self, state: State, right: bool) -> State:
-        left = self.config["attempts"] - state.wrong - 1
+        left = self.config.attempts - state.wrong - 1
         if right:
             return replace(
                 state,
@@ -169,7 +167,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         return replace(state, current=state.current + 1, wrong=0, feedback="That is wrong.")
 
     def _reward(self, state: State) -> float:
-        discount: float = self.config["retry_discount"] ** state.wrong
+        discount: float = self.config.retry_discount**state.wrong
         return discount / len(state.questions)
 
     def example_action(self, state: State) -> str:
@@ -193,8 +191,8 @@ class ClassicalReasoningEnv(MultistepEnv):
     def _tasks(self, part: int) -> list[dict[str, Any]]:
         self._split = self._split or self._load()
         questions = list(self._split[part])
-        random.Random(f"{self.config['shuffle_seed']}").shuffle(questions)
-        size = self.config["questions_per_episode"]
+        random.Random(f"{self.config.shuffle_seed}").shuffle(questions)
+        size = self.config.questions_per_episode
         groups = [questions[k : k + size] for k in range(0, len(questions), size)]
         return [
             {"questions": [question.as_task() for question in group], "seed": number}
@@ -203,15 +201,15 @@ class ClassicalReasoningEnv(MultistepEnv):
 
     def _load(self) -> tuple[list[Question], list[Question]]:
         questions = self._questions()
-        if self.config["eval_file"] is None:
-            return split_questions(questions, self.config["eval_share"])
-        held_out = load_questions(self.config["eval_file"])
+        if self.config.eval_file is None:
+            return split_questions(questions, self.config.eval_share)
+        held_out = load_questions(self.config.eval_file)
         both = {q.question for q in questions} & {q.question for q in held_out}
         return [q for q in questions if q.question not in both], held_out
 
     def _questions(self) -> list[Question]:
-        if self.config["source"] == "reasoning_gym":
-            tasks, count = self.config["gym_tasks"], self.config["gym_questions"]
-            return gym_questions(tasks, count, self.config["gym_seed"])
-        path = self.config["questions_file"]
+        if self.config.source == "reasoning_gym":
+            tasks, count = self.config.gym_tasks, self.config.gym_questions
+            return gym_questions(tasks, count, self.config.gym_seed)
+        path = self.config.questions_file
         return shipped_questions() if path is None else load_questions(path)

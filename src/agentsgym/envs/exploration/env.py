@@ -1,11 +1,10 @@
 """Games in which an action of one's own must reveal what is hidden, at the cost of the episode."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from typing import Any, TypedDict
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.exploration.agents import (
     ExploreOptimalAgent,
@@ -18,7 +17,7 @@ from agentsgym.envs.exploration.game import Game, Heard, Judged, Question, Told
 from agentsgym.envs.exploration.languages import GAMES
 from agentsgym.envs.exploration.plan import Claim, Inform, Move, Plan, trial_weights
 from agentsgym.envs.exploration.players import BestPlayer
-from agentsgym.envs.exploration.settings import KEYS, with_trial
+from agentsgym.envs.exploration.settings import ExploreSettings
 from agentsgym.envs.exploration.tasks import (
     FIRST_EVAL_SEED,
     answer_of,
@@ -63,50 +62,35 @@ class ExploreEnv(MultistepEnv):
     informing actions.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = KEYS
+    Settings = ExploreSettings
+    config: ExploreSettings
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
-        given = with_trial(env_config) if isinstance(env_config, Mapping) else with_trial({})
-        super().__init__(tokenizer, env_config if _is_other(env_config) else given)
-        self._check_values()
+        super().__init__(tokenizer, env_config)
         config = self.config
-        self.game: Game = GAMES[config["game"]](config["choices"], config["facts"])
-        self.steps: int = config["max_steps_per_episode"]
-        self.carries: bool = config["carry"] != "none"
-        self.right, self.wrong = float(config["right_reward"]), float(config["wrong_reward"])
-        self.look_cost = float(config["look_cost"])
+        self.game: Game = GAMES[config.game](config.choices, config.facts)
+        self.steps = config.max_steps_per_episode
+        self.carries: bool = config.carry != "none"
+        self.right, self.wrong = config.right_reward, config.wrong_reward
+        self.look_cost = config.look_cost
         # A malformed action loses as much as a wrong one and need not end the episode.
         least = 0.0 - self.steps * max(0.0, self.look_cost, -self.wrong)
-        self.reward_range = (least, max(0.0, self.right))  # type: ignore[misc]
+        self.reward_range = (least, max(0.0, self.right))
         self.plan = self._plan()
         self._players: dict[bool, BestPlayer | ValueError] = {}
-
-    def _check_values(self) -> None:
-        game, choices = self.config["game"], self.config["choices"]
-        if game == "switches" and choices & (choices - 1):
-            raise ConfigError(
-                f"{self.name}: env_config['choices'] must be a power of 2 for switches, got "
-                f"{choices}"
-            )
-        right, wrong = self.config["right_reward"], self.config["wrong_reward"]
-        if wrong >= right:
-            raise ConfigError(
-                f"{self.name}: env_config['wrong_reward'] must be less than right_reward "
-                f"({right}), got {wrong}"
-            )
 
     def _plan(self) -> Plan:
         """The trial as its player sees it: all episodes if they carry, else one episode."""
         config = self.config
-        trial = (config["episodes_per_trial"], config["free_shots"]) if self.carries else ()
+        trial = (config.episodes_per_trial, config.free_shots) if self.carries else ()
         return Plan(
             queries=self.game.queries,
             weights=trial_weights(*trial),
             steps=self.steps,
-            facts=config["facts"],
-            noise=float(config["noise"]),
+            facts=config.facts,
+            noise=config.noise,
             look_cost=self.look_cost,
             right=self.right,
             wrong=self.wrong,
@@ -118,7 +102,7 @@ class ExploreEnv(MultistepEnv):
         seed, config = read_seed(task_data), self.config
         return State(
             seed=seed,
-            hidden=hidden_values(seed, config["choices"], config["facts"]),
+            hidden=hidden_values(seed, config.choices, config.facts),
             question=self.question(task_data, 0),
             trial=self.trial_info(),
             known=self.plan.start,
@@ -141,7 +125,7 @@ class ExploreEnv(MultistepEnv):
             return state["said"]
         game, place = self.game, state["trial"].round_line(self.game.same)
         asks = game.asks(state["question"])
-        if not self.config["explain_actions"]:
+        if not self.config.explain_actions:
             return " ".join(filter(None, (place, game.short(), asks)))
         actions = "1 action" if self.steps == 1 else f"{self.steps} actions"
         rules = (place, game.hidden(), self._pay(), f"You have {actions}.", asks)
@@ -152,7 +136,7 @@ class ExploreEnv(MultistepEnv):
         """What the actions are worth, in words."""
         cost = f"costs {self.look_cost:g}" if self.look_cost else "earns nothing"
         ends = " and ends the round" if self.steps > 1 else ""
-        noise = self.config["noise"]
+        noise = self.config.noise
         lies = f" That is wrong in {noise:.0%} of the cases." if noise else ""
         return (
             f"{self.game.informing()} and {cost}.{lies} {self.game.paid()} earns {self.right:g} "
@@ -230,16 +214,16 @@ class ExploreEnv(MultistepEnv):
     def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
         """What an episode of a task asks; its player knows it."""
         config = self.config
-        return question_of(read_seed(task_data), episode, config["choices"], config["facts"])
+        return question_of(read_seed(task_data), episode, config.choices, config.facts)
 
     def get_train_dataset(self) -> Any:
         """Tasks with the seeds 0, 1, …"""
-        return task_dataset(self, [{"seed": k} for k in range(self.config["train_tasks"])])
+        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
 
     def get_eval_dataset(self) -> Any:
         """Tasks with the seeds 1,000,000, 1,000,001, …"""
-        first = max(FIRST_EVAL_SEED, self.config["train_tasks"])
-        return task_dataset(self, [{"seed": first + k} for k in range(self.config["eval_tasks"])])
+        first = max(FIRST_EVAL_SEED, self.config.train_tasks)
+        return task_dataset(self, [{"seed": first + k} for k in range(self.config.eval_tasks)])
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """A task has a `seed`."""
@@ -295,7 +279,7 @@ class ExploreEnv(MultistepEnv):
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The careless player (see the keys `teacher_looks` and `teacher_uses`)."""
-        looks, uses = self.config["teacher_looks"], self.config["teacher_uses"]
+        looks, uses = self.config.teacher_looks, self.config.teacher_uses
         return ExploreTeacher(self, looks=looks, uses=uses, seed=seed)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
@@ -318,14 +302,14 @@ class ExploreEnv(MultistepEnv):
             rewards = self.reference_play({"seed": seed}, informs=informs)
         except ValueError:
             return None
-        scored = rewards[self.config["free_shots"] :]
+        scored = rewards[self.config.free_shots :]
         return sum(scored) / len(scored)
 
     def reference_play(self, task_data: Mapping[str, Any], *, informs: bool = True) -> list[float]:
         """The best player's reward in each episode of a trial on this task. Raises ValueError if
         the trial is too large for exact play."""
         player, rewards, last = self.player(informs=informs), [], None
-        for number in range(self.config["episodes_per_trial"]):
+        for number in range(self.config.episodes_per_trial):
             trial = TrialInfo(episode=number, last_state=last)
             state, total, done = self._begin_episode("", dict(task_data), trial), 0.0, False
             while not done:
@@ -338,8 +322,3 @@ class ExploreEnv(MultistepEnv):
             rewards.append(total)
             last = state
         return rewards
-
-
-def _is_other(env_config: Any) -> bool:
-    """Whether this is no configuration at all; the base class says so."""
-    return env_config is not None and not isinstance(env_config, Mapping)

@@ -8,13 +8,15 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.gymnasium.words import action_word
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer
 from agentsgym.types.text import short_repr
 
@@ -63,10 +65,13 @@ class GymnasiumEnv(MultistepEnv):
     """Whether sessions may share the attributes of the raw environment that `reset` and `step` do
     not assign, such as the read-only table `P`. Taxi's table takes 700 KB and 3 ms to make."""
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "train_tasks": Key(int, 256, "maximum number of training tasks", minimum=1),
-        "eval_tasks": Key(int, 64, "maximum number of evaluation tasks", minimum=1),
-    }
+    class Settings(EnvSettings):
+        """The settings of a Gymnasium environment."""
+
+        train_tasks: Tasks = Field(256, description="maximum number of training tasks")
+        eval_tasks: Tasks = Field(64, description="maximum number of evaluation tasks")
+
+    config: Settings
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -122,7 +127,7 @@ class GymnasiumEnv(MultistepEnv):
     def _format_prompt(self, state: Running, step: int) -> str:
         words = ", ".join(self.actions)
         if step == 0:
-            if not self.config["explain_actions"]:
+            if not self.config.explain_actions:
                 return f"{self.rules}\nAnswer with one of: {words}.\n\n{state.text}"
             form = f"Answer with one of: {words}."
             return with_form(f"{self.rules}\n\n{state.text}\n", form, self.example_action(state))
@@ -164,7 +169,7 @@ class GymnasiumEnv(MultistepEnv):
         step_rewards: Sequence[float],
     ) -> float:
         """The sum; an episode that was given up also pays for the steps that remained."""
-        left = 0 if state.terminated else self.config["max_steps_per_episode"] - len(actions)
+        left = 0 if state.terminated else self.config.max_steps_per_episode - len(actions)
         return sum(step_rewards) + self.wasted_step * left
 
     def admissible_actions(self, state: Running) -> list[str]:
@@ -201,7 +206,7 @@ class GymnasiumEnv(MultistepEnv):
         train: list[dict[str, int]] = []
         held_out: list[dict[str, int]] = []
         seen: set[Hashable] = set()
-        wanted = self.config["train_tasks"], self.config["eval_tasks"]
+        wanted = self.config.train_tasks, self.config.eval_tasks
         fruitless = 0
         for seed, identity in self._identities():
             side, most = (held_out, wanted[1]) if _held_out(identity) else (train, wanted[0])
@@ -233,11 +238,11 @@ class GymnasiumEnv(MultistepEnv):
         """Best play in this raw environment's model within the step limit; None if there is no
         `P` or if its values would need too much memory."""
         model = getattr(running.raw, "P", None)
-        if model is None or len(model) * self.config["max_steps_per_episode"] > _MOST_VALUES:
+        if model is None or len(model) * self.config.max_steps_per_episode > _MOST_VALUES:
             return None
         key = self.model_key(running.raw)
         if key not in self._best_plays:
-            self._best_plays[key] = BestPlay(model, self.config["max_steps_per_episode"])
+            self._best_plays[key] = BestPlay(model, self.config.max_steps_per_episode)
         return self._best_plays[key]
 
     def model_key(self, raw: Any) -> Hashable:
@@ -255,7 +260,7 @@ class GymnasiumEnv(MultistepEnv):
         best = self.best_play(running)
         if best is None:
             raise ValueError(f"{self.env_id} exposes no model, so its best play is unknown")
-        left = self.config["max_steps_per_episode"] - running.steps
+        left = self.config.max_steps_per_episode - running.steps
         number = best.action(int(running.observation), left)
         return next(word for word, index in self.actions.items() if index == number)
 

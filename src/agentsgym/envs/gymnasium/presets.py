@@ -2,17 +2,13 @@
 
 import importlib
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from agentsgym.envs.config import Key
+from pydantic import Field
+
 from agentsgym.envs.gymnasium.adapter import GymnasiumEnv, Running
 
 MOST_ICE = 64
-
-
-def _too_wide(side: int) -> str | None:
-    """Limits the side length: a dataset row must not ask for a lake that fills the memory."""
-    return None if side <= MOST_ICE else f"must be at most {MOST_ICE}, got {side}"
 
 
 class GymnasiumFrozenLakeEnv(GymnasiumEnv):
@@ -29,28 +25,32 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
         "You (A) walk over a frozen lake. Reach the goal (G) and do not step into a hole (H); "
         "F is firm ice."
     )
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 30, "actions per episode", minimum=1),
-        "map": Key(str, "random", "the lake", choices=("random", "4x4", "8x8")),
-        "size": Key(
-            int, 4, f"side of a random lake, at most {MOST_ICE}", minimum=2, check=_too_wide
-        ),
-        "slippery": Key(bool, False, "whether steps may go in a wrong direction"),
-    }
+    reward_range = (0.0, 1.0)
+
+    class Settings(GymnasiumEnv.Settings):
+        """The settings of FrozenLake."""
+
+        max_steps_per_episode: int = 30
+        map: Literal["random", "4x4", "8x8"] = Field("random", description="the lake")
+        size: int = Field(
+            4, ge=2, le=MOST_ICE, description=f"side of a random lake, at most {MOST_ICE}"
+        )
+        slippery: bool = Field(False, description="whether steps may go in a wrong direction")
+
+    config: Settings
 
     def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
         """The map, as rows of letters."""
-        options: dict[str, Any] = {"is_slippery": self.config["slippery"]}
-        if self.config["map"] != "random":
-            return options | {"map_name": self.config["map"]}
+        options: dict[str, Any] = {"is_slippery": self.config.slippery}
+        if self.config.map != "random":
+            return options | {"map_name": self.config.map}
         module = importlib.import_module("gymnasium.envs.toy_text.frozen_lake")
-        rows = module.generate_random_map(size=self.config["size"], seed=task_data["seed"])
+        rows = module.generate_random_map(size=self.config.size, seed=task_data["seed"])
         return options | {"desc": rows}
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
         """The map; on slippery ice also the seed."""
-        return (self.model_key(raw), seed if self.config["slippery"] else None)
+        return (self.model_key(raw), seed if self.config.slippery else None)
 
     def model_key(self, raw: Any) -> Hashable:
         """The map."""
@@ -92,10 +92,14 @@ class GymnasiumTaxiEnv(GymnasiumEnv):
         "dropoff 10, the right dropoff earns 20."
     )
     wasted_step = -1.0
-    reward_range: ClassVar[tuple[float, float]] = (float("-inf"), 20.0)
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 60, "actions per episode", minimum=1),
-    }
+    reward_range = (float("-inf"), 20.0)
+
+    class Settings(GymnasiumEnv.Settings):
+        """The settings of Taxi."""
+
+        max_steps_per_episode: int = 60
+
+    config: Settings
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
         """The start state; there are 300."""
@@ -136,19 +140,23 @@ class GymnasiumCliffWalkingEnv(GymnasiumEnv):
         "cliff costs 100 and puts you back to the start."
     )
     wasted_step = -1.0
-    reward_range: ClassVar[tuple[float, float]] = (float("-inf"), -1.0)
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 50, "actions per episode", minimum=1),
-        "slippery": Key(bool, False, "whether steps may go in a wrong direction"),
-    }
+    reward_range = (float("-inf"), -1.0)
+
+    class Settings(GymnasiumEnv.Settings):
+        """The settings of CliffWalking."""
+
+        max_steps_per_episode: int = 50
+        slippery: bool = Field(False, description="whether steps may go in a wrong direction")
+
+    config: Settings
 
     def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
         """Whether the ground is slippery."""
-        return {"is_slippery": self.config["slippery"]}
+        return {"is_slippery": self.config.slippery}
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
         """The seed if the ground is slippery; otherwise there is one task."""
-        return seed if self.config["slippery"] else 0
+        return seed if self.config.slippery else 0
 
     def describe(self, raw: Any, observation: Any) -> str:
         """The grid and the agent's position."""
@@ -177,7 +185,7 @@ class GymnasiumBlackjackEnv(GymnasiumEnv):
         "You play blackjack against the dealer. hit draws a card, stick ends your turn; the "
         "dealer then draws to 17. Whoever is closer to 21 wins; over 21 loses."
     )
-    reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    reward_range = (-1.0, 1.0)
 
     def describe(self, raw: Any, observation: Any) -> str:
         """The hand's sum, the dealer's card, and whether an ace counts 11."""

@@ -8,7 +8,7 @@ notes are requested.
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from agentsgym.envs.mastermind.codes import Code, CodeSpace, Feedback, Told
@@ -28,7 +28,9 @@ class Board(Protocol):
 
     color_names: tuple[str, ...]
     space: CodeSpace
-    config: Mapping[str, Any]
+
+    @property
+    def config(self) -> Any: ...
 
     def player(self, kind: str = "best") -> Player: ...
 
@@ -61,7 +63,7 @@ class _MastermindPlayer:
         if session.episode_is_over:
             return write_notes(env, told), None
         episode = session.trial.episode if session.trial.carries else 0
-        left = env.config["max_steps_per_episode"] - len(session.actions)
+        left = env.config.max_steps_per_episode - len(session.actions)
         return say_code(self._agent.choose(told, episode, left), env.color_names), None
 
 
@@ -97,7 +99,7 @@ class MastermindTeacher(_MastermindAgent):
 
 def read_told(env: Board, messages: Sequence[Message]) -> Told:
     """The codes with their feedback in the conversation, in order and without duplicates."""
-    names, length = env.color_names, env.config["length"]
+    names, length = env.color_names, env.config.length
     told: dict[Code, Feedback] = {}
     guess = None
     for message in messages:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from typing import Any, Literal, TypedDict
+
+from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.mastermind.agents import MastermindAgent, MastermindTeacher
 from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
@@ -20,11 +21,11 @@ from agentsgym.envs.mastermind.wording import (
     say_code,
     say_feedback,
 )
+from agentsgym.envs.settings import EnvSettings, TasksPerSolution, Words
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 from agentsgym.types.errors import ConfigError
 
 MAX_CODES = 1296
-MOST_PEGS = 10
 NO_GUESS = "That is no code."
 REFLECT = "Note what you know about the code."
 
@@ -47,18 +48,6 @@ class State(TypedDict):
     said: str
 
 
-def _words(names: list[Any]) -> str | None:
-    words = [name.lower() for name in names if isinstance(name, str) and name.isalpha()]
-    if len(words) == len(names) == len(set(words)):
-        return None
-    return f"must be different words, got {names!r}"
-
-
-def _too_long(length: int) -> str | None:
-    """Limits the length first, so that the number of codes is never computed for huge lengths."""
-    return None if length <= MOST_PEGS else f"must be at most {MOST_PEGS}, got {length}"
-
-
 class MastermindEnv(MultistepEnv):
     """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
@@ -67,51 +56,52 @@ class MastermindEnv(MultistepEnv):
     the code and the hints stay the same.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 3, "guesses per episode", minimum=1),
-        "colors": Key(int, 4, "number of colors", minimum=2),
-        "color_names": Key(list, None, "a word for each color", check=_words),
-        "length": Key(int, 2, "pegs of a code", minimum=1, check=_too_long),
-        "step_cost": Key(float, 0.0, "cost of each action", minimum=0.0),
-        "hints": Key(int, 1, "opening hints in the first prompt", minimum=0),
-        "split": Key(
-            str,
-            "hints",
-            "how training and evaluation tasks differ",
-            choices=("hints", "codes"),
-        ),
-        "train_tasks_per_code": Key(int, 12, "training tasks per code", minimum=1),
-        "eval_tasks_per_code": Key(int, 3, "evaluation tasks per code", minimum=1),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    class Settings(EnvSettings):
+        """The settings of Mastermind."""
+
+        max_steps_per_episode: int = Field(3, description="guesses per episode")
+        colors: int = Field(4, ge=2, le=MAX_CODES, description="number of colors")
+        color_names: Words = Field(None, description="a word for each color")
+        length: int = Field(2, ge=1, le=10, description="pegs of a code")
+        step_cost: float = Field(0.0, ge=0, description="cost of each action")
+        hints: int = Field(1, ge=0, le=MAX_CODES, description="opening hints in the first prompt")
+        split: Literal["hints", "codes"] = Field(
+            "hints", description="how training and evaluation tasks differ"
+        )
+        train_tasks_per_code: TasksPerSolution = Field(12, description="training tasks per code")
+        eval_tasks_per_code: TasksPerSolution = Field(3, description="evaluation tasks per code")
+
+    config: Settings
+    reward_range = (-1.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
         self._check_sizes()
-        names = self.config["color_names"] or COLORS[: self.config["colors"]]
-        self.color_names: tuple[str, ...] = tuple(name.lower() for name in names)
-        self.space = CodeSpace(self.config["colors"], self.config["length"])
-        self.carries: bool = self.config["carry"] != "none"
+        names = self.config.color_names or COLORS[: self.config.colors]
+        self.color_names: tuple[str, ...] = tuple(names)
+        self.space = CodeSpace(self.config.colors, self.config.length)
+        self.carries: bool = self.config.carry != "none"
         self._players: dict[str, Player] = {}
 
     def _check_sizes(self) -> None:
-        colors, length, names = (self.config[k] for k in ("colors", "length", "color_names"))
-        cost, steps = self.config["step_cost"], self.config["max_steps_per_episode"]
+        config = self.config
+        colors, names, steps = config.colors, config.color_names, config.max_steps_per_episode
         problems = {
-            "length": colors**length > MAX_CODES and f"gives more than {MAX_CODES} codes",
+            "length": colors**config.length > MAX_CODES and f"gives more than {MAX_CODES} codes",
             "color_names": (len(names) if names else len(COLORS)) < colors
             and f"must have {colors} names, as many as 'colors'",
-            "split": self.config["split"] == "hints"
-            and not self.config["hints"]
+            "split": config.split == "hints"
+            and not config.hints
             and "must be 'codes' if 'hints' is 0",
-            "step_cost": cost * steps > 1 and f"must be at most 1/{steps} (an episode's -1)",
+            "step_cost": config.step_cost * steps > 1
+            and f"must be at most 1/{steps} (an episode's -1)",
         }
         for key, problem in problems.items():
             if problem:
                 raise ConfigError(
-                    f"{self.name}: env_config[{key!r}] {problem}, got {self.config[key]!r}"
+                    f"{self.name}: env_config.{key} {problem}, got {getattr(config, key)!r}"
                 )
 
     # -- an episode -----------------------------------------------------------------------------
@@ -140,11 +130,11 @@ class MastermindEnv(MultistepEnv):
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
             return state["said"]
-        names, explained = self.color_names, self.config["explain_actions"]
+        names, explained = self.color_names, self.config.explain_actions
         example = self.example_action(state)
-        rules = f"Find the code: {self.config['length']} of {', '.join(names)}, repeats allowed. "
+        rules = f"Find the code: {self.config.length} of {', '.join(names)}, repeats allowed. "
         rules += "" if explained else f'Guess like "{example}". '
-        rules += f"{self.config['max_steps_per_episode']} guesses."
+        rules += f"{self.config.max_steps_per_episode} guesses."
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
         lines = [f"{state['trial'].round_line('same code')} {rules}".strip(), *hints]
         prompt = "\n".join(lines)
@@ -153,7 +143,7 @@ class MastermindEnv(MultistepEnv):
     @property
     def _form(self) -> str:
         """The form of a guess. It does not say "code": small models then write a program."""
-        length = self.config["length"]
+        length = self.config.length
         return f"Answer with {length} color{'s' if length > 1 else ''} only."
 
     def _format_result(self, state: State, reward: float) -> str:
@@ -168,10 +158,10 @@ class MastermindEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        guess = read_guess(action, self.color_names, self.config["length"])
+        guess = read_guess(action, self.color_names, self.config.length)
         after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
-        out = after["steps"] >= self.config["max_steps_per_episode"]
-        reward = -float(self.config["step_cost"])
+        out = after["steps"] >= self.config.max_steps_per_episode
+        reward = -float(self.config.step_cost)
         if guess is None:
             info = {
                 "malformed": True,
@@ -221,12 +211,12 @@ class MastermindEnv(MultistepEnv):
     def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
         """(solution, hints with their feedback). Raises ValueError with the task's problem."""
         code, seed = self._read_solution(task_data)
-        hints = draw_hints(self.space, self.space.index[code], seed, self.config["hints"])
+        hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
         return code, tuple((hint, feedback(hint, code)) for hint in hints)
 
     def _read_solution(self, task_data: Mapping[str, Any]) -> tuple[Code, int]:
         text, seed = task_data.get("solution"), task_data.get("seed", 0)
-        length = self.config["length"]
+        length = self.config.length
         code = read_code(text, self.color_names, length) if isinstance(text, str) else None
         if code is None or not isinstance(seed, int) or isinstance(seed, bool):
             raise ValueError(
@@ -251,9 +241,9 @@ class MastermindEnv(MultistepEnv):
         return task_dataset(self, self._tasks()[1])
 
     def _tasks(self) -> tuple[list[Task], list[Task]]:
-        hints = self.config["hints"]
-        wanted = (self.config["train_tasks_per_code"], self.config["eval_tasks_per_code"])
-        if self.config["split"] == "hints":
+        hints = self.config.hints
+        wanted = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
+        if self.config.split == "hints":
             sides = split_by_hints(self.space, hints, *wanted)
         else:
             sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
@@ -271,10 +261,10 @@ class MastermindEnv(MultistepEnv):
     @property
     def plan(self) -> TrialPlan:
         """The trial that a player plays: all episodes if they carry, else one episode."""
-        steps, cost = self.config["max_steps_per_episode"], float(self.config["step_cost"])
+        steps, cost = self.config.max_steps_per_episode, float(self.config.step_cost)
         if not self.carries:
             return TrialPlan(steps, step_cost=cost)
-        return TrialPlan(steps, self.config["episodes_per_trial"], self.config["free_shots"], cost)
+        return TrialPlan(steps, self.config.episodes_per_trial, self.config.free_shots, cost)
 
     def player(self, kind: str = "best") -> Player:
         """A reference player: "best" (exact up to 64 codes, else entropy), "exact", "entropy" or
@@ -289,7 +279,7 @@ class MastermindEnv(MultistepEnv):
 
     def example_action(self, state: State) -> str:
         """The first color, then the second one in all other places."""
-        return say_code((0, *[1] * (self.config["length"] - 1)), self.color_names)
+        return say_code((0, *[1] * (self.config.length - 1)), self.color_names)
 
     def optimal_agent(self) -> Agent:
         """The best player: exact up to 64 codes, else greedy by entropy."""
@@ -301,8 +291,8 @@ class MastermindEnv(MultistepEnv):
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The best player's reward on this task: the mean over the scored episodes."""
-        cost = float(self.config["step_cost"])
-        played = self.reference_play(task_data)[self.config["free_shots"] :]
+        cost = float(self.config.step_cost)
+        played = self.reference_play(task_data)[self.config.free_shots :]
         return sum(won - cost * guesses for won, guesses in played) / len(played)
 
     def reference_play(
@@ -312,14 +302,14 @@ class MastermindEnv(MultistepEnv):
         solution, hints = self.read_task(task_data)
         start = candidates = self.possible(hints)
         player, result = self.player(kind), []
-        for episode in range(self.config["episodes_per_trial"]):
+        for episode in range(self.config.episodes_per_trial):
             candidates = candidates if self.carries else start
-            left, won = self.config["max_steps_per_episode"], False
+            left, won = self.config.max_steps_per_episode, False
             while left and not won:
                 place = episode if self.carries else 0
                 guess = self.space.codes[player.choose(candidates, place, left)]
                 answer = feedback(guess, solution)
                 candidates = self.space.narrow(candidates, guess, answer)
                 left, won = left - 1, answer == self.space.win
-            result.append((won, self.config["max_steps_per_episode"] - left))
+            result.append((won, self.config.max_steps_per_episode - left))
         return result

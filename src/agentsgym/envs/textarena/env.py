@@ -3,14 +3,15 @@
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, create_model
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.textarena.example import example_move
 from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
@@ -37,11 +38,18 @@ class TextArenaEnv(MultistepEnv):
     """
 
     game: ClassVar[Game]
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "game_options": Key(dict, {}, "arguments of the game's constructor, named as in TextArena"),
-        "train_tasks": Key(int, 512, "number of training seeds", minimum=1),
-        "eval_tasks": Key(int, 64, "number of evaluation seeds", minimum=1),
-    }
+
+    class Settings(EnvSettings):
+        """The settings of a TextArena game; a game's class has its own `variant`."""
+
+        variant: str = Field("", description="TextArena's variant of the game")
+        game_options: dict[str, Any] = Field(
+            {}, description="arguments of the game's constructor, named as in TextArena"
+        )
+        train_tasks: Tasks = Field(512, description="number of training seeds")
+        eval_tasks: Tasks = Field(64, description="number of evaluation seeds")
+
+    config: Settings
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -55,7 +63,7 @@ class TextArenaEnv(MultistepEnv):
         if "max_steps_per_episode" not in self.env_config:
             self._use_own_limit({**defaults, **self._options})
         elif "max_turns" in self._accepted and "max_turns" not in self._options:
-            self._options["max_turns"] = self.config["max_steps_per_episode"]
+            self._options["max_turns"] = self.config.max_steps_per_episode
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -63,14 +71,14 @@ class TextArenaEnv(MultistepEnv):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
-        seed, allowance = task_data["seed"], self.config["error_allowance"]
+        seed, allowance = task_data["seed"], self.config.error_allowance
         play = begin(self.game, self._deal(seed), error_allowance=allowance, draws=self._draws)
         play.seed = seed
         return play
 
     def _format_prompt(self, state: Play, step: int) -> str:
         text = state.text or "Your move."
-        if step > 0 or not self.config["explain_actions"]:
+        if step > 0 or not self.config.explain_actions:
             return text
         return with_form(f"{text}\n", _FORM, self.example_action(state))
 
@@ -119,16 +127,16 @@ class TextArenaEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         """Distinct seeds; a single task if every seed gives the same puzzle."""
-        return task_dataset(self, self._tasks(0, self.config["train_tasks"]))
+        return task_dataset(self, self._tasks(0, self.config.train_tasks))
 
     def get_eval_dataset(self) -> Any:
         """Other seeds; the same single task if every seed gives the same puzzle."""
-        return task_dataset(self, self._tasks(EVAL_SEEDS_BEGIN, self.config["eval_tasks"]))
+        return task_dataset(self, self._tasks(EVAL_SEEDS_BEGIN, self.config.eval_tasks))
 
     @property
     def one_puzzle(self) -> bool:
         """Whether every seed gives the same puzzle, so that there is only one task."""
-        given = self.config["variant"] or self.config["game_options"]
+        given = self.config.variant or self.config.game_options
         return self.game.one_puzzle and not (self.game.name == "Countdown" and given)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
@@ -167,30 +175,30 @@ class TextArenaEnv(MultistepEnv):
 
     def _variant(self, package: Any) -> tuple[str, dict[str, Any]]:
         """TextArena's raw id of the variant, and the constructor's arguments of that variant."""
-        variant = "" if self._is_random_countdown() else self.config["variant"]
+        variant = "" if self._is_random_countdown() else self.config.variant
         env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
         spec = package.envs.registration.ENV_REGISTRY[env_id]
         return env_id, dict(spec.kwargs)
 
     def _is_random_countdown(self) -> bool:
-        return bool(self.game.name == "Countdown" and self.config["variant"] == "random")
+        return bool(self.game.name == "Countdown" and self.config.variant == "random")
 
     def _checked_options(self, package: Any) -> dict[str, Any]:
         spec = package.envs.registration.ENV_REGISTRY[self._env_id]
         module, _, name = spec.entry_point.partition(":")
         raw_class = getattr(importlib.import_module(module), name)
         self._accepted = set(inspect.signature(raw_class.__init__).parameters) - {"self"}
-        options = dict(self.config["game_options"])
+        options = dict(self.config.game_options)
         unknown = sorted(set(options) - self._accepted)
         if unknown:
             allowed = ", ".join(sorted(self._accepted)) or "none"
             raise ConfigError(
-                f"{self.name}: env_config['game_options'] has the unknown option {unknown[0]!r}; "
+                f"{self.name}: env_config.game_options has the unknown option {unknown[0]!r}; "
                 f"allowed options are {allowed}"
             )
         problem = size_problem({**spec.kwargs, **options})
         if problem is not None:
-            raise ConfigError(f"{self.name}: env_config['game_options']: {problem}")
+            raise ConfigError(f"{self.name}: env_config.game_options: {problem}")
         if self._is_random_countdown():
             options = {"numbers": None, "target": None, **options}
         return options
@@ -198,7 +206,7 @@ class TextArenaEnv(MultistepEnv):
     def _use_own_limit(self, options: Mapping[str, Any]) -> None:
         turns = next((options[key] for key in _TURN_OPTIONS if options.get(key)), None)
         steps = self.game.steps if turns is None else turns + self.game.spare_steps
-        self.config = MappingProxyType({**self.config, "max_steps_per_episode": steps})
+        self.config = self.config.model_copy(update={"max_steps_per_episode": steps})
 
 
 def _stop_reason(state: Play, game: Game) -> str:
@@ -220,15 +228,21 @@ def game_class(name: str) -> type[TextArenaEnv]:
 
 
 def _define(game: Game) -> type[TextArenaEnv]:
-    keys = {
-        "max_steps_per_episode": Key(int, game.steps, "actions per episode", minimum=1),
-        "variant": Key(str, "", "TextArena's variant of the game", choices=game.variants),
-    }
+    settings = create_model(
+        "Settings",
+        __base__=TextArenaEnv.Settings,
+        __module__=__name__,
+        max_steps_per_episode=(int, game.steps),
+        variant=(  # type: ignore[arg-type] # mypy wants a type that it can see
+            Literal[game.variants],
+            Field("", description="TextArena's variant of the game"),
+        ),
+    )
     attributes = {
         "__module__": __name__,
         "__doc__": f"TextArena's {game.name}; see TextArenaEnv.",
         "game": game,
-        "config_keys": keys,
+        "Settings": settings,
         "reward_range": (game.low, game.high),
     }
     return type(f"TextArena{game.name}Env", (TextArenaEnv,), attributes)

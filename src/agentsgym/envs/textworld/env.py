@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_guard import task_directories
+from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
 from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
-from agentsgym.envs.textworld.recipe import SIZES, recipe
+from agentsgym.envs.textworld.recipe import Kind, recipe
 from agentsgym.envs.textworld.walkthrough import HasWalkthrough, WalkthroughAgent
 from agentsgym.types import Agent, Tokenizer, checked_path, real_path
 from agentsgym.types.errors import ConfigError
@@ -61,37 +63,52 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
     the kind of game does not have.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(int, 30, "actions per episode", minimum=1),
-        "workers": Key(int, 1, "processes that play the games (0: this process)", minimum=0),
-        "kind": Key(str, "custom", "kind of game", choices=tuple(SIZES)),
-        "rooms": Key(int, None, "custom (3) and cooking (1, 6, 9 or 12): rooms", minimum=1),
-        "objects": Key(int, None, "custom (6): objects, at least", minimum=1),
-        "quest_length": Key(int, None, "custom (4): commands that the quest takes", minimum=1),
-        "ingredients": Key(int, None, "cooking (1): ingredients of the meal", minimum=1),
-        "level": Key(int, None, "coin_collector, treasure_hunter (5): difficulty", minimum=1),
-        "reward": Key(str, "score", "reward of a step", choices=("score", "progress", "win")),
-        "admissible_commands": Key(bool, True, "list the admissible commands in every prompt"),
-        "cache_dir": Key(
-            str, None, "folder for the games; None: ~/.cache/agentsgym/textworld", is_path=True
-        ),
-        "train_tasks": Key(int, 16, "training games", minimum=1),
-        "eval_tasks": Key(int, 8, "evaluation games", minimum=1),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    class Settings(EnvSettings):
+        """The settings of TextWorld."""
+
+        max_steps_per_episode: int = 30
+        workers: int = Field(1, description="processes that play the games (0: this process)")
+        kind: Kind = Field("custom", description="kind of game")
+        rooms: int | None = Field(
+            None, ge=1, le=30, description="custom (3) and cooking (1, 6, 9 or 12): rooms"
+        )
+        objects: int | None = Field(None, ge=1, le=100, description="custom (6): objects, at least")
+        quest_length: int | None = Field(
+            None, ge=1, le=30, description="custom (4): commands that the quest takes"
+        )
+        ingredients: int | None = Field(
+            None, ge=1, le=20, description="cooking (1): ingredients of the meal"
+        )
+        level: int | None = Field(
+            None, ge=1, le=300, description="coin_collector, treasure_hunter (5): difficulty"
+        )
+        reward: Literal["score", "progress", "win"] = Field("score", description="reward of a step")
+        admissible_commands: bool = Field(
+            True, description="list the admissible commands in every prompt"
+        )
+        cache_dir: OptionalPath = Field(
+            None, description="folder for the games; None: ~/.cache/agentsgym/textworld"
+        )
+        train_tasks: Tasks = Field(16, description="training games")
+        eval_tasks: Tasks = Field(8, description="evaluation games")
+
+    config: Settings
+    reward_range = (0.0, 1.0)
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
         ensure("textworld", "textworld")
-        if self.config["reward"] == "progress":
-            self.reward_range = (float("-inf"), float("inf"))  # type: ignore[misc]
+        if self.config.reward == "progress":
+            self.reward_range = (float("-inf"), float("inf"))
         try:
-            self._recipe = recipe(self.config["kind"], {k: self.config[k] for k in _SIZE_KEYS})
+            self._recipe = recipe(
+                self.config.kind, {k: getattr(self.config, k) for k in _SIZE_KEYS}
+            )
         except ValueError as error:
             raise ConfigError(f"{self.name}: {error}") from error
-        self._folder = cache_folder("textworld", self.config["cache_dir"])
+        self._folder = cache_folder("textworld", self.config.cache_dir)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -103,10 +120,10 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
 
     def _format_prompt(self, state: State, step: int) -> str:
         parts = [_RULES, state.text] if step == 0 else [state.text]
-        if self.config["admissible_commands"]:
+        if self.config.admissible_commands:
             parts.append(f"Admissible commands: {', '.join(state.commands)}.")
         prompt = "\n\n".join(parts)
-        if step > 0 or not self.config["explain_actions"]:
+        if step > 0 or not self.config.explain_actions:
             return prompt
         return with_form(f"{prompt}\n", _FORM, self.example_action(state))
 
@@ -127,7 +144,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
             "score": (view.score - state.score) / max(1, view.max_score),
             "progress": float(view.progress),
             "win": float(view.won),
-        }[self.config["reward"]]
+        }[self.config.reward]
         info: dict[str, Any] = {"malformed": False, "win": view.won, "anchor": view.anchor}
         info["metrics"] = {"progress": float(view.progress)}
         if after.over:
@@ -206,7 +223,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         return task_dataset(self, self._tasks("eval_tasks", held_out=True))
 
     def _tasks(self, key: str, *, held_out: bool) -> list[Task]:
-        count = self.config[key]
+        count = getattr(self.config, key)
         seeds = distinct_seeds(self._folder, self._recipe, count, held_out=held_out)
         return [Task(seed=seed) for seed in seeds]
 
@@ -229,5 +246,5 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         """1.0 if the walkthrough fits into the step limit; None if there is no walkthrough, and
         with `reward="progress"`."""
         commands = self.walkthrough(task_data)
-        fits = 0 < len(commands) <= self.config["max_steps_per_episode"]
-        return 1.0 if fits and self.config["reward"] != "progress" else None
+        fits = 0 < len(commands) <= self.config.max_steps_per_episode
+        return 1.0 if fits and self.config.reward != "progress" else None

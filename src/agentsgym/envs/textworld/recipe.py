@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+Kind = Literal["custom", "simple", "cooking", "coin_collector", "treasure_hunter"]
 SIZES: Mapping[str, Mapping[str, int]] = {
     "custom": {"rooms": 3, "objects": 6, "quest_length": 4},
     "simple": {},

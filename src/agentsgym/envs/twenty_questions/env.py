@@ -4,13 +4,15 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import Any, Literal, TypedDict
+
+from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import spoken
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.settings import EnvSettings, TasksPerSolution
 from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
@@ -61,36 +63,36 @@ class TwentyQuestionsEnv(MultistepEnv):
 
     Args:
         tokenizer: see `MultistepEnv`.
-        env_config: see `MultistepEnv` and `config_keys`.
+        env_config: see `Settings`.
         answerer: answers the questions; the table by default.
     """
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "hardcore": Key(bool, False, "play the harder list of secrets"),
-        "table": Key(str, "default", "knowledge table", choices=("default", "quickstart")),
-        "split": Key(
-            str,
-            "secrets",
-            "how training and evaluation tasks differ",
-            choices=("secrets", "hints"),
-        ),
-        "hints": Key(int, 0, "opening hints in the first prompt", minimum=0),
-        "train_tasks_per_secret": Key(int, 1, "training tasks per secret", minimum=1),
-        "eval_tasks_per_secret": Key(int, 1, "evaluation tasks per secret", minimum=1),
-        "information_reward": Key(
-            float,
+    class Settings(EnvSettings):
+        """The settings of Twenty Questions."""
+
+        hardcore: bool = Field(False, description="play the harder list of secrets")
+        table: Literal["default", "quickstart"] = Field("default", description="knowledge table")
+        split: Literal["secrets", "hints"] = Field(
+            "secrets", description="how training and evaluation tasks differ"
+        )
+        hints: int = Field(0, ge=0, le=1000, description="opening hints in the first prompt")
+        train_tasks_per_secret: TasksPerSolution = Field(1, description="training tasks per secret")
+        eval_tasks_per_secret: TasksPerSolution = Field(
+            1, description="evaluation tasks per secret"
+        )
+        information_reward: float = Field(
             0.0,
-            "reward of a question per bit, log2 of (secrets possible before / after the answer)",
-            minimum=0,
-        ),
-        "answer_style": Key(
-            str,
+            ge=0,
+            description="reward of a question per bit, log2 of (secrets possible before / after "
+            "the answer)",
+        )
+        answer_style: Literal["plain", "echo"] = Field(
             "plain",
-            "'plain' answers and rules, or 'echo': short ones that repeat the attribute",
-            choices=("plain", "echo"),
-        ),
-    }
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+            description="plain answers and rules, or short ones that repeat the attribute (echo)",
+        )
+
+    config: Settings
+    reward_range = (0.0, 1.0)
 
     def __init__(
         self,
@@ -100,21 +102,19 @@ class TwentyQuestionsEnv(MultistepEnv):
         answerer: Answerer | None = None,
     ) -> None:
         super().__init__(tokenizer, env_config)
-        self.hardcore: bool = self.config["hardcore"]
+        self.hardcore: bool = self.config.hardcore
         if self.hardcore and "table" in self.env_config:
             raise ConfigError(
-                f"{self.name}: env_config['hardcore'] has its own table, so it does not allow "
-                f"'table', got {self.env_config['table']!r}"
+                f"{self.name}: env_config.hardcore has its own table, so it does not allow "
+                f"'table', got {self.config.table!r}"
             )
-        self.table: KnowledgeTable = load_table(
-            "hardcore" if self.hardcore else self.config["table"]
-        )
+        self.table: KnowledgeTable = load_table("hardcore" if self.hardcore else self.config.table)
         self.answerer = answerer or TableAnswerer(self.table)
         self._attributes = {attribute.key: attribute for attribute in self.table.attributes}
         self._best_play: BestPlay | None = None
-        if self.config["information_reward"]:
-            most = 1.0 + self.config["information_reward"] * math.log2(len(self.table.secrets))
-            self.reward_range = (0.0, most)  # type: ignore[misc]
+        if self.config.information_reward:
+            most = 1.0 + self.config.information_reward * math.log2(len(self.table.secrets))
+            self.reward_range = (0.0, most)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -137,14 +137,14 @@ class TwentyQuestionsEnv(MultistepEnv):
         )
 
     def _format_prompt(self, state: State, step: int) -> str:
-        turns = self.config["max_steps_per_episode"] - step
+        turns = self.config.max_steps_per_episode - step
         if step > 0:
-            if self.config["answer_style"] == "echo":
+            if self.config.answer_style == "echo":
                 return state["last_answer"]
             return f"{state['last_answer']} Turns left: {turns}."
         lines = [self._echo(key, value) for key, value in state["hints"]]
-        explained = self.config["explain_actions"]
-        if self.config["answer_style"] == "plain":
+        explained = self.config.explain_actions
+        if self.config.answer_style == "plain":
             rules = _RULES.format(theme=self.theme, turns=turns)
             lines = [rules, *(f"Hint: {hint}" for hint in lines)]
         elif explained:
@@ -184,7 +184,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         answer = self.answerer.answer(state["solution"], question, state["history"])
         history = [*state["history"], (question, answer.text)]
         said = f"{answer.text}."
-        if self.config["answer_style"] == "echo" and answer.attribute in self._attributes:
+        if self.config.answer_style == "echo" and answer.attribute in self._attributes:
             said = self._echo(answer.attribute, answer.text)
         possible = self._still_possible(state["possible"], answer.attribute, answer.value)
         info = {
@@ -196,7 +196,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         }
         gained = _information(state["possible"], possible)
         after: State = {**state, "history": history, "last_answer": said, "possible": possible}
-        return after, self.config["information_reward"] * gained, False, info
+        return after, self.config.information_reward * gained, False, info
 
     def _still_possible(
         self, possible: list[int], attribute: str | None, answer: bool | None
@@ -250,7 +250,7 @@ class TwentyQuestionsEnv(MultistepEnv):
     def hints(self, solution: str, seed: int) -> list[tuple[str, bool]]:
         """The opening hints of a task: attributes with known values, drawn from the seed."""
         secret = self.table.canonical(solution)
-        if secret is None or not self.config["hints"]:
+        if secret is None or not self.config.hints:
             return []
         known = [
             (attribute.key, bool(value))
@@ -260,7 +260,7 @@ class TwentyQuestionsEnv(MultistepEnv):
             if value >= 0
         ]
         rng = random.Random(f"{seed}")
-        return sorted(rng.sample(known, min(self.config["hints"], len(known))))
+        return sorted(rng.sample(known, min(self.config.hints, len(known))))
 
     def get_train_dataset(self) -> Any:
         """Training tasks, secrets interleaved."""
@@ -274,9 +274,9 @@ class TwentyQuestionsEnv(MultistepEnv):
         return split_tasks(
             self.table.secrets,
             self.hints,
-            by=self.config["split"],
-            train_per_secret=self.config["train_tasks_per_secret"],
-            eval_per_secret=self.config["eval_tasks_per_secret"],
+            by=self.config.split,
+            train_per_secret=self.config.train_tasks_per_secret,
+            eval_per_secret=self.config.eval_tasks_per_secret,
         )
 
     # -- the reference player -------------------------------------------------------------------
@@ -318,7 +318,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         if isinstance(self.answerer, LLMAnswerer):
             return None
         win, _, bits = self._reference_game(task_data)
-        return float(win) + float(self.config["information_reward"]) * bits
+        return float(win) + self.config.information_reward * bits
 
     def reference_play(self, task_data: Mapping[str, Any]) -> tuple[bool, int]:
         """Whether the reference player wins this task, and its number of actions."""
@@ -331,7 +331,7 @@ class TwentyQuestionsEnv(MultistepEnv):
         state = self._initialize_episode("", dict(task_data))
         known: list[tuple[str, bool | None]] = [*state["hints"]]
         possible, bits = state["possible"], 0.0
-        limit = self.config["max_steps_per_episode"]
+        limit = self.config.max_steps_per_episode
         for step in range(limit):
             action = self.best_play.next_action(known, frozenset(), limit - step)
             if action.startswith("["):

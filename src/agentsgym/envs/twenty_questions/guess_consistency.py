@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from agentsgym.envs.settings import EnvSettings
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.teacher import RandomTeacher
@@ -20,7 +21,9 @@ class GuessingGame(Protocol):
     """The part of the environment that is measured with."""
 
     table: KnowledgeTable
-    config: Mapping[str, Any]
+
+    @property
+    def config(self) -> EnvSettings: ...
 
     @property
     def best_play(self) -> BestPlay: ...
@@ -41,7 +44,7 @@ def guess_figures(model: Any, tokenizer: Any, env: GuessingGame) -> dict[str, fl
     guess has several tokens: it then takes a pass over the game for each secret in each state,
     hours for the 609 secrets of the default table.
     """
-    if env.config["episodes_per_trial"] > 1:
+    if env.config.episodes_per_trial > 1:
         return {}
     if any(len(guess) > 1 for guess in _guesses(tokenizer, env)):
         return {}

@@ -1,8 +1,9 @@
 """The reference player as an agent; it only reads the conversation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from agentsgym.envs.settings import EnvSettings
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
@@ -13,7 +14,8 @@ _ANSWERS = {"Yes": True, "No": False}
 class QuestionTable(Protocol):
     """The environment as its reference player needs it."""
 
-    config: Mapping[str, Any]
+    @property
+    def config(self) -> EnvSettings: ...
 
     @property
     def best_play(self) -> BestPlay: ...
@@ -44,7 +46,7 @@ class OptimalAgent(PrivilegedAgent):
             attribute = self._env.attribute_for(question["content"])
             if attribute is not None:
                 known.append((attribute.key, _read(answer["content"])))
-        left = self._env.config["max_steps_per_episode"] - said
+        left = self._env.config.max_steps_per_episode - said
         return self._env.best_play.next_action(known, frozenset(), left)
 
     def _hints(self, prompt: str) -> list[tuple[str, bool | None]]:

@@ -1,20 +1,22 @@
 """A scripted player that knows the table but plays carelessly: the teacher of the warm start."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from agentsgym.envs.settings import EnvSettings
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.types import Message
 
 
 class _Environment(Protocol):
     table: KnowledgeTable
-    config: Mapping[str, Any]
+
+    @property
+    def config(self) -> EnvSettings: ...
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class RandomTeacher:
         guesses: bool = True,
     ) -> None:
         self._table = env.table
-        self._steps: int = env.config["max_steps_per_episode"]
+        self._steps: int = env.config.max_steps_per_episode
         self._skill = skill
         self._guesses = guesses
         self._rng = random.Random(f"random-teacher-{seed}")

@@ -24,9 +24,9 @@ def _by_name(name: str) -> Callable[..., Task]:
 
 def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
     """An environment of the user's own: `-T path=my_module.MyEnv`, a module in this directory."""
-    from agentsgym.envs.registry import import_from_here
     from agentsgym.integrations.inspect.task import env_task
     from agentsgym.types import with_modules_of
+    from agentsgym.types.trust import import_from_here
 
     import_from_here(path)
     return env_task(path, tasks, env_config, trust=with_modules_of(False, path))

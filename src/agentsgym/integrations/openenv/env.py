@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, Field
+
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.settings import SERVER, EnvSettings, Tasks
 from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.integrations.openenv.remote import Remote
 from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire
 from agentsgym.types import Tokenizer
 from agentsgym.types.errors import ConfigError
+from agentsgym.types.settings import Count
 from agentsgym.types.text import plain, short_repr
 
 _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
@@ -29,13 +32,15 @@ class State:
     over: bool = False
 
 
-def _address(value: str) -> str | None:
-    parts = urlsplit(value)
+def _check_address(url: str | None) -> str | None:
+    if url is None:
+        return None
+    parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"must be an address (http://HOST:PORT), got {short_repr(value)}"
+        raise ValueError(f"must be an address (http://HOST:PORT), got {short_repr(url)}")
     if parts.username is not None or parts.query or parts.fragment:
-        return "must hold neither a password nor a query; key_env names a token"
-    return None
+        raise ValueError("must hold neither a password nor a query; key_env names a token")
+    return url
 
 
 class OpenEnvEnv(MultistepEnv):
@@ -54,32 +59,46 @@ class OpenEnvEnv(MultistepEnv):
     """
 
     blocking = True
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "max_steps_per_episode": Key(
-            int, 100, "actions per episode, if the server does not end it before", minimum=1
-        ),
-        "base_url": Key(str, None, "the server's address", check=_address, reaches=True),
-        "key_env": Key(
-            str, None, "environment variable with the token that the server asks for", reaches=True
-        ),
-        "sessions": Key(int, 16, "sessions at once, at most the server's", minimum=1),
-        "timeout": Key(float, 60.0, "seconds that an answer may take", minimum=0.001),
-        "patience": Key(
-            float, 60.0, "seconds to wait for a place while none becomes free", minimum=0
-        ),
-        "action_field": Key(
-            str, None, "field of an action that the agent fills; None: the only required one"
-        ),
-        "observation_field": Key(
-            str, None, "field of an observation that the agent reads; None: the only text"
-        ),
-        "action_json": Key(bool, False, "the agent writes the whole action, as a JSON object"),
-        "first_prompt": Key(str, "", "text before the first observation, such as the rules"),
-        "train_split": Key(str, None, "the server's split with the training tasks; None: seeds"),
-        "eval_split": Key(str, None, "the server's split with the evaluation tasks; None: seeds"),
-        "train_tasks": Key(int, 64, "training tasks, at most those of the split", minimum=1),
-        "eval_tasks": Key(int, 32, "evaluation tasks, at most those of the split", minimum=1),
-    }
+
+    class Settings(EnvSettings):
+        """The settings of an OpenEnv server."""
+
+        max_steps_per_episode: int = Field(
+            100, description="actions per episode, if the server does not end it before"
+        )
+        base_url: Annotated[str | None, AfterValidator(_check_address), SERVER] = Field(
+            None, description="the server's address"
+        )
+        key_env: Annotated[str | None, SERVER] = Field(
+            None, description="environment variable with the token that the server asks for"
+        )
+        sessions: Count = Field(16, description="sessions at once, at most the server's")
+        timeout: float = Field(60.0, ge=0.001, description="seconds that an answer may take")
+        patience: float = Field(
+            60.0, ge=0, description="seconds to wait for a place while none becomes free"
+        )
+        action_field: str | None = Field(
+            None, description="field of an action that the agent fills; None: the only required one"
+        )
+        observation_field: str | None = Field(
+            None, description="field of an observation that the agent reads; None: the only text"
+        )
+        action_json: bool = Field(
+            False, description="the agent writes the whole action, as a JSON object"
+        )
+        first_prompt: str = Field(
+            "", description="text before the first observation, such as the rules"
+        )
+        train_split: str | None = Field(
+            None, description="the server's split with the training tasks; None: seeds"
+        )
+        eval_split: str | None = Field(
+            None, description="the server's split with the evaluation tasks; None: seeds"
+        )
+        train_tasks: Tasks = Field(64, description="training tasks, at most those of the split")
+        eval_tasks: Tasks = Field(32, description="evaluation tasks, at most those of the split")
+
+    config: Settings
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -87,24 +106,24 @@ class OpenEnvEnv(MultistepEnv):
         super().__init__(tokenizer, env_config)
         ensure("aiohttp", "http")
         config = self.config
-        if config["base_url"] is None:
-            raise ConfigError(f"{self.name}: env_config['base_url'] must name a server")
-        if config["workers"]:
+        if config.base_url is None:
+            raise ConfigError(f"{self.name}: env_config.base_url must name a server")
+        if config.workers:
             raise ConfigError(f"{self.name}: the server plays the episodes; leave workers out")
-        self.most_sessions = config["sessions"]  # type: ignore[misc]
+        self.most_sessions = config.sessions
         self._remote = Remote(
-            Wire(config["base_url"].rstrip("/"), self._key(), config["timeout"]),
-            config["patience"],
+            Wire(config.base_url.rstrip("/"), self._key(), config.timeout),
+            config.patience,
             {
-                "action": config["action_field"],
-                "observation": config["observation_field"],
-                "action_json": config["action_json"],
+                "action": config.action_field,
+                "observation": config.observation_field,
+                "action_json": config.action_json,
             },
         )
 
     def _key(self) -> str | None:
         try:
-            return read_key(self.config["key_env"])
+            return read_key(self.config.key_env)
         except MissingKey as error:
             raise ConfigError(f"{self.name}: {error}") from None
 
@@ -126,7 +145,7 @@ class OpenEnvEnv(MultistepEnv):
             raise
 
     def _format_prompt(self, state: State, step: int) -> str:
-        first = self.config["first_prompt"]
+        first = self.config.first_prompt
         return f"{first}\n\n{state.text}" if step == 0 and first else state.text
 
     def _step_episode(
@@ -167,7 +186,10 @@ class OpenEnvEnv(MultistepEnv):
         return self._dataset("eval", _EVAL_SEEDS)
 
     def _dataset(self, which: str, first_seed: int) -> Any:
-        split, number = self.config[f"{which}_split"], self.config[f"{which}_tasks"]
+        split, number = (
+            getattr(self.config, f"{which}_split"),
+            getattr(self.config, f"{which}_tasks"),
+        )
         tasks: list[dict[str, Any]]
         if split is None:
             tasks = [{"seed": first_seed + k} for k in range(number)]

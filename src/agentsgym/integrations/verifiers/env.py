@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import Key
 from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.integrations.exchange import Exchange
 from agentsgym.integrations.verifiers.refusals import CannotKeep, check_task, new_text
 from agentsgym.integrations.verifiers.serving import Serving, load
@@ -53,14 +55,17 @@ class VerifiersEnv(MultistepEnv):
     paired_env: ClassVar[str] = ""
     """The id of an environment of verifiers that plays the taskset; by default the taskset's."""
 
-    config_keys: ClassVar[Mapping[str, Key]] = {
-        "train_tasks": Key(int, 256, "maximum number of training tasks", minimum=1),
-        "eval_tasks": Key(int, 64, "maximum number of evaluation tasks", minimum=1),
-        "win_reward": Key(float, 1.0, "reward from which on an episode is a win"),
-        "turn_timeout": Key(
-            float, 300.0, "seconds that verifiers may take for a turn", minimum=0.001
-        ),
-    }
+    class Settings(EnvSettings):
+        """The settings of a verifiers environment."""
+
+        train_tasks: Tasks = Field(256, description="maximum number of training tasks")
+        eval_tasks: Tasks = Field(64, description="maximum number of evaluation tasks")
+        win_reward: float = Field(1.0, description="reward from which on an episode is a win")
+        turn_timeout: float = Field(
+            300.0, ge=0.001, description="seconds that verifiers may take for a turn"
+        )
+
+    config: Settings
 
     def __init__(self, tokenizer: Any = None, env_config: Mapping[str, Any] | None = None) -> None:
         super().__init__(tokenizer, env_config)
@@ -72,7 +77,7 @@ class VerifiersEnv(MultistepEnv):
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Asking:
         task = self._task(task_data)
         check_task(task)
-        exchange = self._served().play(task, self.config["turn_timeout"])
+        exchange = self._served().play(task, self.config.turn_timeout)
         try:
             conversation = exchange.wait()
             if conversation is None:
@@ -120,7 +125,7 @@ class VerifiersEnv(MultistepEnv):
         info = {
             "metrics": metrics,
             "verifiers": dict(trace.info),
-            "win": trace.reward >= self.config["win_reward"],
+            "win": trace.reward >= self.config.win_reward,
         }
         stop = None if trace.stop_condition == _USUAL_STOP else trace.stop_condition
         return info | ({"stop_reason": stop} if stop else {})
@@ -158,7 +163,7 @@ class VerifiersEnv(MultistepEnv):
         return task_dataset(self, self._split()[1])
 
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        train, held_out = self.config["train_tasks"], self.config["eval_tasks"]
+        train, held_out = self.config.train_tasks, self.config.eval_tasks
         tasks = self._foreign.taskset.take(train + held_out)
         found = [_as_task_data(task.data) for task in tasks]
         spare = max(len(found) - train, len(found) // _LARGEST_EVAL_SHARE)

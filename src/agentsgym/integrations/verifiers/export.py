@@ -54,7 +54,7 @@ class AgentsgymTaskset(vf.Taskset[AgentsgymTask, AgentsgymConfig]):  # type: ign
         for number, row in enumerate(rows):
             data = AgentsgymData(
                 name=f"{env.name}#{number}",
-                system_prompt=env.config["system_prompt"],
+                system_prompt=env.config.system_prompt,
                 task_data=row["task_data"],
             )
             yield AgentsgymTask(data, self.config.task)
@@ -78,10 +78,10 @@ class AgentsgymEnv(vf.Env[AgentsgymEnvConfig]):  # type: ignore[misc]
     def __init__(self, config: AgentsgymEnvConfig) -> None:
         super().__init__(config)
         ours = self._env.config
-        if ours["episodes_per_trial"] > 1 and ours["carry"] != "full":
+        if ours.episodes_per_trial > 1 and ours.carry != "full":
             raise ConfigError(
-                f"{self._env.name}: env_config['carry'] must be 'full' for verifiers, got "
-                f"{ours['carry']!r}: one trace has one conversation"
+                f"{self._env.name}: env_config.carry must be 'full' for verifiers, got "
+                f"{ours.carry!r}: one trace has one conversation"
             )
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.config import place_of
+from agentsgym.envs.settings import place_of
 from agentsgym.rollout.lifetime import needs_end
 from agentsgym.rollout.workers.pool import check_place, started_workers, worker_for
 from agentsgym.rollout.workers.prompt import FailedPrompt
@@ -102,7 +102,7 @@ class Packed:
 
 
 class RemoteEnv(MultistepEnv):
-    """Represents `env`; its episodes are played by `env.config["workers"]` workers, processes or
+    """Represents `env`; its episodes are played by `env.config.workers` workers, processes or
     Ray actors.
 
     Raises ConfigError if the environment cannot be sent to a worker or there is no Ray cluster.
@@ -118,7 +118,7 @@ class RemoteEnv(MultistepEnv):
         self.config = env.config
         self.active_states = env.active_states
         check_place(env.config)
-        self.most_sessions = env.most_sessions  # type: ignore[misc]
+        self.most_sessions = env.most_sessions
         self._packed = packed(env)
 
     @property
@@ -222,7 +222,7 @@ class RemoteEnv(MultistepEnv):
 
     def _request(self, state: RemoteState, message: tuple[Any, ...]) -> tuple[str, Any]:
         return state.lease.worker.request(
-            self._packed.number, self._packed.payload, message, self.config["worker_timeout"]
+            self._packed.number, self._packed.payload, message, self.config.worker_timeout
         )
 
 
@@ -266,7 +266,7 @@ def _retire(number: int) -> None:
         worker.retire(number)
 
 
-def pack(env: MultistepEnv, setting: str = "env_config['workers']") -> bytes:
+def pack(env: MultistepEnv, setting: str = "env_config.workers") -> bytes:
     """An environment's class and attributes, without tokenizer and sessions; `setting` asks for it.
 
     A class of the main script or of a function is sent by value, other classes by name. Raises
@@ -279,7 +279,7 @@ def pack(env: MultistepEnv, setting: str = "env_config['workers']") -> bytes:
             f"{env.name}: {setting} must be 0, for it defines its own _run_complete_episode"
         )
     attributes = {name: value for name, value in vars(env).items() if name not in _HERE_ONLY}
-    attributes["config"] = dict(env.config)
+    attributes["config"] = env.config.model_dump()
     try:
         payload: bytes = dill.dumps((type(env), attributes), recurse=True)
     except Exception as error:

@@ -12,7 +12,6 @@ import socket
 import sys
 import traceback
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import dill  # type: ignore[import-untyped]
@@ -176,7 +175,7 @@ def unpack(payload: bytes) -> MultistepEnv:
     kind, attributes = dill.loads(payload)  # noqa: S301 - packed by the process that started us
     env: MultistepEnv = kind.__new__(kind)
     env.__dict__.update(attributes)
-    env.config = MappingProxyType(attributes["config"])
+    env.config = kind.Settings.model_construct(**attributes["config"])
     env.tokenizer = env.codec = None
     env.active_states = {}
     return env

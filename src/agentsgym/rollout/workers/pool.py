@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from agentsgym.envs.settings import EnvSettings
 from agentsgym.rollout.workers.process import ProcessWorker
 from agentsgym.rollout.workers.worker import Worker
 
@@ -58,19 +59,19 @@ _ACTORS: dict[str, Pool] = {}
 """By the resources that each actor reserves, as JSON."""
 
 
-def worker_for(config: Mapping[str, Any]) -> Worker:
+def worker_for(config: EnvSettings) -> Worker:
     """The worker that begins the next session of an environment with this configuration."""
-    if config["place"] == "ray":
-        return _actors(config["worker_resources"] or {}).least_busy(config["workers"])
-    return least_busy(config["workers"])
+    if config.place == "ray":
+        return _actors(config.worker_resources or {}).least_busy(config.workers)
+    return least_busy(config.workers)
 
 
-def check_place(config: Mapping[str, Any]) -> None:
+def check_place(config: EnvSettings) -> None:
     """Connect to the Ray cluster if the configuration needs one.
 
     Raises ConfigError if there is none, MissingExtra if Ray is not installed.
     """
-    if config["place"] == "ray":
+    if config.place == "ray":
         from agentsgym.rollout.workers.ray_actor import connect
 
         connect()

@@ -38,7 +38,7 @@ _STORED: dict[tuple[str, int], Any] = {}
 """References to the stored environments, by Ray's job and by the environment's number."""
 
 
-def connect(asked: str = "env_config['place'] is 'ray'") -> None:
+def connect(asked: str = "env_config.place is 'ray'") -> None:
     """Connect this process to the Ray cluster of RAY_ADDRESS, unless `ray.init` has connected it.
     `asked` says which setting asks for it.
 

@@ -1,0 +1,215 @@
+"""The settings of an environment: a typed class, read from `env_config`.
+
+An author declares them in one class, and reads them as attributes of `env.config`:
+
+    class Settings(EnvSettings):
+        max_steps_per_episode: int = 4                # another default for a common key
+        hints: int = Field(4, ge=0, description="opening hints")
+
+`env_config` stays a dict where data crosses a border: in `make`, in dataset rows, in run files.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from agentsgym.types.errors import ConfigError
+from agentsgym.types.reward_placement import (
+    FINAL_REWARDS,
+    REWARD_PLACEMENTS,
+    FinalReward,
+    RewardPlacement,
+)
+from agentsgym.types.settings import Count, CountOrZero, Section, read
+from agentsgym.types.text import short_repr
+
+NEEDS = "needs"
+"""Key that marks the `env_config` of rows that only one object can play (`MultistepEnv.needs`)."""
+
+NONE_HINT = (
+    " (in a dataset whose columns are Arrow structs, the keys of other rows become None: make "
+    "the columns datasets.Json(), as agentsgym.task_dataset does)"
+)
+Settings = TypeVar("Settings", bound="EnvSettings")
+
+
+class Mark:
+    """A mark of a setting with which an environment reaches beyond its process (`marked`)."""
+
+
+PATH = Mark()
+"""Marks a setting that names a file or folder: dataset rows may name some only (`row_guard`)."""
+SERVER = Mark()
+"""Marks a server's address or what is sent there as a key: dataset rows may only repeat what the
+program itself gave."""
+
+OptionalPath = Annotated[str | None, PATH]
+Tasks = Annotated[int, Field(ge=1, le=1_000_000)]
+"""A number of tasks."""
+TasksPerSolution = Annotated[int, Field(ge=1, le=1_000)]
+"""A number of tasks for each secret, code or the like."""
+Carry = Literal["none", "full", "summary"]
+
+
+def different_words(names: list[str] | None) -> list[str] | None:
+    """The names in lower case. Raises ValueError unless they are different words."""
+    words = [name.lower() for name in names or ()]
+    if not all(map(str.isalpha, words)) or len(set(words)) < len(words):
+        raise ValueError(f"must be different words, got {short_repr(names)}")
+    return names and words
+
+
+Words = Annotated[list[str] | None, AfterValidator(different_words)]
+"""Different words, in lower case."""
+
+
+def _explained(text: str, entries: Mapping[str, RewardPlacement | FinalReward]) -> str:
+    return f"{text}: " + "; ".join(f"{entry.name!r} {entry.help}" for entry in entries.values())
+
+
+class EnvSettings(Section):
+    """The settings that every environment has.
+
+    A subclass adds its own as pydantic fields. If it declares a common one again, that changes
+    only the default and the description: type and range stay.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    max_steps_per_episode: Annotated[Count, Field(description="actions per episode")] = 20
+    episodes_per_trial: Annotated[Count, Field(description="episodes on the same task")] = 1
+    free_shots: Annotated[
+        CountOrZero, Field(description="first episodes of a trial that are not scored")
+    ] = 0
+    error_allowance: Annotated[
+        CountOrZero, Field(description="consecutive malformed actions that are forgiven")
+    ] = 1
+    explain_actions: Annotated[
+        bool,
+        Field(
+            description="whether the first prompt of an episode says the form of an action, with a "
+            "legal example"
+        ),
+    ] = True
+    system_prompt: Annotated[
+        str | None, Field(description="system message before the first prompt")
+    ] = None
+    reward_placement: Annotated[
+        Literal["spread", "broadcast", "last_token"],
+        Field(
+            description=_explained(
+                "how a step's reward is put on its agent tokens in per_token_rewards",
+                REWARD_PLACEMENTS,
+            )
+        ),
+    ] = "spread"
+    final_reward: Annotated[
+        Literal["last_step", "repeat", "spread"],
+        Field(
+            description=_explained(
+                "which reward the steps show in per_token_rewards", FINAL_REWARDS
+            )
+        ),
+    ] = "last_step"
+    carry: Annotated[
+        Carry, Field(description="what an episode shows of the trial's earlier episodes")
+    ] = "none"
+    reflection_tokens: Annotated[
+        int, Field(ge=1, le=100_000, description="token cap of a reflection (carry='summary')")
+    ] = 128
+    malformed_penalty: Annotated[
+        float,
+        Field(
+            ge=0, description="subtracted from the reward of a malformed action, also in free shots"
+        ),
+    ] = 0.0
+    place: Annotated[
+        Literal["here", "processes", "ray"] | None,
+        Field(
+            description="where the episodes are played: 'here' (this process), 'processes' of this "
+            "machine, or actors of a 'ray' cluster; None means processes if there are `workers`"
+        ),
+    ] = None
+    workers: Annotated[
+        int, Field(ge=0, le=256, description="processes or actors that play the episodes")
+    ] = 0
+    worker_resources: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="what each actor of a Ray cluster reserves: num_cpus (None: 1), num_gpus, "
+            "memory in bytes, or a resource of its own name"
+        ),
+    ] = None
+    worker_timeout: Annotated[
+        float,
+        Field(
+            ge=0.001,
+            le=3600,
+            description="seconds to wait for a worker's answer before replacing it",
+        ),
+    ] = 120.0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the types of the common settings that the subclass declares again."""
+        super().__init_subclass__(**options)
+        own = inspect.get_annotations(cls)
+        cls.__annotations__ = {name: _COMMON.get(name, kind) for name, kind in own.items()}
+
+    @model_validator(mode="after")
+    def _check_trial(self) -> Self:
+        if self.free_shots >= self.episodes_per_trial:
+            raise ValueError(
+                f"free_shots must be less than episodes_per_trial ({self.episodes_per_trial}), got "
+                f"{self.free_shots}"
+            )
+        if place_of(self) != "here" and not self.workers:
+            raise ValueError(f"place={self.place!r} needs workers, above 0")
+        problem = problem_of_resources(self.worker_resources or {})
+        if problem:
+            raise ValueError(f"worker_resources {problem}")
+        return self
+
+
+_COMMON = dict(EnvSettings.__annotations__)
+
+
+def problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
+    """What is wrong with the resources that an actor shall reserve; None if nothing is."""
+    for name, amount in resources.items():
+        if not isinstance(name, str) or not name:
+            return f"must have names of resources as keys, got {short_repr(name)}"
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
+            return f"must have amounts of at least 0, got {short_repr(amount)} for {name!r}"
+    return None
+
+
+def place_of(config: EnvSettings) -> str:
+    """Where the episodes of an environment with these settings are played."""
+    return config.place or ("processes" if config.workers else "here")
+
+
+def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]) -> Settings:
+    """The typed settings of an `env_config`.
+
+    Raises ConfigError with the environment, the key, the value, and the allowed values.
+    """
+    if NEEDS in config and NEEDS not in kind.model_fields:
+        raise ConfigError(
+            f"{env_name}: only one object can play these tasks because it has "
+            f"{short_repr(config[NEEDS])}, which a row cannot contain: pass that object with "
+            "envs=[env] (GRPOEnvTrainer, evaluate, EnvPool)"
+        )
+    try:
+        return read(kind, dict(config), "env_config.")
+    except ConfigError as error:
+        hint = NONE_HINT if None in config.values() else ""
+        raise ConfigError(f"{env_name}: {error}{hint}") from None
+
+
+def marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
+    """The part of an `env_config` that names files (`PATH`), or servers and their keys
+    (`SERVER`)."""
+    names = [name for name, field in kind.model_fields.items() if mark in field.metadata]
+    return {name: config[name] for name in names if config.get(name) is not None}
