@@ -242,13 +242,18 @@ def command(*arguments: str | Path) -> str:
 
 def command_here(*arguments: str | Path) -> str:
     """The same in this process, which saves the imports; what it printed."""
-    printed = io.StringIO()
-    with _arguments(["agentsgym", *map(str, arguments)]), contextlib.redirect_stdout(printed):
+    printed, told = io.StringIO(), io.StringIO()
+    with (
+        _arguments(["agentsgym", *map(str, arguments)]),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(told),
+    ):
         try:
             runpy.run_module("agentsgym", run_name="__main__")
         except SystemExit as end:
             if end.code:
-                raise RuntimeError(f"{arguments} ended with {end.code}") from end
+                text = f"{arguments} ended with {end.code}:\n{told.getvalue()[-2000:]}"
+                raise RuntimeError(text) from end
     return printed.getvalue()
 
 
