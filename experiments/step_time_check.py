@@ -175,8 +175,7 @@ def trainer_of(setting: Setting, steps: int) -> tuple[Any, WorkingEnv]:
         "num_generations": SIZE,
         "per_device_train_batch_size": setting.groups * SIZE,
         "max_action_tokens": NEW_TOKENS,
-        "engine": "process",
-        "engine_capacity": PLACES,
+        "engine": {"name": "process", "capacity": PLACES},
         "max_staleness": setting.staleness,
     }
     data = task_dataset(env, rows)

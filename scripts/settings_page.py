@@ -1,35 +1,47 @@
-"""Write docs/settings.md, from the settings themselves and the table of what becomes of TRL's."""
+"""Write docs/settings.md, from the settings themselves."""
 
 import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union
 
+import annotated_types
+from pydantic.fields import FieldInfo
 from trl import GRPOConfig
 
-from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.setting_conditions import BELONGS_TO
-from agentsgym.training.trl_settings import GROUPS, Setting
+from agentsgym.runs.settings import RunConfig
+from agentsgym.training.setting_checks import BELONGS_TO
+from agentsgym.training.settings import OWN_TYPES, TrainSettings
+from agentsgym.training.trl_settings import OTHERWISE, REFUSED, WITHOUT_MEANING
+from agentsgym.types.settings import Section
 
 _PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 _HEAD = """# Settings
 
-`GRPOEnvConfig` is TRL's `GRPOConfig` with settings of ours. Each one is set as a keyword, under
-`train:` in a run's file, on the command line (`agentsgym train RUN train.NAME=VALUE`), or by
-`TrlParser(GRPOEnvConfig)`. A value of another type, NaN, an infinite number, or one outside its
-range is refused with a sentence that says what is allowed. This page is made by
+A run is read once from a preset or file and from `KEY=VALUE` on the command line
+(`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). An unknown key, a value
+of another type, NaN, or a value outside its range is refused before anything is loaded, with the
+key, the value and what is allowed. Lists may be one text. This page is made by
 `python scripts/settings_page.py`.
+"""
+_TRAIN = """
+## train
 
-## Ours
-
-| setting | default | |
-|---|---|---|
+`GRPOEnvConfig` is TRL's `GRPOConfig` with these settings of ours: keywords in Python, `train.NAME`
+in a run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields,
+too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run the sections
+`engine` and `ray` are beside `train`; `seed`, `output_dir`, the precision (`model.dtype`) and the
+chat template (`model.chat_template`) have their places there, too.
 """
 _TRL = """
-## TRL's
+## TRL's settings
 
-A setting is used, refused (it may only keep its default), or without meaning here. Where a setting
-is used only with others, another value than its default without them is refused, or, where it is a
-detail of something that is switched off, named in a warning when training starts.
+All other settings of TRL's `GRPOConfig` work as in TRL. A refused one may only keep its default. A
+setting that has an effect only with others is refused without them, or, where it is a detail of
+something that is switched off, named in a warning when training starts.
 
 | setting | | |
 |---|---|---|
@@ -39,31 +51,111 @@ _ARGUMENTS = """
 trainer does, and none of `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` and
 `environment_factory`: environments play and reward.
 """
+_TABLE = "\n| setting | value | default | |\n|---|---|---|---|\n"
 
 
 def settings_page() -> str:
     """The whole page, as Markdown."""
-    of_trl = {field.name for field in dataclasses.fields(GRPOConfig)}
-    ours = [f for f in dataclasses.fields(GRPOEnvConfig) if f.name not in of_trl]
-    lines = [_line(f"`{f.name}`", _default(f), _help(f)) for f in ours]
-    table = [_of_trl(setting) for group in GROUPS.values() for setting in group]
-    return _HEAD + "\n".join(lines) + "\n" + _TRL + "\n".join(table) + "\n" + _ARGUMENTS
+    parts = [_HEAD, *_sections(RunConfig, ""), _TRAIN + _TABLE + "\n".join(_own_rows()) + "\n"]
+    return "".join([*parts, _TRL + "\n".join(_trl_rows()) + "\n", _ARGUMENTS])
 
 
-def _of_trl(setting: Setting) -> str:
-    parts = (BELONGS_TO.get(setting.name, ""), setting.why)
-    return _line(f"`{setting.name}`", setting.verdict, "; ".join(filter(None, parts)))
+def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
+    """The tables of a section and of those in it."""
+    inner, rows = [], []
+    for name, field in kind.model_fields.items():
+        section = _section_of(field.annotation)
+        if section is not None:
+            inner.append((section, f"{prefix}{name}."))
+        if section is None or field.description:
+            rows.append(_row(prefix + name, field))
+    title = f"\n## {prefix.rstrip('.')}\n\n{_text(inspect.getdoc(kind))}\n" if prefix else ""
+    yield title + _TABLE + "\n".join(rows) + "\n"
+    for section, name in inner:
+        yield from _sections(section, name)
 
 
-def _help(field: Any) -> str:
-    belongs = BELONGS_TO.get(field.name)
-    return str(field.metadata["help"]) + (f" Has an effect {belongs}." if belongs else "")
+def _section_of(annotation: Any) -> type[Section] | None:
+    kinds = [annotation, *typing.get_args(annotation)]
+    found = (k for k in kinds if isinstance(k, type) and issubclass(k, Section))
+    return next(found, None)
 
 
-def _default(field: Any) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return f"`{field.default_factory()!r}`"
-    return "" if field.default is None else f"`{field.default!r}`"
+def _row(name: str, field: FieldInfo) -> str:
+    allowed = _value(field.annotation, field.metadata)
+    default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
+    return _line(f"`{name}`", allowed, default, _text(field.description))
+
+
+def _own_rows() -> Iterator[str]:
+    for field in dataclasses.fields(TrainSettings):
+        if _section_of(OWN_TYPES[field.name]) is None:
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            belongs = BELONGS_TO.get(field.name)
+            text = field.metadata["help"] + (f" Has an effect {belongs}." if belongs else "")
+            yield _line(f"`{field.name}`", _value(OWN_TYPES[field.name]), _default(default), text)
+
+
+def _trl_rows() -> Iterator[str]:
+    for field in dataclasses.fields(GRPOConfig):
+        name = field.name
+        tables = {"refused": REFUSED, "without meaning": WITHOUT_MEANING, "used": OTHERWISE}
+        verdict, why = next(
+            ((verdict, table[name]) for verdict, table in tables.items() if name in table), ("", "")
+        )
+        text = "; ".join(filter(None, (BELONGS_TO.get(name), why)))
+        if text:
+            yield _line(f"`{name}`", verdict or "used", text)
+
+
+_KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text", dict: "mapping"}
+
+
+def _value(annotation: Any, metadata: Any = ()) -> str:
+    """What a setting may be."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _value(args[0], [*args[1:], *metadata])
+    if annotation in (Path, Any) or _section_of(annotation) is not None:
+        return "path" if annotation is Path else "section"
+    if origin is Literal:
+        return ", ".join(f"`{arg}`" for arg in args)
+    if origin in (Union, types.UnionType):
+        kinds = [_value(arg, metadata) for arg in args if arg is not type(None)]
+        return " or ".join(dict.fromkeys(kinds))
+    if origin is list:
+        return f"list of {_value(args[0])}s" if args[0] in _KINDS else "list of texts"
+    return _KINDS.get(origin or annotation, "text") + _range(metadata)
+
+
+def _range(metadata: Any) -> str:
+    marks = []
+    for each in metadata:
+        marks += each.metadata if isinstance(each, FieldInfo) else [each]
+    words = {
+        annotated_types.Ge: ("≥", "ge"),
+        annotated_types.Gt: (">", "gt"),
+        annotated_types.Le: ("≤", "le"),
+        annotated_types.Lt: ("<", "lt"),
+    }
+    found = [
+        f"{sign} {getattr(mark, key):,}"
+        for mark in marks
+        for sign, key in [words.get(type(mark), ("", ""))]
+        if sign
+    ]
+    return f" {' and '.join(found)}" if found else ""
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "" if value in (None, "", [], {}) or isinstance(value, Section) else f"`{value}`"
+
+
+def _text(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _line(*cells: str) -> str:

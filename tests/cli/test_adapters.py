@@ -12,10 +12,16 @@ from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.precision import ModelCopy
-from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.generation.vllm.launcher import LaunchFailed
-from agentsgym.runs import ModelConfig, load_config, load_run, model_agent, parse_config, train_run
+from agentsgym.runs import (
+    ModelSettings,
+    load_config,
+    load_run,
+    model_agent,
+    parse_config,
+    train_run,
+)
 from agentsgym.runs.adapters import read_adapter
 from agentsgym.runs.files import read_metrics
 from agentsgym.runs.from_config import make_env
@@ -36,7 +42,7 @@ EVALUATION = Use(training=False, device="cpu", trust=True)
 def trained_adapter(folder, base="model", lora=None, **model):
     """An adapter directory with weights that are not zero."""
     policy = load_model(
-        ModelConfig(path=base, dtype="float32", lora=lora or {"r": 4}, **model),
+        ModelSettings(path=base, dtype="float32", lora=lora or {"r": 4}, **model),
         Use(training=True, device="cpu"),
     )
     torch.manual_seed(0)
@@ -91,14 +97,16 @@ def test_a_merged_model_gives_the_logits_of_the_adapter(adapter):
     expected = logits_of(exact(adapter))
     merged = merge_adapter(adapter, trust=True)
     assert merged == adapter / "merged" and not (merged / "adapter_config.json").exists()
-    found = logits_of(load_model(ModelConfig(path=str(merged), dtype="float32"), EVALUATION).model)
-    base = logits_of(load_model(ModelConfig(path="model", dtype="float32"), EVALUATION).model)
+    found = logits_of(
+        load_model(ModelSettings(path=str(merged), dtype="float32"), EVALUATION).model
+    )
+    base = logits_of(load_model(ModelSettings(path="model", dtype="float32"), EVALUATION).model)
     assert (expected - base).abs().max() > 1e-2
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def exact(adapter):
-    return load_model(ModelConfig(path=str(adapter), dtype="float32"), EVALUATION).model
+    return load_model(ModelSettings(path=str(adapter), dtype="float32"), EVALUATION).model
 
 
 def test_merge_keeps_the_dtype_of_the_base_models_files(workplace, tiny_llama):
@@ -111,19 +119,19 @@ def test_merge_keeps_the_dtype_of_the_base_models_files(workplace, tiny_llama):
 
 def test_weights_that_train_are_float32_and_a_frozen_base_is_not(workplace):
     training = Use(training=True, device="cpu")
-    whole = load_model(ModelConfig(path="model", dtype="bfloat16"), training).model
+    whole = load_model(ModelSettings(path="model", dtype="bfloat16"), training).model
     assert {p.dtype for p in whole.parameters()} == {torch.float32}
-    section = ModelConfig(path="model", dtype="bfloat16", lora={"r": 2, "use_rslora": True})
+    section = ModelSettings(path="model", dtype="bfloat16", lora={"r": 2, "use_rslora": True})
     adapted = load_model(section, training).model
     assert {p.dtype for p in adapted.parameters() if p.requires_grad} == {torch.float32}
     assert {p.dtype for p in adapted.parameters() if not p.requires_grad} == {torch.bfloat16}
     assert adapted.peft_config["default"].use_rslora
-    evaluated = load_model(ModelConfig(path="model", dtype="bfloat16"), EVALUATION).model
+    evaluated = load_model(ModelSettings(path="model", dtype="bfloat16"), EVALUATION).model
     assert {p.dtype for p in evaluated.parameters()} == {torch.bfloat16}
 
 
 def test_an_evaluated_adapter_computes_as_the_copy_that_its_run_sampled_from(workplace):
-    section = ModelConfig(path="model", dtype="bfloat16", lora={"r": 4})
+    section = ModelSettings(path="model", dtype="bfloat16", lora={"r": 4})
     trained = load_model(section, Use(training=True, device="cpu")).model
     torch.manual_seed(0)
     for name, parameter in trained.named_parameters():
@@ -131,7 +139,7 @@ def test_an_evaluated_adapter_computes_as_the_copy_that_its_run_sampled_from(wor
             parameter.data.normal_(std=0.1)
     trained.save_pretrained("adapter")
     sampled = ModelCopy(trained.eval(), torch.bfloat16).model
-    evaluated = load_model(ModelConfig(path="adapter", dtype="bfloat16"), EVALUATION).model
+    evaluated = load_model(ModelSettings(path="adapter", dtype="bfloat16"), EVALUATION).model
     assert {p.dtype for p in evaluated.parameters()} == {torch.bfloat16}
     assert torch.equal(logits_of(evaluated), logits_of(sampled))
 
@@ -141,18 +149,18 @@ def test_only_the_named_layers_get_an_adapter(workplace):
     model = trained_adapter(workplace / "upper", lora=lora)
     trained = {name for name, weights in model.named_parameters() if weights.requires_grad}
     assert len(trained) == 4 and all(".layers.1." in name for name in trained)
-    again = load_model(ModelConfig(path="upper", dtype="float32"), EVALUATION).model
+    again = load_model(ModelSettings(path="upper", dtype="float32"), EVALUATION).model
     torch.testing.assert_close(logits_of(again), logits_of(model))
 
 
 def test_training_goes_on_from_an_adapter(adapter):
-    section = ModelConfig(path="adapter", dtype="float32")
+    section = ModelSettings(path="adapter", dtype="float32")
     use = Use(training=True, device="cpu", trust=True)
     model = load_model(section, use).model
     assert any(parameter.requires_grad for parameter in model.parameters())
     torch.testing.assert_close(logits_of(model.eval()), logits_of(exact(adapter)))
     with pytest.raises(ConfigError, match="is an adapter, which has settings of its own"):
-        load_model(section.model_copy(update={"lora": ModelConfig(lora={"r": 2}).lora}), use)
+        load_model(section.model_copy(update={"lora": ModelSettings(lora={"r": 2}).lora}), use)
 
 
 def test_commands_take_an_adapter_whose_base_is_allowed(adapter, invoke):
@@ -177,10 +185,10 @@ def test_a_base_inside_the_adapter_or_in_the_package_needs_no_permission(workpla
     shutil.copytree("model", "adapter/base")
     edited(Path("adapter"), base_model_name_or_path=str(workplace / "adapter" / "base"))
     use = Use(training=False, device="cpu")
-    assert load_model(ModelConfig(path="adapter"), use).model.peft_config
+    assert load_model(ModelSettings(path="adapter"), use).model.peft_config
     trained_adapter(workplace / "second", base="builtin:quickstart")
     assert read_adapter(Path("second")).base == "builtin:quickstart"
-    assert load_model(ModelConfig(path="second"), use).model.peft_config
+    assert load_model(ModelSettings(path="second"), use).model.peft_config
 
 
 @pytest.mark.parametrize(
@@ -204,7 +212,7 @@ def test_a_base_inside_the_adapter_or_in_the_package_needs_no_permission(workpla
 def test_what_an_adapter_directory_may_not_say(adapter, changes, message):
     edited(adapter, **changes)
     with pytest.raises(ConfigError) as caught:
-        load_model(ModelConfig(path="adapter"), EVALUATION)
+        load_model(ModelSettings(path="adapter"), EVALUATION)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -218,7 +226,7 @@ def test_an_adapter_has_no_weights_but_pickled_ones(adapter):
 def test_a_base_that_moved_is_named(adapter):
     os.rename("model", "moved")
     with pytest.raises(ConfigError, match="which does not exist; if it has moved"):
-        load_model(ModelConfig(path="adapter"), EVALUATION)
+        load_model(ModelSettings(path="adapter"), EVALUATION)
 
 
 def test_merge_says_what_it_cannot_merge(workplace):
@@ -238,7 +246,7 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
     Path("temporary").mkdir()
     written = []
 
-    def fail(settings, parts, purpose):
+    def fail(settings, parts, *, training):
         folder = Path(parts.served(parts.directory()).folder)
         written.extend(folder.glob("*.safetensors"))
         (folder.parent / "server-0.log").write_text("no room for the KV cache")
@@ -247,7 +255,7 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
     monkeypatch.setattr(model_agent, "make_engine", fail)
     section = {"path": str(adapter), "dtype": "float32"}
     run = with_trust(parse_config({"env": "Bandit", "model": section}))
-    given = (run, make_env(run), 0, EngineSettings(launch=1), Purpose(training=False))
+    given = (run, make_env(run), 0, EngineSettings(launch=1))
     with pytest.raises(LaunchFailed), model_agent.evaluated_agent(*given):
         pass
     assert written and [path.name for path in Path("temporary").rglob("*.*")] == ["server-0.log"]

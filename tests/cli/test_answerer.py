@@ -10,8 +10,9 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.generation.chat import EndpointError
 from agentsgym.generation.http import MissingKey
+from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.runs import Silent, load_config, load_run, parse_config, train_run
-from agentsgym.runs.answerer import EndpointAnswerer, answerer_settings
+from agentsgym.runs.answerer import EndpointAnswerer
 from agentsgym.runs.dry_run import dry_run
 from agentsgym.runs.files import read_rollouts, read_summary
 from agentsgym.runs.from_config import make_env
@@ -105,7 +106,7 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation_and_closes_it(serve,
     assert any(f"answerer: {len(asked)} answers of judge" in note for note in notes.notes)
     assert len(clients()) == before
     stored = load_run(Path("asked"))
-    assert stored.answerer["urls"] == [server.url]
+    assert stored.answerer.urls == [server.url]
     Path("asked/summary.json").unlink()
     rebuilt = recalled_summary(stored, make_env(stored), notes.note)
     assert rebuilt.before == summary.before and len(server.bodies) == len(asked)
@@ -209,7 +210,7 @@ def test_keys_in_an_address_are_not_stored(run):
 
 
 def test_the_connection_is_closed_also_after_an_interrupt(serve):
-    answerer = EndpointAnswerer(answerer_settings({"urls": [serve().url], "served_model": "m"}))
+    answerer = EndpointAnswerer(ChatEndpoint(urls=[serve().url], served_model="m"))
     with pytest.raises(KeyboardInterrupt), answerer.opened() as client:
         assert answerer.answer("cat", "Is it big?").text == "No"
         raise KeyboardInterrupt
@@ -228,10 +229,13 @@ def test_the_connection_is_closed_also_after_an_interrupt(serve):
             {"answerer": {"url": "http://x"}},
             r"unknown key 'answerer.url'; did you mean 'answerer.u",
         ),
-        ({"answerer": {"urls": ["http://x"]}}, r"needs answerer.served_model"),
-        ({"answerer": {"served_model": "m"}}, r"needs answerer.urls"),
-        ({"answerer": {"urls": ["a", "b"], "served_model": "m"}}, r"names one endpoint, got 2"),
-        ({"answerer": {"urls": ["a"], "served_model": 3}}, r"answerer.served_model: "),
+        ({"answerer": {"urls": ["http://x"]}}, r"answerer.served_model is missing"),
+        ({"answerer": {"served_model": "m"}}, r"answerer.urls is missing"),
+        (
+            {"answerer": {"urls": ["a", "b"], "served_model": "m"}},
+            r"answerer.urls .* at most 1",
+        ),
+        ({"answerer": {"urls": ["a"], "served_model": 3}}, r"answerer.served_model must be"),
         ({"answerer": [1]}, r"answerer must be a mapping"),
     ],
 )

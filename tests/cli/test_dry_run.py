@@ -7,7 +7,6 @@ import pytest
 import agentsgym.runs.dry_run as dry_run_module
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, parse_config, presets
-from agentsgym.runs.chat_settings import chat_settings
 from agentsgym.runs.dry_run import dry_run
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML
@@ -54,8 +53,7 @@ def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     assert any("endpoint is not asked" in text for text in done.not_tried)
 
 
-@pytest.mark.parametrize("section", ["model", "train"])
-def test_the_chat_template_is_the_configured_one(workplace, monkeypatch, section):
+def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
     """TRL's belongs to the model's own tokenizer; a template file is used with any."""
     seen = []
     play = dry_run_module.train_run
@@ -63,15 +61,13 @@ def test_the_chat_template_is_the_configured_one(workplace, monkeypatch, section
         dry_run_module, "train_run", lambda run, **more: seen.append(run) or play(run, **more)
     )
     tokenizer_for(template("qwen3")).save_pretrained("model")
-    chosen = {"chat_template": "training"}
-    model = {"path": "model", **(chosen if section == "model" else {})}
-    train = {**RUN["train"], **(chosen if section == "train" else {})}
-    run = {**RUN, "model": model, "train": train}
+    model = {"path": "model", "chat_template": "training"}
+    run = {**RUN, "model": model}
     assert "chat template" not in dry_run(parse_config(run), Silent()).exchanged
-    assert chat_settings(seen[-1])["chat_template"] == "training"
+    assert seen[-1].model.chat_template == "training"
     elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
     assert "own" in dry_run(parse_config(elsewhere), Silent()).exchanged["chat template"].instead
-    assert chat_settings(seen[-1]) == {"chat_template": "own"}
+    assert seen[-1].model.chat_template == "own"
 
 
 def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):

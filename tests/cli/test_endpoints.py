@@ -179,52 +179,46 @@ def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workp
 
 URL = "http://127.0.0.1:9"
 REFUSED = {
-    "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs --base-url"),
+    "a chat model without its address": (["eval", "chat:m", *BANDIT], "(--base-url)"),
     "a chat model without its name": (
-        ["eval", "chat:", *BANDIT, "--base-url", URL], "needs --served-model",
+        ["eval", "chat:", *BANDIT, "--base-url", URL], "(--served-model)",
     ),
     "chat at several addresses": (
         ["eval", "chat:m", *BANDIT, "--base-url", URL, "--base-url", URL], "one endpoint, got 2",
     ),
-    "vllm without servers": (["eval", "m", *BANDIT, "--engine", "vllm"], "needs --base-url"),
+    "vllm without servers": (["eval", "m", *BANDIT, "--engine", "vllm"], "(--base-url)"),
     "embedded with servers": (
         ["eval", "m", *BANDIT, "--engine", "embedded", "--base-url", URL],
-        "'embedded' does not use --base-url; leave it out, or let --engine be vllm or chat",
+        "'embedded' does not use engine.urls (--base-url)",
     ),
-    "a key for nobody": (["eval", "m", *BANDIT, "--key-env", "K"], "does not use --key-env"),
-    "TRL's vLLM": (
-        ["eval", "m", *BANDIT, "--engine", "trl_vllm"], "only a trainer can make it; use embedded",
+    "a key for nobody": (["eval", "m", *BANDIT, "--key-env", "K"], "does not use engine.key_env"),
+    "the trainer's own process": (
+        ["eval", "m", *BANDIT, "--engine", "process"], "only a trainer can make it; use embedded",
     ),
     "no engine": (
         ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, process, plain, vllm",
     ),
     "an agent without an engine": (
-        ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so --base-url",
+        ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so engine.urls",
     ),
     "tiny at a server": (["eval", "tiny", *BANDIT, "--base-url", URL], "no server can serve it"),
     "play, without an agent": (["play", "Bandit", "--base-url", URL], "need --agent"),
-    "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs --base-url"),
+    "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "(--base-url)"),
     "training at a chat endpoint": (
-        ["train", "run.yaml", "train.engine=chat"], "so it cannot be trained",
+        ["train", "run.yaml", "engine=chat"], "so it cannot be trained",
     ),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
     "training a script": (["train", "run.yaml", "model=agent:random"], "no weights here to train"),
-    "training with two engines": (
-        ["train", "run.yaml", "train.use_vllm=true", f"train.engine_urls=[{URL}]"],
-        "engine_urls and use_vllm name two engines",
-    ),
+    "training with TRL's vLLM": (["train", "run.yaml", "train.use_vllm=true"], "engine.urls"),
     "training, servers for none": (
-        ["train", "run.yaml", "train.engine=embedded", f"train.engine_urls=[{URL}]"],
-        "'embedded' does not use engine_urls",
+        ["train", "run.yaml", "engine=embedded", f"engine.urls=[{URL}]"],
+        "'embedded' does not use engine.urls",
     ),
     "training, vllm without servers": (
-        ["train", "run.yaml", "train.engine=vllm"], "'vllm' needs engine_urls",
-    ),
-    "training, TRL's vLLM that is not started": (
-        ["train", "run.yaml", "train.engine=trl_vllm"], "'trl_vllm' needs use_vllm",
+        ["train", "run.yaml", "engine=vllm"], "'vllm' needs engine.urls",
     ),
     "training, no engine": (
-        ["train", "run.yaml", "train.engine=x"], "must be one of embedded, process, plain, vllm",
+        ["train", "run.yaml", "engine=x"], "must be one of embedded, process, plain, vllm",
     ),
     "training, ahead of the own weights": (
         ["train", "run.yaml", "train.max_staleness=1"], "max_staleness=1 needs",
@@ -248,14 +242,15 @@ def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):
     directory = workplace / "theirs"
     directory.mkdir()
     (workplace / "model").rename(directory / "model")
-    train = {"engine_urls": [vllm.url], "trust": ["digit"]}
-    settings = {"env": "digit.DigitEnv", "model": "model", "train": train}
+    section = {"urls": [vllm.url]}
+    train = {"trust": ["digit"]}
+    settings = {"env": "digit.DigitEnv", "model": "model", "train": train, "engine": section}
     (directory / "config.yaml").write_text(yaml.safe_dump(settings))
     result = invoke("eval", "theirs", *DIGIT, "--trust")
     assert figures(result)["failures"] == 0 and "are not used" in result.stderr
     result = invoke("train", "--resume", "theirs")
     assert result.exit_code == 2
-    assert f'train.engine_urls=["{vllm.url}"]' in result.stderr
+    assert f'engine.urls=["{vllm.url}"]' in result.stderr
     assert vllm.completions == 0 and vllm.loaded == []
     named = ("--base-url", vllm.url, "--served-model", "tiny")
     assert figures(invoke("eval", "theirs", *DIGIT, *named, "--trust"))["failures"] == 0

@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentsgym.cli.engine_options import purpose
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import load_config, parse_config
-from agentsgym.runs.engine_config import replaced, with_engine
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.from_config import train_settings
 from chat_server import ChatServer
@@ -53,45 +50,9 @@ def test_the_section_sets_the_fields_of_the_trainer():
         "capacity": 5,
     }
     settings = train_settings(run_of(section))
-    assert settings.engine_settings.engine == "vllm"
-    assert settings.engine_settings.engine_urls == ("http://a", "http://b")
-    assert settings.engine_settings.served_model == "base"
-    assert settings.engine_settings.key_env == "PATH"
-    assert settings.engine_settings.engine_capacity == 5
-    untouched = train_settings(run_of({}, engine_capacity=9)).engine_settings
-    assert (untouched.engine, untouched.engine_capacity) == (None, 9)
-
-
-def test_the_modes_of_trls_vllm_are_its_settings():
-    colocate = with_engine({}, run_of({"mode": "colocate"}).engine)
-    assert colocate == {"use_vllm": True, "vllm_mode": "colocate"}
-    served = with_engine({}, run_of({"name": "trl_vllm", "urls": ["http://a"]}).engine)
-    assert served == {
-        "engine": "trl_vllm",
-        "use_vllm": True,
-        "vllm_mode": "server",
-        "vllm_server_base_url": "http://a",
-    }
-
-
-def test_another_section_takes_the_place_of_all_settings_of_the_engine():
-    stored = run_of({}, use_vllm=True, vllm_gpu_memory_utilization=0.5, learning_rate=0.1)
-    _, train = replaced(stored.engine, stored.train, {"name": "embedded"})
-    assert train == {"max_steps": 1, "learning_rate": 0.1}
-
-
-@pytest.mark.parametrize("given", [{"command": "/other/vllm"}, {"launch_args": ("a",)}])
-def test_an_evaluation_calls_the_keys_of_launched_servers_as_one_writes_them(given):
-    (key,) = given
-    with pytest.raises(ValueError, match=f"engine.{key} belongs to engine.launch"):
-        choose(EngineSettings(**given), purpose())
-
-
-def test_a_setting_in_both_places_must_be_the_same():
-    same = run_of({"urls": ["http://a"]}, engine_urls=["http://a"])
-    assert train_settings(same).engine_urls == ["http://a"]
-    with pytest.raises(ConfigError, match="say different things"):
-        run_of({"urls": ["http://a"]}, engine_urls=["http://b"])
+    assert settings.engine == EngineSettings(launch=0, **section)
+    untouched = train_settings(run_of({})).engine
+    assert (untouched.name, untouched.capacity) == (None, 256)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +60,6 @@ def test_a_setting_in_both_places_must_be_the_same():
     [
         ({"url": "x"}, "did you mean 'engine.urls'"),
         ({"capacity": 0}, "engine.capacity"),
-        ({"mode": "elsewhere"}, "engine.mode"),
-        ({"name": "vllm", "mode": "server"}, "mode belongs to the engine 'trl_vllm'"),
-        ({"mode": "colocate", "urls": ["http://a"]}, "with mode server"),
-        ({"name": "trl_vllm", "urls": ["http://a", "http://b"]}, "takes one URL"),
         (7, "engine must be a mapping"),
     ],
 )
@@ -119,25 +76,12 @@ def test_a_bad_section_is_refused_by_its_keys(section, told):
         ({"name": "embedded", "urls": ["http://a"]}, "does not use engine.urls"),
         ({"key_env": "K"}, "'embedded' does not use engine.key_env"),
         ("nothing", "engine.name must be one of embedded"),
+        ({"command": "/other/vllm"}, "engine.command belongs to engine.launch"),
     ],
 )
 def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, told):
     with pytest.raises(ConfigError, match=told):
         train_settings(run_of(section))
-
-
-@pytest.mark.parametrize(
-    "setting", ["engine.mode=colocate", "engine.name=trl_vllm", "train.use_vllm=true"]
-)
-def test_trls_vllm_without_a_gpu_is_refused_before_anything_is_loaded(
-    invoke, workplace, monkeypatch, setting
-):
-    monkeypatch.setattr("agentsgym.runs.from_config.installed", lambda package: True)
-    result = invoke("train", "toy.yaml", "model=nowhere", setting)
-    assert result.exit_code == 2, result.output
-    assert "needs a GPU, and there is none here" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert not (workplace / "runs").exists()
 
 
 def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkeypatch):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.runs import load_config, train_run
+from agentsgym.runs import load_config
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from completions_server import CompletionsServer
 
@@ -19,7 +18,7 @@ def server(workplace, tiny_llama, chat_tokenizer):
 
 def test_a_run_samples_from_the_servers_that_it_names(invoke, workplace, server):
     result = invoke(
-        "train", "toy.yaml", "train.max_steps=2", f"train.engine_urls=[{server.url}]"
+        "train", "toy.yaml", "train.max_steps=2", f"engine.urls=[{server.url}]"
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "95 % interval" in result.stdout and server.completions > 2 * 16
@@ -34,15 +33,6 @@ def test_a_run_samples_from_the_servers_that_it_names(invoke, workplace, server)
 
 
 def test_servers_that_do_not_answer_are_named(invoke, workplace):
-    result = invoke("train", "toy.yaml", "train.engine_urls=[http://127.0.0.1:9]")
+    result = invoke("train", "toy.yaml", "engine.urls=[http://127.0.0.1:9]")
     assert result.exit_code == 1, result.output
     assert "http://127.0.0.1:9" in result.stderr and len(result.stderr.splitlines()) == 1
-
-
-def test_vllm_that_is_not_installed_is_refused_before_the_model_is_loaded(workplace, monkeypatch):
-    from trl import import_utils
-
-    monkeypatch.setattr(import_utils, "is_vllm_available", lambda: False)
-    with pytest.raises(ConfigError, match="use_vllm needs vllm"):
-        train_run(load_config("toy.yaml", {"train.use_vllm": True, "model": "nowhere"}))
-    assert not (workplace / "runs").exists()

@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.files import read_rollouts, shard
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.lock import lock_directory
-from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.config import parse_config
 from agentsgym.runs.from_config import train_settings
+from agentsgym.runs.settings import parse_config
 
 torch = pytest.importorskip("torch")
 
@@ -38,15 +38,10 @@ def test_a_named_dtype_decides(native):
     assert settings({"path": "some/model", "dtype": "float32"}) == (False, False)
 
 
-def test_the_trainers_own_setting_decides_where_the_dtype_leaves_it_open(native):
-    assert settings("some/model", bf16=False) == (False, False)
-    assert settings("tiny", bf16=True) == (True, False)
-
-
-def test_a_setting_that_contradicts_the_dtype_is_an_error():
-    with pytest.raises(ConfigError, match=r"model\.dtype=bfloat16 trains with train\.bf16=true"):
-        settings({"path": "tiny", "dtype": "bfloat16"}, bf16=False)
-    assert settings({"path": "tiny", "dtype": "bfloat16"}, bf16=True) == (True, False)
+@pytest.mark.parametrize("key", ["bf16", "fp16"])
+def test_the_dtype_is_the_only_setting_of_precision(key):
+    with pytest.raises(ConfigError, match=rf"train\.{key} .*model\.dtype"):
+        settings("tiny", **{key: False})
 
 
 def test_float16_on_a_cpu_is_one_sentence():

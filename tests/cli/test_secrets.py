@@ -21,7 +21,8 @@ DATA = {
         "eos_token": "<end>",
         "system_prompt": "*** Rules ***",
     },
-    "train": {"engine_urls": [URL], "max_steps": 1},
+    "engine": {"urls": [URL]},
+    "train": {"max_steps": 1},
 }
 
 
@@ -43,7 +44,7 @@ def test_a_stored_configuration_holds_no_key_and_asks_for_it(tmp_path):
     given = {
         "env_config.api_key": KEY,
         "env_config.answerer.url": URL,
-        "train.engine_urls": [URL],
+        "engine.urls": [URL],
         "output_dir": None,
     }
     assert load_run(tmp_path, given) == config

@@ -280,10 +280,10 @@ def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(con
 
 
 def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path):
-    from agentsgym.runs.model_config import ModelConfig
     from agentsgym.runs.policy import name_reference
+    from agentsgym.runs.settings import ModelSettings
 
-    folder, made = tmp_path / "reference", ModelConfig(path="tiny")
+    folder, made = tmp_path / "reference", ModelSettings(path="tiny")
     name_reference(tiny_llama, made, folder)
     began = {name: value.clone() for name, value in tiny_llama.state_dict().items()}
     with torch.no_grad():

@@ -208,7 +208,6 @@ def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, wo
         ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
         ({"trackio_space_id": "theirs/space"}, "train.trackio_space_id=theirs/space"),
         ({"log_completions_hub_repo": "theirs/all"}, "train.log_completions_hub_repo=theirs/all"),
-        ({"engine_urls": ["http://theirs:8000"]}, 'train.engine_urls=["http://theirs:8000"]'),
         ({"vllm_server_host": "theirs"}, "train.vllm_server_host=theirs"),
         ({"vllm_server_base_url": "http://theirs"}, "train.vllm_server_base_url=http://theirs"),
     ],

@@ -40,7 +40,7 @@ train:
   learning_rate: 1e-2
   save_steps: 3
   use_cpu: true
-  engine_urls: ["{url}"]
+engine: {{urls: ["{url}"]}}
 eval: {{episodes: 16}}
 """
 MARK = "AGENTSGYM_FUZZ_KILL"

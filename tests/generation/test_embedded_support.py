@@ -52,7 +52,7 @@ _TINY = {
 )
 def test_refused(tokenizer: Any, config: Any, words: str) -> None:
     model = transformers.AutoModelForCausalLM.from_config(config)
-    with pytest.raises(UnsupportedModelError, match=f"{words}.*; vLLM may run it: .*engine_urls"):
+    with pytest.raises(UnsupportedModelError, match=f"{words}.*; vLLM may run it: .*engine.urls"):
         EmbeddedEngine(model, tokenizer)
 
 
@@ -66,7 +66,7 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
 
     rotary.forward = shifted
     with pytest.raises(
-        UnsupportedModelError, match=r"other logits with slot attention.*engine_urls"
+        UnsupportedModelError, match=r"other logits with slot attention.*engine.urls"
     ):
         EmbeddedEngine(model, tokenizer)
 

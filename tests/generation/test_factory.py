@@ -12,9 +12,7 @@ from agentsgym.generation import PlainEngine, UnsupportedModelError, factory
 from agentsgym.generation.embedded import EmbeddedEngine
 from agentsgym.generation.factory import (
     ENGINES,
-    TRAINING,
     EngineEntry,
-    Purpose,
     choose,
     engines_table,
     make_engine,
@@ -26,8 +24,7 @@ from agentsgym.types.protocols import _members
 from chat_server import ChatServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
-EVALUATION = Purpose(training=False)
-URLS = ("http://a",)
+URLS = ["http://a"]
 
 
 def class_of(entry):
@@ -43,42 +40,48 @@ def test_each_class_has_what_its_entry_promises(entry):
     missing = [name for name in _members(protocol) if not hasattr(kind, name)]
     assert set(missing) <= set_by_constructor
     assert callable(kind.from_settings) and callable(kind.close)
-    named = {*entry.takes, *entry.needs, *([entry.chosen_by] if entry.chosen_by else [])}
-    assert named <= {field.name for field in dataclasses.fields(EngineSettings)}
-    assert set(entry.needs) <= set(entry.takes)
 
 
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
         ({}, "embedded"),
-        ({"engine_urls": URLS}, "vllm"),
-        ({"use_vllm": True}, "trl_vllm"),
-        ({"engine": "embedded"}, "embedded"),
-        ({"engine": "plain"}, "plain"),
-        ({"engine": "vllm", "engine_urls": URLS}, "vllm"),
+        ({"urls": URLS}, "vllm"),
+        ({"launch": 1}, "vllm"),
+        ({"name": "plain"}, "plain"),
+        ({"name": "vllm", "urls": URLS}, "vllm"),
     ],
 )
 def test_what_the_settings_choose(settings, name):
-    assert choose(EngineSettings(**settings), TRAINING).name == name
+    assert choose(EngineSettings(**settings), training=True).name == name
 
 
-def test_messages_call_settings_as_the_user_does():
-    purpose = Purpose(training=False, written=lambda key: f"--{key}")
-    with pytest.raises(ValueError, match="'vllm' needs --engine_urls"):
-        choose(EngineSettings(engine="vllm"), purpose)
-    with pytest.raises(ValueError, match="does not use --use_vllm"):
-        choose(EngineSettings(engine_urls=URLS, use_vllm=True), purpose)
+@pytest.mark.parametrize(
+    ("settings", "training", "words"),
+    [
+        ({"name": "vllm"}, True, "needs engine.urls or engine.launch"),
+        ({"name": "vllm"}, False, r"engine.urls \(--base-url\)"),
+        ({"name": "plain", "urls": URLS}, True, "let engine.name be vllm"),
+        ({"name": "plain", "launch": 1}, True, "does not use engine.launch"),
+        ({"urls": URLS, "launch": 1}, True, "leave one of them out"),
+        ({"name": "chat"}, True, "cannot be trained"),
+        ({"name": "process"}, False, "only a trainer"),
+        ({"name": "chat", "urls": URLS}, False, "needs engine.served_model"),
+        ({"launch_args": ["a"]}, True, "engine.launch_args belongs to engine.launch"),
+        ({"name": "vlm"}, True, "engine.name must be one of embedded"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, training, words):
+    with pytest.raises(ValueError, match=words):
+        choose(EngineSettings(**settings), training=training)
 
 
 def test_an_engine_that_needs_no_weights_loads_none(model, tokenizer):
     server = ChatServer()
     engine = make_engine(
-        EngineSettings(
-            engine="chat", engine_urls=(server.url,), served_model="m", engine_capacity=3
-        ),
+        EngineSettings(name="chat", urls=[server.url], served_model="m", capacity=3),
         EngineParts(),
-        EVALUATION,
+        training=False,
     )
     assert (engine.tokenizer, engine.capacity, engine.client.model) == (None, 3, "m")
     engine.close()
@@ -93,7 +96,7 @@ def test_a_new_engine_is_one_class_and_one_entry(model, tokenizer, monkeypatch):
     toy = EngineEntry("toy", f"{__name__}.ToyEngine", "A toy.")
     monkeypatch.setattr(factory, "ENGINES", {**ENGINES, "toy": toy})
     parts = EngineParts(model=build_model, tokenizer=lambda: tokenizer)
-    settings = EngineSettings(engine="toy", engine_capacity=5)
+    settings = EngineSettings(name="toy", capacity=5)
     made = make_trainable(settings, parts)
     assert type(made) is ToyEngine and made.capacity == 5
     assert "| `toy` | A toy. | its name | yes | yes |" in engines_table()
@@ -103,14 +106,14 @@ def test_a_refused_model_is_sampled_by_the_plain_engine_unless_a_name_forbids(to
     refused = build_model(attn_implementation="eager")
     refused.config.alibi = True
     parts = EngineParts(model=lambda: refused, tokenizer=lambda: tokenizer)
-    assert isinstance(make_trainable(EngineSettings(engine_capacity=3), parts), PlainEngine)
+    assert isinstance(make_trainable(EngineSettings(capacity=3), parts), PlainEngine)
     (line,) = caplog.messages
     assert line.startswith("the embedded engine does not support LlamaForCausalLM: it uses ALiBi")
     assert "the plain engine samples instead" in line and "\n" not in line
     with pytest.raises(UnsupportedModelError, match=r"ALiBi.*plain"):
-        make_trainable(EngineSettings(engine="embedded"), parts)
+        make_trainable(EngineSettings(name="embedded"), parts)
     caplog.clear()
-    assert isinstance(make_trainable(EngineSettings(engine="plain"), parts), PlainEngine)
+    assert isinstance(make_trainable(EngineSettings(name="plain"), parts), PlainEngine)
     assert caplog.messages == []
 
 
@@ -118,7 +121,7 @@ def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkey
     lying = dataclasses.replace(ENGINES["chat"], training=True)
     monkeypatch.setattr(factory, "ENGINES", {"chat": lying})
     server = ChatServer()
-    settings = EngineSettings(engine_urls=(server.url,), served_model="m")
+    settings = EngineSettings(name="chat", urls=[server.url], served_model="m")
     with pytest.raises(TypeError, match="ChatEngine can't be trained with: it lacks"):
         make_trainable(settings, EngineParts())
     server.close()
@@ -139,5 +142,5 @@ def test_the_documentation_imports_what_there_is():
 @pytest.mark.parametrize("name", ["embedded", "process", "plain"])
 def test_a_sharded_model_is_refused_with_the_ways_that_there_are(name):
     parts = EngineParts(sharded=True)
-    with pytest.raises(ValueError, match=r"FSDP2 .*engine_urls.*ZeRO-3 use TRL's.*DDP or ZeRO-2"):
-        make_trainable(EngineSettings(engine=name), parts)
+    with pytest.raises(ValueError, match=r"FSDP2 .*engine\.urls.*DDP or ZeRO-2"):
+        make_trainable(EngineSettings(name=name), parts)

@@ -15,6 +15,7 @@ from axolotl.cli.config import load_cfg
 from axolotl.integrations.base import PluginManager
 
 from agentsgym.envs import ConfigError
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.axolotl.plugin import section_of_this_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "axolotl"
@@ -45,8 +46,7 @@ def test_the_section_becomes_settings(load):
         "advantage_estimator": "step_return",
         "max_action_tokens": 6,
         "use_cpu": True,
-        "engine_urls": ["http://127.0.0.1:1"],
-        "engine_capacity": 4,
+        "engine": EngineSettings(urls=["http://127.0.0.1:1"], capacity=4),
     }
     train, held_out = section.datasets()
     assert set(train.column_names) == {"env_class_path", "env_config", "task_data"}
@@ -98,7 +98,7 @@ def test_a_configuration_may_be_registered_twice(load):
         plugin.register(cfg)
 
 
-@pytest.mark.parametrize("missing", ["agentsgym.training", "agentsgym.runs.config"])
+@pytest.mark.parametrize("missing", ["agentsgym.training", "agentsgym.runs.settings"])
 def test_a_plugin_that_cannot_be_imported_ends_the_command(load, monkeypatch, missing):
     """Axolotl itself would log the ImportError and train without the plugin."""
     for name in [n for n in sys.modules if n.startswith("agentsgym.integrations.axolotl.")]:
@@ -122,7 +122,7 @@ def test_the_file_on_the_page_is_what_axolotl_accepts(load, tmp_path):
     config = yaml.safe_load(block)
     here = {"output_dir": str(tmp_path), "base_model": "builtin:quickstart"}
     load(config.pop("agentsgym"), **config | here)
-    assert section_of_this_run().settings["engine_urls"] == ["http://localhost:8000"]
+    assert section_of_this_run().settings["engine"].urls == ["http://localhost:8000"]
 
 
 def test_a_model_that_ships_with_us_is_a_directory(load):

@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, register
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl import RolloutFunc, episode_reward, prompt_dataset, rollout_func
 from agentsgym.integrations.trl.sequences import SeveralRows
 from agentsgym.rollout import EveryRolloutFailed
@@ -241,5 +242,6 @@ def test_a_dotted_path_names_the_function_and_its_prompts_may_be_messages(traine
     output = func(plain, trainer)
     assert func(chat, trainer) == output
     # Settings that TRL's configuration has no field for.
-    short = RolloutFunc(max_action_tokens=2, envs=[env], engine_capacity=1)(plain, trainer)
+    one = EngineSettings(capacity=1)
+    short = RolloutFunc(max_action_tokens=2, envs=[env], engine=one)(plain, trainer)
     assert max(map(sum, output["env_mask"])) > max(map(sum, short["env_mask"])) <= 4

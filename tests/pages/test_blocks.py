@@ -62,7 +62,7 @@ RUNS = [b for b in blocks() if b.language == "yaml" and not b.body.startswith(OT
 
 @pytest.mark.parametrize("block", RUNS, ids=str)
 def test_yaml_is_of_a_run(block):
-    from agentsgym.runs.config import parse_config
+    from agentsgym.runs.settings import parse_config
 
     assert parse_config({**RUN, **yaml.safe_load(block.body)})
 

@@ -35,8 +35,8 @@ RUN = {
         "learning_rate": 1e-2,
         "save_steps": 100,
         "use_cpu": True,
-        "rollout_workers": 2,
     },
+    "ray": {"workers": 2},
     "eval": {"episodes": 8},
 }
 SAME = ("step", "loss", "reward", "grad_norm")
@@ -113,12 +113,12 @@ def alike(steps):
 
 def test_a_run_with_workers_is_that_without(whole, train, place):
     assert len(whole) == 4
-    assert all(1 <= step["rollout_workers/alive"] <= 2 for step in whole)
-    program = train("run.yaml", "output_dir=here", "train.rollout_workers=0")
+    assert all(1 <= step["ray/alive"] <= 2 for step in whole)
+    program = train("run.yaml", "output_dir=here", "ray.workers=0")
     said, _ = program.communicate(timeout=300)
     assert program.returncode == 0, said
     here = steps_of(place / "here")
-    assert alike(here) == alike(whole) and "rollout_workers/alive" not in here[0]
+    assert alike(here) == alike(whole) and "ray/alive" not in here[0]
     assert not player_processes()
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
@@ -184,6 +184,6 @@ def test_the_program_says_in_a_sentence_that_no_cluster_is_there(train, place, m
         check=False,
     )
     assert program.returncode in (1, 2)
-    assert "rollout_workers is set, but this process has no Ray cluster" in program.stderr
+    assert "ray.workers is set, but this process has no Ray cluster" in program.stderr
     assert "Traceback" not in program.stderr
     assert not Path(place / "none" / "metrics.jsonl").exists()

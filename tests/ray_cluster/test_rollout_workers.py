@@ -280,7 +280,7 @@ def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
     """Of the second step's 32 actions a few are sampled when the node dies."""
     monkeypatch.setenv("SERVER_KEY", KEY)
     here = steps_of_a_training(server, chat_tokenizer, tmp_path / "here")
-    options = {"rollout_workers": 3, "rollout_worker_resources": SMALL}
+    options = {"ray": {"workers": 3, "resources": SMALL}}
     running = []
 
     def lose():
@@ -296,9 +296,9 @@ def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
     there = steps_of_a_training(server, chat_tokenizer, tmp_path / "there", all_ready, **options)
     assert [{key: step[key] for key in SAME} for step in there] == here
     assert len(here) == 3 and all(step["grad_norm"] > 0.1 for step in here) and len(running) >= 2
-    lost, replayed = ([s[f"rollout_workers/{n}"] for s in there] for n in ("lost", "replayed"))
+    lost, replayed = ([s[f"ray/{n}"] for s in there] for n in ("lost", "replayed"))
     assert lost[0] == replayed[0] == 0 and lost[1] >= 1 and replayed[1] >= 1
-    assert there[-1]["rollout_workers/alive"] >= 1
+    assert there[-1]["ray/alive"] >= 1
     assert_gone([*running, *player_processes()])
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
@@ -311,8 +311,7 @@ def test_weights_change_while_workers_play_ahead(server, chat_tokenizer, tmp_pat
         chat_tokenizer,
         tmp_path,
         lambda rollouts, info: played.extend(rollouts),
-        rollout_workers=2,
-        rollout_worker_resources=SMALL,
+        ray={"workers": 2, "resources": SMALL},
         max_staleness=1,
     )
     assert len(steps) == 3 and steps[-1]["staleness/max"] <= 1
@@ -330,8 +329,7 @@ def steps_of_a_training(server, tokenizer, folder, sink=None, **options):
         random_llama(tokenizer),
         GRPOEnvConfig(
             output_dir=str(folder),
-            engine_urls=[server.url],
-            engine_key_env="SERVER_KEY",
+            engine={"urls": [server.url], "key_env": "SERVER_KEY"},
             max_steps=3,
             per_device_train_batch_size=8,
             num_generations=4,

@@ -15,7 +15,7 @@ SERVERS = "SERVERS_OF_THE_TEST"
 def trained(tokenizer, out, processes, **options):
     """Two optimizer steps; what was played and learned."""
     urls = os.environ[SERVERS].split()
-    trainer, gradients = learner.train(tokenizer, out, processes, engine_urls=urls, **options)
+    trainer, gradients = learner.train(tokenizer, out, processes, engine={"urls": urls}, **options)
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     trainer.collector.engine.close()
@@ -23,7 +23,7 @@ def trained(tokenizer, out, processes, **options):
         "gradients": gradients.seen,
         "played": learner.played(trainer, "train"),
         "versions": {r.policy_version for _, r in trainer.played if not r.failed},
-        "alive": [entry.get("rollout_workers/alive") for entry in logged],
+        "alive": [entry.get("ray/alive") for entry in logged],
     }
 
 
@@ -36,7 +36,7 @@ def main():
     torch.set_num_threads(1)
     PartialState(cpu=True)
     out = Path(sys.argv[1])
-    workers = {"rollout_workers": 2, "rollout_worker_resources": {"num_cpus": 0.5}}
+    workers = {"ray": {"workers": 2, "resources": {"num_cpus": 0.5}}}
     result = trained(build_tokenizer(CHATML), out / "run", 2, **workers)
     torch.save(result, out / f"rank{os.environ['RANK']}.pt")
 

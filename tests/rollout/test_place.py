@@ -48,7 +48,7 @@ def test_resources_are_names_with_amounts(resources, problem):
 def test_rollout_workers_do_not_start_or_look_for_a_cluster(monkeypatch):
     import_ray()
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(ConfigError, match=r"rollout_workers is set, but .*: RAY_ADDRESS is not"):
+    with pytest.raises(ConfigError, match=r"ray.workers is set, but .*: RAY_ADDRESS is not"):
         RaySource(None, None, None, workers=1)
 
 

@@ -17,7 +17,6 @@ from agentsgym.rollout.rollout_workers.player import (
     unpacked_rollout,
 )
 from agentsgym.rollout.workers.env import pack
-from agentsgym.training import GRPOEnvConfig
 from agentsgym.types import RolloutRequest, session_seed
 from completions_server import CompletionsServer
 from moody import MoodyEnv, Unreadable
@@ -108,19 +107,3 @@ def test_objects_in_info_are_shown_as_texts_as_here(engine, chat_tokenizer):
     player.close()
     [step] = unpacked_rollout(data, {}, {}).episodes[0].steps
     assert "lock" in step.info["lock"] and "Unreadable" in step.info["odd"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({}, "rollout_workers need servers .*engine 'embedded' is reached from this process only"),
-        ({"engine_launch": 1}, "those of engine_launch listen on this machine only"),
-        (
-            {"engine_urls": ["http://a"], "rollout_worker_resources": {"num_cpus": -1}},
-            "rollout_worker_resources must have amounts of at least 0",
-        ),
-    ],
-)
-def test_settings_with_which_no_worker_could_play_are_refused(tmp_path, options, problem):
-    with pytest.raises(ValueError, match=problem):
-        GRPOEnvConfig(output_dir=str(tmp_path), use_cpu=True, rollout_workers=2, **options)

@@ -24,11 +24,13 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
         peft_config=None,
         envs=(),
         engine=None,
+        engine_section=None,
         **options,
     ):
         defaults = {
             "output_dir": str(tmp_path / "out"),
             "max_steps": 2,
+            "engine": engine_section,
             "per_device_train_batch_size": 8,
             "num_generations": 4,
             "max_action_tokens": 4,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 import trl.trainer.grpo_trainer as trl_trainer
 
-from agentsgym.training import setting_combinations, setting_conditions
+from agentsgym.training import setting_checks
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import objective
 from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
@@ -51,7 +51,7 @@ def test_a_whole_scratch_loss_is_trained_with_no_other_line_of_code(
 ):
     (scratch,) = import_scratch("scratch_loss", PARTS).LOSSES.values()
     wider = MappingProxyType({**LOSSES, "scratch": scratch})
-    for module in (setting_combinations, setting_conditions, objective):
+    for module in (setting_checks, objective):
         monkeypatch.setattr(module, "LOSSES", wider)
     trainer = make_trainer(loss_type="scratch", max_steps=1)
     trainer.train()

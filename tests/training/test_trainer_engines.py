@@ -82,18 +82,10 @@ def test_one_missing_method_is_named_alone(inner):
         trainable(Nothing())
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"engine_urls": ["http://127.0.0.1:9"]}, "engine_urls selects another engine"),
-        ({"engine_launch": 1}, "engine_launch selects another engine"),
-        ({"use_vllm": True}, "use_vllm selects another engine"),
-        ({"engine_capacity": 3}, "which has a capacity of its own; leave engine_capacity out"),
-    ],
-)
-def test_settings_of_an_engine_beside_an_engine_are_refused(make_trainer, inner, options, words):
-    with pytest.raises(ValueError, match=f"got a ToyEngine, .*{words}"):
-        make_trainer(engine=ToyEngine(inner), **options)
+@pytest.mark.parametrize("section", [{"urls": ["http://127.0.0.1:9"]}, {"capacity": 3}])
+def test_settings_of_an_engine_beside_an_engine_are_refused(make_trainer, inner, section):
+    with pytest.raises(ValueError, match=r"got a ToyEngine, .*section engine"):
+        make_trainer(engine=ToyEngine(inner), engine_section=section)
 
 
 def test_an_engine_without_a_tokenizer_is_refused(make_trainer, inner):

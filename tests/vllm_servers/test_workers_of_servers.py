@@ -52,7 +52,7 @@ def test_workers_sample_from_the_weights_of_each_step(urls, model_dir, chat_toke
         load_model(model_dir),
         GRPOEnvConfig(
             output_dir=str(tmp_path / "out"),
-            engine_urls=urls,
+            engine={"urls": urls},
             max_steps=3,
             per_device_train_batch_size=8,
             num_generations=4,
@@ -64,8 +64,7 @@ def test_workers_sample_from_the_weights_of_each_step(urls, model_dir, chat_toke
             gradient_checkpointing=False,
             save_strategy="no",
             disable_tqdm=True,
-            rollout_workers=2,
-            rollout_worker_resources={"num_cpus": 0.5},
+            ray={"workers": 2, "resources": {"num_cpus": 0.5}},
         ),
         task_dataset(env, [{"length": 3}] * 6),
         processing_class=chat_tokenizer,
@@ -78,5 +77,5 @@ def test_workers_sample_from_the_weights_of_each_step(urls, model_dir, chat_toke
     assert max(now for now, _ in apart) < 1e-3
     assert max(first for _, first in apart[-8:]) > 0.05
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert all(entry["rollout_workers/alive"] >= 1 for entry in logged)
-    assert logged[-1]["rollout_workers/lost"] == 0
+    assert all(entry["ray/alive"] >= 1 for entry in logged)
+    assert logged[-1]["ray/lost"] == 0

@@ -7,8 +7,8 @@ from rich.table import Table
 from agentsgym.cli.console import out, quiet_libraries, shown
 
 if TYPE_CHECKING:
-    from agentsgym.runs.config import RunConfig
     from agentsgym.runs.launch import Launch
+    from agentsgym.runs.settings import RunConfig
 
 
 def print_dry_run(config: "RunConfig", launch: "Launch") -> None:

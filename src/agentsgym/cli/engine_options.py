@@ -1,28 +1,16 @@
 """The options that select the engine for an evaluated model."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentsgym.cli.console import err, shown
 
 if TYPE_CHECKING:
-    from agentsgym.generation.factory import Purpose
     from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import RunConfig
 
 CHAT, SCRIPTED = "chat:", "agent:"
-_WRITTEN = {
-    "engine": "--engine",
-    "engine_urls": "--base-url",
-    "served_model": "--served-model",
-    "key_env": "--key-env",
-    "launch": "engine.launch",
-    "command": "engine.command",
-    "launch_args": "engine.launch_args",
-}
-
 BaseUrlOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,23 +53,26 @@ def engine_settings(
     """The engine settings of `run`, for MODEL `model`; an option takes the place of its key in the
     section `engine`. If MODEL is an address, the model of `run` becomes what is served there."""
     from agentsgym.generation.endpoint import is_url
-    from agentsgym.runs.engine_config import engine_of
 
-    found = engine_of(run.engine, run.train).settings()
+    given = run.engine
     path = run.model.path
-    engine = engine or found.engine or ("chat" if path.startswith(CHAT) else None)
-    urls = tuple(base_urls or found.engine_urls)
-    served_model = served_model or found.served_model
+    engine = engine or given.name or ("chat" if path.startswith(CHAT) else None)
+    urls = base_urls or given.urls
+    served_model = served_model or given.served_model
     if engine == "chat" or urls:
         served_model = served_model or path.removeprefix(CHAT) or None
-    chosen = replace(
-        found,
-        engine=engine,
-        engine_urls=urls,
-        served_model=served_model,
-        key_env=key_env or found.key_env,
-    )
+    chosen = _with(given, name=engine, urls=urls, served_model=served_model)
+    if key_env:
+        chosen = _with(chosen, key_env=key_env)
     return at_endpoint(run, model, chosen) if is_url(model) else chosen
+
+
+def _with(engine: "EngineSettings", **values: Any) -> "EngineSettings":
+    """The settings with other values, which are checked. Raises ConfigError."""
+    from agentsgym.generation.settings import EngineSettings
+    from agentsgym.types.settings import read
+
+    return read(EngineSettings, engine.model_dump() | values, "engine.")
 
 
 def at_endpoint(run: "RunConfig", url: str, chosen: "EngineSettings") -> "EngineSettings":
@@ -94,33 +85,26 @@ def at_endpoint(run: "RunConfig", url: str, chosen: "EngineSettings") -> "Engine
     from agentsgym.envs import ConfigError
     from agentsgym.generation.endpoint import ask
 
-    if chosen.engine_urls or chosen.launch:
+    if chosen.urls or chosen.launch:
         raise ConfigError(f"{url} already says where the model is; leave the other servers out")
     found = ask(url, chosen.key_env)
     served = chosen.served_model or next(iter(found.names), None)
     if served is None:
         raise ConfigError(f"{url} lists no models; name one with --served-model")
     tokenizer = found.folder if run.model.path == url else run.model.path
-    by_ids = chosen.engine == "vllm" or (chosen.engine is None and found.is_vllm)
+    by_ids = chosen.name == "vllm" or (chosen.name is None and found.is_vllm)
     if by_ids and tokenizer is not None:
         tell(f"{served} at a vLLM server, with the tokenizer of {tokenizer}")
         run.model = run.model.model_copy(update={"path": tokenizer})
-        return replace(chosen, engine="vllm", engine_urls=(found.url,), served_model=served)
-    if chosen.engine == "vllm":
+        return _with(chosen, name="vllm", urls=[found.url], served_model=served)
+    if chosen.name == "vllm":
         raise ConfigError(f"the tokenizer of {served} is not here; name it: model.path=DIRECTORY")
     hint = "; model.path=DIRECTORY names its tokenizer, for exact token ids" if by_ids else ""
     tell(f"{served} at a chat endpoint{hint}")
     run.model = run.model.model_copy(update={"path": f"{CHAT}{served}"})
-    return replace(chosen, engine="chat", engine_urls=(url,), served_model=served)
+    return _with(chosen, name="chat", urls=[url], served_model=served)
 
 
 def tell(text: str) -> None:
     """Print what is being waited for, such as servers that start."""
     err.print(shown(text), style="yellow")
-
-
-def purpose() -> "Purpose":
-    """The purpose "evaluation"; its settings have the names of the options."""
-    from agentsgym.generation.factory import Purpose
-
-    return Purpose(training=False, written=lambda key: _WRITTEN.get(key, key))

@@ -7,8 +7,8 @@ from rich.table import Table
 from agentsgym.cli.console import out, shown
 
 if TYPE_CHECKING:
-    from agentsgym.runs.config import RunConfig
     from agentsgym.runs.estimate import Estimate
+    from agentsgym.runs.settings import RunConfig
 
 _PARTS = {
     "weights": "weights",

@@ -46,6 +46,12 @@ def evaluated_run(
     return with_trust(run) if trust else run
 
 
+def answerer_of(run: "RunConfig") -> dict[str, Any]:
+    """The section `answerer` of a run as `KEY=VALUE` settings, for a second one."""
+    same = run.answerer.model_dump() if run.answerer else {}
+    return {f"answerer.{key}": value for key, value in same.items()}
+
+
 def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[str, Any]:
     """The environment of a run, with the user's settings of it, and how the run evaluates."""
     from agentsgym.runs.files import RunDirectory
@@ -78,14 +84,15 @@ def _of_directory(
         run = with_trust(run)
     path = str(model_in(directory))
     section = model_with(run.model.at(path).model_dump(), more, path)
-    now = parse_config({"env": run.env, "model": section}).model
-    answerer = more.get("answerer") or (run.answerer if ours else {})
+    mine = {"answerer": more["answerer"]} if more.get("answerer") else {}
+    now = parse_config({"env": run.env, "model": section, **mine})
+    answerer = now.answerer or (run.answerer if ours else None)
     if run.answerer and not answerer:
         err.print(
             "The endpoint that answers questions in the run is not asked: name it yourself with "
             "answerer.urls=[URL] and answerer.served_model=NAME, or the knowledge table answers."
         )
-    updates = {"model": now, "answerer": answerer}
+    updates = {"model": now.model, "answerer": answerer}
     return _with_own_engine(run, more).model_copy(update=updates)
 
 
@@ -104,12 +111,14 @@ def _stored(root: Path, overrides: dict[str, Any], ours: bool) -> "RunConfig":
 
 def _with_own_engine(run: "RunConfig", given: dict[str, Any]) -> "RunConfig":
     """The run with the user's section `engine` instead of its own, which was for training."""
-    from agentsgym.runs.engine_config import engine_of, replaced
+    from agentsgym.generation.settings import EngineSettings
+    from agentsgym.types.settings import read
 
-    if engine_of(run.engine, run.train).reaches_out:
+    if run.engine.reaches_out:
         err.print(
             "The servers that the run names are not used: name them yourself with --base-url URL, "
             "or its model is sampled in this process."
         )
-    engine, train = replaced(run.engine, run.train, given.get("engine"))
-    return run.model_copy(update={"engine": engine, "train": train})
+    engine = read(EngineSettings, given.get("engine"), "engine.")
+    capacity = engine.capacity or run.engine.capacity
+    return run.model_copy(update={"engine": engine.model_copy(update={"capacity": capacity})})

@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from agentsgym.cli.console import FAILURE, fail, out, shown
-from agentsgym.cli.engine_options import CHAT, SCRIPTED, engine_settings, purpose, tell
-from agentsgym.cli.evaluated_run import evaluated_run
+from agentsgym.cli.engine_options import CHAT, SCRIPTED, engine_settings, tell
+from agentsgym.cli.evaluated_run import answerer_of, evaluated_run
 
 if TYPE_CHECKING:
     from agentsgym.evaluation import Played
@@ -71,12 +71,12 @@ class PlayOptions:
             self.served_model if named else None,
             self.key_env if asked or is_url(name) else None,
         )
-        return contestant(name, run, chosen, seed=self.seed, purpose=purpose(), note=tell)
+        return contestant(name, run, chosen, seed=self.seed, note=tell)
 
     def other(self, name: str, env: str, run: "RunConfig") -> "RunConfig":
         """The run of a model of --vs in this environment: it plays as the first one does, where its
         own run does not say it. Raises ConfigError."""
-        same = {f"answerer.{key}": value for key, value in run.answerer.items()}
+        same = answerer_of(run)
         other = evaluated_run(name, env, same, trust=self.trust)
         other.eval = run.eval
         return self.apply(other)

@@ -63,7 +63,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if missing is not None:
         return str(missing), BAD_USAGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "there is not enough memory: reduce the model, the batch or engine_capacity", 1
+        return "there is not enough memory: reduce the model, the batch or engine.capacity", 1
     if _NOT_INSTALLED.search(str(error)):
         return str(error), BAD_USAGE
     problem = disk_problem(error)

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 def make_env(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -> "MultistepEnv":
     """The environment that the user names, with the section `answerer` of a run."""
     from agentsgym.envs import make
+    from agentsgym.generation.settings import ChatEndpoint
     from agentsgym.runs.answerer import attach_answerer
+    from agentsgym.types.settings import read
 
     env = make(name, None, settings, trust=with_modules_of(False, name))
     if answerer:
-        attach_answerer(env, answerer)
+        attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
     return env
 
 

@@ -40,7 +40,7 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
 
     Raises ConfigError for one of another form.
     """
-    from agentsgym.runs.overrides import parse_overrides
+    from agentsgym.runs.sources import parse_overrides
 
     return parse_overrides(pair for group in groups for pair in group or ())
 
@@ -48,7 +48,7 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`,
     `model` and `answerer` of a run (`engine.urls=…`, `model.path=…`)."""
-    from agentsgym.runs.overrides import merge
+    from agentsgym.runs.sources import merge
 
     more = {key: value for key, value in given.items() if _is_of_section(key)}
     return {key: given[key] for key in given if key not in more}, merge({}, more)

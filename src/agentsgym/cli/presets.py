@@ -22,7 +22,7 @@ def presets(
 
         agentsgym presets quickstart > my-run.yaml
     """
-    from agentsgym.runs.config_sources import presets as known
+    from agentsgym.runs.sources import presets as known
 
     texts = known()
     if name is None:
@@ -34,7 +34,7 @@ def presets(
 
 
 def _list_presets(texts: Mapping[str, str]) -> None:
-    from agentsgym.runs.overrides import load_yaml
+    from agentsgym.runs.sources import load_yaml
 
     for name, text in texts.items():
         data = load_yaml(text, f"preset {name!r}")

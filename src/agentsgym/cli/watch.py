@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from agentsgym.cli.console import out, quiet_libraries, shown
-from agentsgym.cli.engine_options import purpose, tell
+from agentsgym.cli.engine_options import tell
 from agentsgym.cli.one_task import task_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def watch(run: "RunConfig", task: int, seed: int, engine: "EngineSettings") -> "
 
     bare = make_env(run)
     task_data = task_of(bare, task)
-    with evaluated_agent(run, bare, seed, engine, purpose(), tell) as agent:
+    with evaluated_agent(run, bare, seed, engine, tell) as agent:
         env = bare.with_tokenizer(tokenizer_of(agent))
         env.set_template_options(evaluated_rendering(run, env.tokenizer, tell))
         with answering(env, tell):

@@ -282,12 +282,12 @@ class ChatEngine(RemoteEngine):
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
-        """Called by the factory: `engine_capacity` limits the requests in flight. Raises
+        """Called by the factory: `engine.capacity` limits the requests in flight. Raises
         MissingKey, ValueError for several URLs, and EndpointError if nothing answers."""
-        url, *more = settings.engine_urls
+        url, *more = settings.urls
         if more:
             raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
-        capacity = settings.engine_capacity or DEFAULT_CONCURRENCY
+        capacity = settings.capacity or DEFAULT_CONCURRENCY
         client = ChatClient(
             url, settings.served_model or "", key_env=settings.key_env, concurrency=capacity
         )

@@ -74,5 +74,5 @@ class UnsupportedModelError(ValueError):
         self.reason = reason
         super().__init__(
             f"{reason}; the plain engine runs it slower: leave engine out or set it to plain; vLLM "
-            "may run it: set engine_urls or use_vllm (docs/engines.md)"
+            "may run it: set engine.urls (docs/engines.md)"
         )

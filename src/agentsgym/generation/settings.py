@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, model_validator
+
 from agentsgym.types.protocols import Gather
+from agentsgym.types.settings import Count, Section, Text, Texts
 
 logger = logging.getLogger(__name__)
 
@@ -36,37 +39,80 @@ class ServedModel:
     lora_rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    """The user's settings.
+MOST_SERVERS = 1024
 
-    Args:
-        engine: a name in the table of engines; None lets the other settings choose.
-        engine_urls: addresses of servers or of an endpoint.
-        use_vllm: whether to use TRL's own vLLM.
-        engine_capacity: sessions sampled at once; None: the engine's own default.
-        served_model: the model's name at `engine_urls`; None: the servers' first.
-        key_env: the environment variable with their key; None sends no key.
-        launch: number of vLLM servers that the engine starts and ends itself.
-        command: a vllm executable, or the Python of an environment that has vLLM; None: the vllm of
-            this environment.
-        launch_args: more arguments of `vllm serve`.
-    """
 
-    engine: str | None = None
-    engine_urls: tuple[str, ...] = ()
-    use_vllm: bool = False
-    engine_capacity: int | None = None
-    served_model: str | None = None
-    key_env: str | None = None
-    launch: int = 0
-    command: str | None = None
-    launch_args: tuple[str, ...] = ()
+class EngineSettings(Section):
+    """The section `engine`: what samples the actions, and where it runs. In a file a plain text is
+    its `name`."""
+
+    name: Text | None = Field(
+        default=None,
+        description="Which engine (docs/engines.md); None: embedded, or vllm with urls or launch.",
+    )
+    urls: Texts = Field(
+        default_factory=list,
+        description="Base URLs of running vLLM servers, or the address of a chat endpoint.",
+    )
+    served_model: Text | None = Field(
+        default=None, description="The model's name there; None: the servers' first."
+    )
+    key_env: Text | None = Field(
+        default=None,
+        description="The environment variable that holds the key for urls; None sends none.",
+    )
+    capacity: Count | None = Field(
+        default=None,
+        description="Sessions that are sampled at once; None: 256 in training, 64 otherwise, 16 at "
+        "a chat endpoint.",
+    )
+    launch: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_SERVERS,
+        description="vLLM servers that are started on this machine and ended with the run, one on "
+        "each GPU that no learner uses.",
+    )
+    command: Text | None = Field(
+        default=None,
+        description="What starts them: a vllm executable, or the Python of an environment that has "
+        "vLLM; None: the vllm of this environment.",
+    )
+    launch_args: Texts = Field(
+        default_factory=list, description="More arguments of `vllm serve` for them."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_text_is_the_name(cls, values: Any) -> Any:
+        return {"name": values} if isinstance(values, str) else {} if values is None else values
 
     @property
-    def capacity(self) -> dict[str, Any]:
+    def reaches_out(self) -> bool:
+        """Whether it names servers, commands or keys."""
+        return bool(self.urls or self.key_env or self.launch)
+
+    @property
+    def capacity_option(self) -> dict[str, Any]:
         """`capacity` as a keyword argument, if it is set."""
-        return {} if self.engine_capacity is None else {"capacity": self.engine_capacity}
+        return {} if self.capacity is None else {"capacity": self.capacity}
+
+
+class ChatEndpoint(Section):
+    """A section that names one chat endpoint."""
+
+    urls: Texts = Field(min_length=1, max_length=1, description="Its base URL.")
+    served_model: Text = Field(description="The model's name there.")
+    key_env: Text | None = Field(
+        default=None, description="The environment variable that holds its key; None sends none."
+    )
+    capacity: Count | None = Field(
+        default=None, description="Requests that are open at once; None: 16."
+    )
+
+    def as_engine(self) -> EngineSettings:
+        """The engine that asks it."""
+        return EngineSettings(name="chat", **self.model_dump())
 
 
 def _absent() -> Any:
@@ -89,7 +135,6 @@ class EngineParts:
         vocab_size: returns the number of ids that the model reads; None: the tokenizer's.
         stop_token_ids: ids that end an action; None: those of tokenizer and model.
         sharded: whether the model's parameters are sharded over processes.
-        vllm_generation: TRL's `VLLMGeneration`, for a trainer with `use_vllm`.
         gather: joins lists of all ranks.
         dtype: the torch dtype to sample in; None: that of the model's weights.
         rank: the number of this process among them.
@@ -105,7 +150,6 @@ class EngineParts:
     vocab_size: Callable[[], int | None] = lambda: None
     stop_token_ids: Sequence[int] | None = None
     sharded: bool = False
-    vllm_generation: Any = None
     gather: Gather = list
     dtype: Any = None
     rank: int = 0
@@ -120,8 +164,7 @@ class EngineParts:
         if self.sharded:
             raise ValueError(
                 f"{engine} needs the whole model in each process, but FSDP or DeepSpeed ZeRO-3 "
-                "spread it: with FSDP2 (fsdp_version: 2) name vLLM servers in engine_urls, with "
-                "FSDP1 or ZeRO-3 use TRL's own vLLM (use_vllm), or train with DDP or ZeRO-2 "
-                "(docs/distributed.md)"
+                "spread it: with FSDP2 (fsdp_version: 2) name vLLM servers in engine.urls, or "
+                "train with DDP or ZeRO-2 (docs/distributed.md)"
             )
         return self.model()

@@ -2,19 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.runs.config import EvalConfig, RunConfig, parse_config
-from agentsgym.runs.config_sources import load_config, load_run, presets
-from agentsgym.runs.model_config import LoraSettings, ModelConfig
-from agentsgym.runs.overrides import merge, parse_overrides
 from agentsgym.runs.progress import Progress, Silent, StepReport
+from agentsgym.runs.settings import (
+    EvalSettings,
+    LoraSettings,
+    ModelSettings,
+    RunConfig,
+    parse_config,
+)
+from agentsgym.runs.sources import load_config, load_run, merge, parse_overrides, presets
 
 if TYPE_CHECKING:
     from agentsgym.runs.train import train_run
 
 __all__ = [
-    "EvalConfig",
+    "EvalSettings",
     "LoraSettings",
-    "ModelConfig",
+    "ModelSettings",
     "Progress",
     "RunConfig",
     "Silent",

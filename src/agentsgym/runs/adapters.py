@@ -14,7 +14,7 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure
 from agentsgym.runs.checkpoints import ADAPTER_CONFIG, adapter_damage
-from agentsgym.runs.model_config import ALL_LINEAR, LoraSettings
+from agentsgym.runs.settings import ALL_LINEAR, LoraSettings
 
 _LARGEST_RANK = 4096
 _MOST_NAMES = 10_000

@@ -4,41 +4,38 @@ Only a run file or a command line names an endpoint. `env_config` does not, beca
 into dataset rows, which are not trusted.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.settings import place_of
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
 from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
-from agentsgym.generation.settings import EngineSettings
-from agentsgym.runs.endpoint import check_complete, parse_endpoint
+from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.types import Message, SamplingParams
 
-SECTION = "answerer"
 _GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
 
 
 class EndpointAnswerer(LLMAnswerer):
     """A language model behind an endpoint; it can be asked inside the block of `opened`."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, endpoint: ChatEndpoint) -> None:
         super().__init__(self._said)
-        self._settings = settings
+        self._endpoint = endpoint
         self._client: ChatClient | None = None
 
     @contextmanager
     def opened(self) -> Iterator[ChatClient]:
         """Connect, and close the connections at the end. Raises EndpointError if nothing answers,
         MissingKey."""
-        settings = self._settings
+        endpoint = self._endpoint
         client = ChatClient(
-            settings.engine_urls[0],
-            settings.served_model or "",
-            key_env=settings.key_env,
-            concurrency=settings.engine_capacity or DEFAULT_CONCURRENCY,
+            endpoint.urls[0],
+            endpoint.served_model,
+            key_env=endpoint.key_env,
+            concurrency=endpoint.capacity or DEFAULT_CONCURRENCY,
         )
         try:
             client.check()
@@ -55,19 +52,11 @@ class EndpointAnswerer(LLMAnswerer):
         return client.complete(messages, _GREEDY)
 
 
-def answerer_settings(given: Mapping[str, Any]) -> EngineSettings:
-    """The endpoint that the section names. Raises ConfigError for a wrong or missing key."""
-    endpoint = parse_endpoint(given, SECTION)
-    check_complete(endpoint, SECTION)
-    return endpoint.settings()
-
-
-def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
+def attach_answerer(env: MultistepEnv, endpoint: ChatEndpoint) -> None:
     """Let the endpoint of the section answer in `env`. Nothing is asked before `answering`.
 
-    Raises ConfigError if the section is wrong or the environment cannot use it.
+    Raises ConfigError if the environment cannot use it.
     """
-    settings = answerer_settings(given)
     if not isinstance(env, TwentyQuestionsEnv):
         raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
     if place_of(env.config) != "here":
@@ -79,7 +68,7 @@ def attach_answerer(env: MultistepEnv, given: Mapping[str, Any]) -> None:
             "env_config.information_reward counts the table's answers; "
             "set it to 0 or leave answerer out"
         )
-    env.answerer = EndpointAnswerer(settings)
+    env.answerer = EndpointAnswerer(endpoint)
     env.blocking = True  # type: ignore[misc]
 
 

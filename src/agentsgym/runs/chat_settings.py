@@ -4,41 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.config import RunConfig
+from agentsgym.runs.settings import RunConfig
 from agentsgym.tokens import inspect_tokenizer
-
-
-def chat_settings(config: RunConfig) -> dict[str, Any]:
-    """`chat_template` and `chat_template_kwargs` as GRPOEnvConfig has them, from the section
-    `model`, or from `train`, where a run file of 0.1 has them. The text of a template file is
-    already in the tokenizer.
-
-    Raises ConfigError if both name different ones.
-    """
-    model = config.model
-    choice = "own" if model.template_file is not None else model.chat_template
-    found = {
-        "chat_template": _one_of(config, "chat_template", choice, model.chat_template == "own"),
-        "chat_template_kwargs": _one_of(
-            config,
-            "chat_template_kwargs",
-            model.chat_template_kwargs,
-            not model.chat_template_kwargs,
-        ),
-    }
-    return {key: value for key, value in found.items() if value}
-
-
-def _one_of(config: RunConfig, key: str, of_model: Any, unset: bool) -> Any:
-    of_train = config.train.get(key)
-    if of_train is None or of_train == of_model:
-        return of_model
-    if not unset:
-        raise ConfigError(
-            f"model.{key} and train.{key} say different things ({getattr(config.model, key)!r} "
-            f"and {of_train!r}); leave one of them out"
-        )
-    return of_train
 
 
 def template_remarks(config: RunConfig, tokenizer: Any) -> list[str]:
@@ -63,12 +30,10 @@ def rendering(config: RunConfig, tokenizer: Any) -> dict[str, Any]:
     """The arguments of every rendering in an evaluation; `tokenizer` is None for a text-only
     agent. Raises ConfigError."""
     from agentsgym.training.chat_templates import template_options
-    from agentsgym.training.setting_parsers import mapping
 
-    found = chat_settings(config)
-    given = mapping("chat_template_kwargs", found.get("chat_template_kwargs"))
+    choice = "own" if config.model.template_file is not None else config.model.chat_template
     try:
-        return template_options(tokenizer, found.get("chat_template", "own"), given)
+        return template_options(tokenizer, choice, config.model.chat_template_kwargs)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -13,22 +13,18 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.http import MissingKey
-from agentsgym.runs.chat_settings import chat_settings
-from agentsgym.runs.config import RunConfig
-from agentsgym.runs.endpoint import CHAT
-from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
-from agentsgym.runs.from_config import make_env, train_settings, train_tasks
+from agentsgym.runs.from_config import chat_settings, make_env, train_settings, train_tasks
 from agentsgym.runs.launch import Launch, check_launch, on_any_machine, sampling_place
 from agentsgym.runs.load_model import in_hub_cache, with_template
-from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import available_agents
+from agentsgym.runs.settings import BUILTIN, ModelSettings, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.warm_start.phase import settings_of, warm_starts
-from agentsgym.training.warm_start_settings import ENDPOINT_KEYS
+from agentsgym.training.warm_start_settings import CHAT, ENDPOINT_KEYS, WarmStartSettings
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -48,8 +44,6 @@ _SMALL_TRAIN: dict[str, Any] = {
 _SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
 _AHEAD = ("max_staleness",)
 _PLACE = ("place", "workers", "worker_resources", "worker_timeout")
-_ACTION_NAMES = ("max_completion_length", "generation_kwargs")
-_TEMPLATE_NAMES = ("chat_template", "chat_template_kwargs")
 _PLAIN_TEMPLATE = {"chat_template": "own"}
 _ONE_PROCESS = Launch()
 _SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
@@ -92,10 +86,6 @@ def _check_all(config: RunConfig, launch: Launch) -> None:
     make_env(config)
     if warm_starts(config):
         settings_of(config)
-    try:
-        engine_of(config.engine, config.train).settings()
-    except ValueError as error:
-        raise ConfigError(f"engine: {error}") from None
 
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
@@ -119,8 +109,8 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         found.append(f"the run as it is configured, for here it ends with: {error}")
     if sampling_place(config) == "servers":
         found.append("the engine: no server is started and none is asked")
-    if config.train.get("rollout_workers"):
-        found.append("train.rollout_workers: no cluster is asked")
+    if config.ray.workers:
+        found.append("ray.workers: no cluster is asked")
     if config.answerer:
         found.append("answerer: the endpoint is not asked")
     if _asks_endpoint(config):
@@ -140,7 +130,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
     exchanged = {"model": Exchange(config.model.path, random)}
     if not is_real:
         exchanged["tokenizer"] = Exchange("that of the model", _SMALL_TOKENIZER)
-        template = chat_settings(config)
+        template = chat_settings(config.model)
         if config.model.template_file is None and template != _PLAIN_TEMPLATE:
             chosen = ", ".join(f"{name}={value}" for name, value in template.items())
             exchanged["chat template"] = Exchange(chosen, "the small tokenizer's own")
@@ -149,11 +139,10 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
         given = ", ".join(config.engine.urls) or "servers"
         given = "a process of its own" if place == "process" else given
         exchanged["engine"] = Exchange(given, "the embedded engine")
-    if workers := config.train.get("rollout_workers"):
+    if workers := config.ray.workers:
         exchanged["rollout workers"] = Exchange(str(workers), "this process")
     if config.answerer:
-        served = str(config.answerer.get("served_model"))
-        exchanged["answerer"] = Exchange(served, "the knowledge table")
+        exchanged["answerer"] = Exchange(config.answerer.served_model, "the knowledge table")
     path = folder / "model"
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -167,7 +156,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
     changes = {
         "model": _small_section(plain.model, path, keeps_template=is_real),
         "env_config": {**env_config, "max_steps_per_episode": turns},
-        "train": _small_train(plain.train, keeps_template=is_real),
+        "train": _small_train(plain.train),
         "warm_start": _small_warm_start(config, exchanged),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
@@ -191,7 +180,7 @@ def _small_env(config: RunConfig, exchanged: dict[str, Exchange]) -> dict[str, A
     return {key: value for key, value in config.env_config.items() if key not in _PLACE}
 
 
-def _small_section(model: ModelConfig, path: Path, *, keeps_template: bool) -> ModelConfig:
+def _small_section(model: ModelSettings, path: Path, *, keeps_template: bool) -> ModelSettings:
     """The section for the small model, which does not have the layers that an adapter names. The
     text of a template file is already in the tokenizer; any other template belongs to the model's
     own tokenizer."""
@@ -204,8 +193,8 @@ def _small_section(model: ModelConfig, path: Path, *, keeps_template: bool) -> M
     return model.model_copy(update=found)
 
 
-def _small_train(train: dict[str, Any], *, keeps_template: bool) -> dict[str, Any]:
-    dropped = {*_SIZES, *_AHEAD, *_ACTION_NAMES, *(() if keeps_template else _TEMPLATE_NAMES)}
+def _small_train(train: dict[str, Any]) -> dict[str, Any]:
+    dropped = {*_SIZES, *_AHEAD}
     left = {key: value for key, value in train.items() if key not in dropped}
     small = {**left, **_SMALL_TRAIN}
     if "8bit" in str(small.get("optim", "")):
@@ -216,24 +205,25 @@ def _small_train(train: dict[str, Any], *, keeps_template: bool) -> dict[str, An
 
 
 def _asks_endpoint(config: RunConfig) -> bool:
-    return warm_starts(config) and config.warm_start["source"] == CHAT
+    return warm_starts(config) and config.warm_start.source == CHAT
 
 
-def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> dict[str, Any]:
+def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> WarmStartSettings:
     """A few games of any reward, for in so few turns none may be won; of a player of the
     environment instead of an endpoint's."""
     if not warm_starts(config):
-        return {}
-    left = {key: value for key, value in config.warm_start.items() if key != "min_reward"}
-    small = {**left, "games": 4, "best_of": 1, "probe_tasks": 1, "steps": 1}
+        return WarmStartSettings()
+    few = {"min_reward": None, "games": 4, "best_of": 1, "probe_tasks": 1, "steps": 1}
     if not _asks_endpoint(config):
-        return small
+        return config.warm_start.model_copy(update=few)
     players = available_agents(make_env(config))
     exchanged["warm_start"] = Exchange(
-        str(small.get("source")), f"games of the {players[0]} agent" if players else "none"
+        CHAT, f"games of the {players[0]} agent" if players else "none"
     )
-    own = {key: value for key, value in small.items() if key not in ENDPOINT_KEYS}
-    return {**own, "source": players[0]} if players else {}
+    if not players:
+        return WarmStartSettings()
+    plain = {key: WarmStartSettings.model_fields[key].default for key in ENDPOINT_KEYS}
+    return config.warm_start.model_copy(update={**few, **plain, "source": players[0]})
 
 
 def _tokenizer(config: RunConfig) -> tuple[Any, bool]:

@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.runs.config import RunConfig
-from agentsgym.runs.engine_config import engine_of
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine, sampling_place
 from agentsgym.runs.load_model import base_folder, stored_adapter
 from agentsgym.runs.machine import device_in_use, dtype_of
-from agentsgym.runs.model_config import SMOLLM2, TINY, ModelConfig
 from agentsgym.runs.pretrained import Loading
+from agentsgym.runs.settings import SMOLLM2, TINY, ModelSettings, RunConfig
 from agentsgym.runs.smollm2 import SHAPE
 from agentsgym.runs.warm_start.phase import settings_of, warm_starts
 
@@ -159,7 +157,7 @@ def _config_of(config: RunConfig) -> Any:
         raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
 
 
-def _adapter(shape: Any, section: ModelConfig) -> int:
+def _adapter(shape: Any, section: ModelSettings) -> int:
     """Weights of the adapter that the section asks for."""
     import torch
 
@@ -252,7 +250,7 @@ def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:
             f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
             f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
-    if engine_of(config.engine, config.train).name == "process":
+    if config.engine.name == "process":
         notes.append("The engine's own process, which works beside the optimizer, is counted.")
     if sampling_place(config) == "servers":
         notes.append(

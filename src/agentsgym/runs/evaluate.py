@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
-from agentsgym.generation.factory import Purpose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import evaluated_rendering, rendering
-from agentsgym.runs.config import EvalConfig, RunConfig
 from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
-from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
 from agentsgym.runs.scripted_agents import available_agents
+from agentsgym.runs.settings import SCRIPTED, EvalSettings, RunConfig
 from agentsgym.runs.trust import trusted
 from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
@@ -38,7 +36,7 @@ class HeldOutTasks:
     """The evaluation tasks of an environment, and what the evaluations of a run play of them."""
 
     def __init__(
-        self, dataset: Any, chosen: EvalConfig, max_rollout_tokens: int | None = None
+        self, dataset: Any, chosen: EvalSettings, max_rollout_tokens: int | None = None
     ) -> None:
         self._rows: list[dict[str, Any]] = list(dataset)
         self._chosen = chosen
@@ -150,14 +148,15 @@ class Contestant:
             "max_rollout_tokens": run.train.get("max_rollout_tokens"),
             "model": run.model.model_dump(),
             "weights": weights_digest(run.model.path),
-            "engine": dataclasses.asdict(self.engine),
+            "engine": self.engine.model_dump(),
         }
 
 
 def _answerer(place: RunConfig) -> dict[str, Any]:
     """Who answers, as it is stored; nothing for the knowledge table."""
-    named = {key: place.answerer.get(key) for key in ("urls", "served_model")}
-    return {"answerer": named} if place.answerer else {}
+    if place.answerer is None:
+        return {}
+    return {"answerer": place.answerer.model_dump(include={"urls", "served_model"})}
 
 
 @contextmanager
@@ -167,7 +166,6 @@ def contestant(
     engine: EngineSettings,
     *,
     seed: int,
-    purpose: Purpose,
     note: Note,
 ) -> Iterator[Contestant]:
     """The model of `run`, loaded; its engine is closed at the end."""
@@ -178,7 +176,7 @@ def contestant(
             notes.add(text)
             note(text)
 
-    with evaluated_agents(run, seed, engine, purpose, note) as agent_for:
+    with evaluated_agents(run, seed, engine, note) as agent_for:
         yield Contestant(name, run, engine, agent_for, note_once)
 
 

@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
-from agentsgym.envs.extras import ensure, installed
-from agentsgym.generation.factory import ENGINES, TRAINING, EngineEntry, Purpose, choose
+from agentsgym.envs.extras import ensure
+from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.http import read_key
-from agentsgym.runs.answerer import answerer_settings, attach_answerer
-from agentsgym.runs.chat_settings import chat_settings
-from agentsgym.runs.config import DataConfig, RunConfig, check_keys
-from agentsgym.runs.endpoint import CHAT as CHAT_ENGINE
-from agentsgym.runs.engine_config import with_engine, written
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.machine import check_machine, device_in_use
-from agentsgym.runs.model_config import CHAT, SCRIPTED
-from agentsgym.runs.precision import mixed_precision
+from agentsgym.runs.machine import check_machine, device_in_use, dtype_of
+from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.task_files import held_out_tasks, open_tasks
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
+from agentsgym.types.errors import unknown_key
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-_NO_FILES = DataConfig()
+_NO_FILES = DataSettings()
 
 # If neither steps nor epochs are given, only time limits the run.
 _NO_LIMIT = 1_000_000
@@ -55,20 +52,20 @@ def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
     return env
 
 
-def datasets_of(env: MultistepEnv, data: DataConfig = _NO_FILES) -> tuple[Any, Any]:
+def datasets_of(env: MultistepEnv, data: DataSettings = _NO_FILES) -> tuple[Any, Any]:
     """Training and evaluation tasks: those of the files in `data`, or else the environment's own.
     Raises ConfigError if it defines none, or a file cannot be read."""
     return train_tasks(env, data), held_out(env, data)
 
 
-def train_tasks(env: MultistepEnv, data: DataConfig) -> Any:
+def train_tasks(env: MultistepEnv, data: DataSettings) -> Any:
     """The training tasks, as in `datasets_of`."""
     if data.train is not None:
         return open_tasks("data.train", data.train)
     return _own(env.get_train_dataset)
 
 
-def held_out(env: MultistepEnv, data: DataConfig) -> Any:
+def held_out(env: MultistepEnv, data: DataSettings) -> Any:
     """The evaluation tasks, as in `datasets_of`."""
     return _own(env.get_eval_dataset) if data.eval is None else held_out_tasks(data.eval)
 
@@ -81,25 +78,24 @@ def _own(tasks: Callable[[], Any]) -> Any:
 
 
 def train_settings(config: RunConfig) -> "GRPOEnvConfig":
-    """The trainer's settings. Raises ConfigError with the unknown key or the problem."""
+    """The trainer's settings. Raises ConfigError with the unknown key or the problem, MissingExtra
+    or MissingKey for what its engine and endpoints need, before anything is loaded."""
     from agentsgym.training import GRPOEnvConfig
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
-    check_keys(config.train, names, "train.")
+    for key in config.train.keys() - names:
+        raise ConfigError(unknown_key(key, names, "train."))
     path = config.model.path
     if path.startswith((CHAT, SCRIPTED)):
         raise ConfigError(
             f"model: {path!r} has no weights here to train; name a model directory, a hub "
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
-    _check_engine(config)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     check_machine(config.model, device)
-    if config.train.get("fp16") and device == "cpu":
-        raise ConfigError("train.fp16 needs a GPU; on a CPU leave it out, or use train.bf16")
-    train = with_engine(config.train, config.engine) | chat_settings(config)
-    given = {**_DEFAULTS, **train, **mixed_precision(config), "seed": config.seed}
-    given["eval_temperature"] = config.eval.temperature
+    given = {**_DEFAULTS, **config.train, **_precision(config, device)}
+    given |= chat_settings(config.model) | {"eval_temperature": config.eval.temperature}
+    given |= {"engine": config.engine, "ray": config.ray, "seed": config.seed}
     given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
     given.setdefault("run_name", config.directory.name)
     given.setdefault("project", PROJECT)
@@ -108,6 +104,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
         given["max_steps"] = _NO_LIMIT
+    check_ready(config.engine)
     try:
         settings = GRPOEnvConfig(**given)
     except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
@@ -115,50 +112,42 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         if not isinstance(error, ValueError | TypeError):
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
-    check_ready(choose(settings.engine_settings, TRAINING), settings)
-    _check_answerer(config)
+    if config.answerer is not None:
+        check_ready(config.answerer.as_engine(), training=False)
     check_trackers(settings.report_to)
     return settings
 
 
-def _check_engine(config: RunConfig) -> None:
-    """Raise ConfigError if the section `engine` cannot be trained with."""
-    if not config.engine.model_fields_set:
-        return
-    try:
-        choose(config.engine.settings(), Purpose(training=True, written=written))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+def chat_settings(model: ModelSettings) -> dict[str, Any]:
+    """`chat_template` and `chat_template_kwargs` of the trainer. The text of a template file is
+    already in the tokenizer."""
+    choice = "own" if model.template_file is not None else model.chat_template
+    kwargs = model.chat_template_kwargs
+    return {"chat_template": choice} | ({"chat_template_kwargs": kwargs} if kwargs else {})
 
 
-def _check_answerer(config: RunConfig) -> None:
-    """Raise ConfigError, MissingExtra or MissingKey if the answerer cannot be asked from here."""
-    if config.answerer:
-        check_installed(ENGINES[CHAT_ENGINE])
-        read_key(answerer_settings(config.answerer).key_env)
+def _precision(config: RunConfig, device: str) -> dict[str, Any]:
+    """`bf16` and `fp16` of the trainer: float32 weights, multiplied in the model's dtype. Without a
+    GPU `use_cpu` goes with `bf16`: transformers asks for both."""
+    dtype = str(dtype_of(config.model, device))
+    chosen = {"bf16": dtype == "torch.bfloat16", "fp16": dtype == "torch.float16"}
+    on_cpu = config.train.get("use_cpu", device == "cpu")
+    return chosen | ({"use_cpu": on_cpu} if chosen["bf16"] else {})
 
 
-def check_ready(entry: EngineEntry, settings: "GRPOEnvConfig") -> None:
-    """Raise MissingExtra, ConfigError or MissingKey for an engine that cannot start here, before
-    anything is loaded."""
-    from agentsgym.training.engines import check_accelerator, check_launch
+def check_ready(engine: EngineSettings, *, training: bool = True) -> None:
+    """Raise ConfigError, MissingExtra or MissingKey for an engine that cannot start here."""
+    from agentsgym.training.engines import check_launch
 
-    check_installed(entry)
-    check_accelerator(entry)
-    check_launch(settings.engine_settings)
-    read_key(settings.engine_key_env)
+    check_installed(choose(engine, training=training))
+    check_launch(engine)
+    read_key(engine.key_env)
 
 
 def check_installed(entry: EngineEntry) -> None:
-    """Raise MissingExtra or ConfigError if an engine's package is not installed."""
-    if entry.package is None or installed(entry.package):
-        return
-    if entry.extra is not None:
-        ensure(entry.package, entry.extra)
-    raise ConfigError(
-        f"train.{entry.chosen_by} needs {entry.package}, which is not installed here; name running "
-        "servers in train.engine_urls, or leave both out for the embedded engine"
-    )
+    """Raise MissingExtra if what an engine needs to ask servers is not installed."""
+    if entry.served:
+        ensure("aiohttp", "http")
 
 
 def versions() -> dict[str, str]:

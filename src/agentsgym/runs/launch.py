@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.factory import Purpose, choose
-from agentsgym.runs.config import RunConfig
-from agentsgym.runs.engine_config import EngineConfig, engine_of, written
+from agentsgym.generation.factory import choose
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.sources import load_yaml
+from agentsgym.training.settings import RaySettings
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-_HARDWARE = ("bf16", "fp16", "tf32", "use_vllm", "deepspeed", "fsdp", "fsdp_config")
+_HARDWARE = ("tf32", "deepspeed", "fsdp", "fsdp_config")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -40,25 +41,22 @@ class Launch:
 
 def on_any_machine(config: RunConfig) -> RunConfig:
     """The configuration without what needs a GPU or a server, to fill in all other settings."""
-    train = {
-        key: value
-        for key, value in config.train.items()
-        if key not in _HARDWARE and not key.startswith(("vllm_", "engine", "rollout_worker"))
-    }
+    train = {key: value for key, value in config.train.items() if key not in _HARDWARE}
     plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
     changes: dict[str, Any] = {
         "train": {**train, "use_cpu": True},
         "model": config.model.model_copy(update=plain),
-        "engine": EngineConfig(),
-        "answerer": {},
+        "engine": EngineSettings(capacity=config.engine.capacity),
+        "ray": RaySettings(),
+        "answerer": None,
     }
     return config.model_copy(update=changes)
 
 
 def sampling_place(config: RunConfig) -> Literal["here", "process", "servers"]:
     """What samples: the process that trains, a process of its own beside it, or servers."""
-    engine = engine_of(config.engine, config.train)
-    if engine.urls or engine.is_trl or engine.launch:
+    engine = config.engine
+    if engine.urls or engine.launch:
         return "servers"
     if engine.name in (None, "embedded", "plain"):
         return "here"
@@ -142,11 +140,8 @@ def _check_sharding(config: RunConfig, launch: Launch) -> None:
 
 
 def _check_servers(config: RunConfig, launch: Launch) -> None:
-    engine = engine_of(config.engine, config.train)
-    try:
-        choose(engine.settings(), Purpose(training=True, written=written))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    engine = config.engine
+    choose(engine, training=True)
     twice = [url for url, number in Counter(engine.urls).items() if number > 1]
     if twice:
         raise ConfigError(f"engine.urls names {twice[0]} twice")

@@ -16,7 +16,6 @@ from agentsgym.runs.adapters import (
 )
 from agentsgym.runs.builtin_models import builtin_folder
 from agentsgym.runs.machine import check_machine, dtype_of
-from agentsgym.runs.model_config import BUILTIN, ModelConfig
 from agentsgym.runs.pretrained import (
     Loading,
     Policy,
@@ -25,6 +24,7 @@ from agentsgym.runs.pretrained import (
     load_pretrained,
     pretrained_tokenizer,
 )
+from agentsgym.runs.settings import BUILTIN, ModelSettings
 from agentsgym.runs.trust import is_own
 from agentsgym.types import is_under, real_path
 
@@ -39,7 +39,7 @@ class Use:
     trust: bool = False
 
 
-def load_model(model: ModelConfig, use: Use) -> Policy:
+def load_model(model: ModelSettings, use: Use) -> Policy:
     """The model and its tokenizer; a model with an adapter is PEFT's.
 
     Weights that are trained are float32, all others have the section's dtype. Raises ConfigError
@@ -72,7 +72,7 @@ def in_hub_cache(name: str, revision: str | None) -> Path | None:
     return None if found is None else Path(found)
 
 
-def base_dtype(model: ModelConfig, use: Use) -> Any:
+def base_dtype(model: ModelSettings, use: Use) -> Any:
     """The torch dtype in which the files of the base model are stored."""
     import torch
     from transformers import AutoConfig
@@ -83,7 +83,7 @@ def base_dtype(model: ModelConfig, use: Use) -> Any:
     return torch.float32 if stored is None else stored
 
 
-def load_tokenizer_of(model: ModelConfig, use: Use) -> Any:
+def load_tokenizer_of(model: ModelSettings, use: Use) -> Any:
     """The same tokenizer, without the weights."""
     stored = stored_adapter(model)
     if stored is not None and has_tokenizer(stored.folder):
@@ -93,14 +93,14 @@ def load_tokenizer_of(model: ModelConfig, use: Use) -> Any:
         return with_template(pretrained_tokenizer(place, loading), model)
 
 
-def stored_adapter(model: ModelConfig) -> StoredAdapter | None:
+def stored_adapter(model: ModelSettings) -> StoredAdapter | None:
     """The adapter, if the section names the directory of one. Raises ConfigError if it is
     damaged."""
     folder = Path(model.path)
     return read_adapter(folder) if is_adapter(folder) else None
 
 
-def with_template(tokenizer: Any, model: ModelConfig) -> Any:
+def with_template(tokenizer: Any, model: ModelSettings) -> Any:
     """The tokenizer with the chat template of the file that the section names, if it names one."""
     if model.template_file is not None:
         try:
@@ -110,7 +110,7 @@ def with_template(tokenizer: Any, model: ModelConfig) -> Any:
     return tokenizer
 
 
-def _check_fitting(model: ModelConfig, stored: StoredAdapter | None, use: Use) -> None:
+def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> None:
     """Raise ConfigError for settings that this kind of model does not have."""
     if model.revision is not None and (Path(model.path).is_dir() or model.path.startswith(BUILTIN)):
         raise ConfigError(
@@ -129,7 +129,7 @@ def _check_fitting(model: ModelConfig, stored: StoredAdapter | None, use: Use) -
         )
 
 
-def _base(model: ModelConfig, stored: StoredAdapter | None, use: Use) -> tuple[str, Loading]:
+def _base(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> tuple[str, Loading]:
     """The name of the plain model to load, and how."""
     whole = stored is None and model.lora is None
     dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))

@@ -4,7 +4,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.runs.model_config import ModelConfig
+from agentsgym.runs.settings import ModelSettings
 
 # Without its package transformers would load a kernel from the hub instead, which is code.
 _FLASH = {
@@ -14,7 +14,7 @@ _FLASH = {
 }
 
 
-def check_machine(model: ModelConfig, device: str) -> None:
+def check_machine(model: ModelSettings, device: str) -> None:
     """Raise ConfigError (MissingExtra without bitsandbytes) for a setting that needs another
     device than `device` ("cpu", "cuda") or a package that is not installed."""
     dtype_of(model, device)
@@ -47,7 +47,7 @@ def _check_flash(name: str, device: str) -> None:
         )
 
 
-def dtype_of(model: ModelConfig, device: str) -> Any:
+def dtype_of(model: ModelSettings, device: str) -> Any:
     """The torch dtype that the model computes with. Raises ConfigError if `device` cannot."""
     from agentsgym.generation.embedded.precision import resolve_dtype
 

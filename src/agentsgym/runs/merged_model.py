@@ -7,7 +7,7 @@ from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.load_model import Use, base_dtype, load_model
-from agentsgym.runs.model_config import ModelConfig
+from agentsgym.runs.settings import ModelSettings
 
 
 def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = False) -> Path:
@@ -21,7 +21,7 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     target = output or source / "merged"
     if target.exists():
         raise ConfigError(f"{target} already exists; name another directory with --output")
-    section = ModelConfig(path=str(folder), dtype="float32")
+    section = ModelSettings(path=str(folder), dtype="float32")
     use = Use(training=False, device="cpu", trust=trust)
     policy = load_model(section, use)
     merged = policy.model.merge_and_unload().to(base_dtype(section, use))

@@ -11,7 +11,7 @@ from typing import Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.agents.seeded import SeededAgent
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.generation.factory import ClosableEngine, Purpose, choose, make_engine
+from agentsgym.generation.factory import ClosableEngine, choose, make_engine
 from agentsgym.generation.models import is_adapted
 from agentsgym.generation.settings import (
     MODEL_FOLDER,
@@ -20,14 +20,13 @@ from agentsgym.generation.settings import (
     ServedModel,
     new_directory,
 )
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.from_config import check_installed
-from agentsgym.runs.model_config import SCRIPTED
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Silent
 from agentsgym.runs.scripted_agents import SEEDED, scripted_agent
-from agentsgym.training.setting_parsers import limits
+from agentsgym.runs.settings import SCRIPTED, RunConfig
+from agentsgym.training.settings import ACTION_TOKENS
 from agentsgym.types import Agent, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -44,11 +43,10 @@ def evaluated_agent(
     env: MultistepEnv,
     seed: int,
     settings: EngineSettings,
-    purpose: Purpose,
     note: Callable[[str], None] = logger.info,
 ) -> Iterator[Agent]:
     """The agent `run.model.path` in `env`; see `evaluated_agents`."""
-    with evaluated_agents(run, seed, settings, purpose, note) as agent_for:
+    with evaluated_agents(run, seed, settings, note) as agent_for:
         yield agent_for(env)
 
 
@@ -57,7 +55,6 @@ def evaluated_agents(
     run: RunConfig,
     seed: int,
     settings: EngineSettings,
-    purpose: Purpose,
     note: Callable[[str], None] = logger.info,
 ) -> Iterator[AgentFor]:
     """The agents `run.model.path` of several environments: one model for all, or each one's own
@@ -67,12 +64,12 @@ def evaluated_agents(
     """
     path = run.model.path
     if path.startswith(SCRIPTED):
-        _refuse_engine(path, settings, purpose)
+        _refuse_engine(path, settings)
         yield lambda env: _scripted(env, path.removeprefix(SCRIPTED), seed)
         return
     with (
         _servers_directory() as directory,
-        closing(_engine(run, settings, purpose, directory, note)) as engine,
+        closing(_engine(run, settings, directory, note)) as engine,
     ):
         sampling = _sampling(run, speaks=engine.tokenizer is None)
         agent = DirectOutputAgent(engine, sampling, seed=seed)
@@ -105,15 +102,10 @@ def _servers_directory() -> Iterator[Callable[[], Path]]:
 def _engine(
     run: RunConfig,
     settings: EngineSettings,
-    purpose: Purpose,
     directory: Callable[[], Path],
     note: Callable[[str], None],
 ) -> ClosableEngine:
-    try:
-        entry = choose(settings, purpose)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    check_installed(entry)
+    check_installed(choose(settings, training=False))
     load = cache(partial(_load, run))
     parts = EngineParts(
         model=lambda: _on_gpu(load().model, run),
@@ -122,7 +114,7 @@ def _engine(
         directory=directory,
         note=note,
     )
-    return make_engine(settings, parts, purpose)
+    return make_engine(settings, parts, training=False)
 
 
 def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> ServedModel:
@@ -142,16 +134,15 @@ def _served(run: RunConfig, load: Callable[[], Policy], directory: Path) -> Serv
 
 def _sampling(run: RunConfig, *, speaks: bool) -> SamplingParams:
     """The sampling settings; `speaks` says that the engine only returns text."""
-    cap, stops = limits(run.train)
-    if speaks and "max_action_tokens" not in run.train:
-        cap = _SPEECH_TOKENS
-    return SamplingParams(cap, run.eval.temperature, stop=tuple(stops))
+    cap = run.train.get("max_action_tokens", _SPEECH_TOKENS if speaks else ACTION_TOKENS)
+    stops = tuple(run.train.get("stop_strings", ()))
+    return SamplingParams(cap, run.eval.temperature, stop=stops)
 
 
-def _refuse_engine(model: str, settings: EngineSettings, purpose: Purpose) -> None:
-    for key in ("engine", "engine_urls", "served_model", "key_env", "launch"):
+def _refuse_engine(model: str, settings: EngineSettings) -> None:
+    for key in ("name", "urls", "served_model", "key_env", "launch"):
         if getattr(settings, key):
-            raise ConfigError(f"{model} has no engine, so {purpose.written(key)} has no effect")
+            raise ConfigError(f"{model} has no engine, so engine.{key} has no effect")
 
 
 def _load(run: RunConfig) -> Any:

@@ -9,12 +9,11 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
 from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.builtin_models import builtin_folder
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.load_model import Use, load_model, load_tokenizer_of
 from agentsgym.runs.machine import device_in_use
-from agentsgym.runs.model_config import BUILTIN, TINY, ModelConfig
 from agentsgym.runs.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.warm_start.phase import new_model
 
 _FIGURES = "figures.json"
@@ -81,7 +80,7 @@ def _builtin_figures(path: str) -> dict[str, Any]:
     return found
 
 
-def name_reference(model: Any, named: ModelConfig, folder: Path) -> None:
+def name_reference(model: Any, named: ModelSettings, folder: Path) -> None:
     """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
     A resumed model was loaded from its checkpoint and would otherwise be its own reference.

@@ -9,9 +9,9 @@ from agentsgym.runs.callbacks import (
     SignalCheckCallback,
     TimeBudgetCallback,
 )
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import advice
 from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation import Evaluation, assess_played
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import (
     MetricsFile,
     RolloutWriter,
@@ -20,6 +19,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.from_config import versions
+from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import trusted
 
 if TYPE_CHECKING:

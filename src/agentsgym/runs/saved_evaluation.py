@@ -11,10 +11,10 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, passes
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
 from agentsgym.runs.from_config import make_env, versions
 from agentsgym.runs.lock import lock_directory
+from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import check_links, is_own, remember_own, trusted
 from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr

@@ -8,11 +8,10 @@ from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import Game
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.overrides import load_yaml
-from agentsgym.runs.shipped_yaml import shipped_yaml
+from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.sources import load_yaml, shipped_yaml
 from agentsgym.types import RolloutRequest, session_seed
 from agentsgym.types.trust import is_foreign
 

@@ -16,7 +16,6 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.evaluate import HeldOutTasks, other_references
 from agentsgym.runs.failures import one_sentence
@@ -31,12 +30,12 @@ from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.lock import claim, refuse_several_processes
-from agentsgym.runs.model_config import TINY
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
 from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
+from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trackers import stores_in
 from agentsgym.runs.trust import check_links, is_own, resume_command, trusted

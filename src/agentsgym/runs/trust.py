@@ -14,9 +14,8 @@ from typing import Any
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.runs.adapters import is_adapter
-from agentsgym.runs.config import RunConfig
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.model_config import ModelConfig
+from agentsgym.runs.settings import ModelSettings, RunConfig
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.trust import import_from_here, is_foreign
 
@@ -29,14 +28,6 @@ _SENDING = (
     "trackio_space_id",
     "trackio_bucket_id",
     "trackio_static_space_id",
-    "engine_urls",
-    "engine_key_env",
-    "engine_launch",
-    "engine_command",
-    "engine_launch_args",
-    "rollout_workers",
-    "vllm_server_base_url",
-    "vllm_server_host",
 )
 _OF_ENGINE = ("urls", "key_env", "launch", "command", "launch_args")
 
@@ -155,15 +146,15 @@ def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     if training:
         found |= _model_files(config)
         found |= {f"train.{key}": config.train.get(key) for key in _SENDING}
-        found |= {f"warm_start.{key}": config.warm_start.get(key) for key in ("run", "data")}
-        teacher = config.warm_start.get("engine")
+        found |= {f"warm_start.{key}": getattr(config.warm_start, key) for key in ("run", "data")}
+        found["ray.workers"] = config.ray.workers
         sections = {
-            "engine": config.engine.model_dump(),
+            "engine": config.engine,
             "answerer": config.answerer,
-            "warm_start.engine": teacher if isinstance(teacher, Mapping) else {},
+            "warm_start.engine": config.warm_start.engine,
         }
         for section, values in sections.items():
-            found |= {f"{section}.{key}": values.get(key) for key in _OF_ENGINE}
+            found |= {f"{section}.{key}": getattr(values, key, None) for key in _OF_ENGINE}
     return {key: value for key, value in found.items() if value and value not in _NOBODY}
 
 
@@ -176,7 +167,7 @@ def _estimator(config: RunConfig) -> str:
 
 def _model_files(config: RunConfig) -> dict[str, str | None]:
     """The files of the model that a run begins with, unless it only goes on from a checkpoint."""
-    model: ModelConfig = config.model
+    model: ModelSettings = config.model
     adapted = model.lora is not None or is_adapter(Path(model.path))
     begins = RunDirectory(config.directory).last_checkpoint() is None
     if not (adapted or begins or config.train.get("beta")):

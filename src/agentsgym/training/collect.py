@@ -10,7 +10,6 @@ from agentsgym.envs import EnvPool
 from agentsgym.envs.dataset import TaskRow, check_row
 from agentsgym.evaluation import rollout_requests
 from agentsgym.rollout import LocalSource, play
-from agentsgym.training import setting_parsers as given
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import (
@@ -119,7 +118,7 @@ class RolloutCollector:
     def open_source(self) -> RolloutSource:
         """Play training rollouts in the background from now on, in this process or on Ray; what
         `train` and `evaluate` play comes before them."""
-        if self._args.rollout_workers:
+        if self._args.ray.workers:
             self.source = self._ray_source()
         else:
             self.await_engine()
@@ -144,7 +143,7 @@ class RolloutCollector:
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
         """Play these, and return when all are over. Actors on Ray start with the first ones."""
-        if self.source is None and self._args.rollout_workers:
+        if self.source is None and self._args.ray.workers:
             self.open_source()
         if self.source is not None:
             return self.source.play(requests, sampling)
@@ -167,8 +166,8 @@ class RolloutCollector:
             engine,  # type: ignore[arg-type] # see `check_ray`
             self.envs,
             self.train_sampling,
-            workers=args.rollout_workers,
-            resources=given.mapping("rollout_worker_resources", args.rollout_worker_resources),
+            workers=args.ray.workers,
+            resources=dict(args.ray.resources),
         )
 
 
@@ -179,17 +178,17 @@ def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
     Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed, and
     TypeError for an engine whose servers others cannot reach.
     """
-    if not args.rollout_workers:
+    if not args.ray.workers:
         return
     from agentsgym.generation.vllm.engine import VLLMEngine
     from agentsgym.rollout.workers.ray_actor import connect
 
     if not isinstance(engine, VLLMEngine):
         raise TypeError(
-            f"rollout_workers sample from the servers of a VLLMEngine, not from a "
+            f"ray.workers sample from the servers of a VLLMEngine, not from a "
             f"{type(engine).__name__}"
         )
-    connect("rollout_workers is set")
+    connect("ray.workers is set")
 
 
 Push = Callable[[WeightUpdate], None]

@@ -8,12 +8,13 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.factory import TRAINING, EngineEntry, choose, make_trainable
+from agentsgym.generation.factory import choose, make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.launcher import NoCommand, find_program
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
+from agentsgym.training.settings import TRAIN_CAPACITY
 from agentsgym.types import TrainableEngine, trainable
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -25,15 +26,10 @@ def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
     lacks, ValueError if `args` select another one or say how it should be made."""
     trainable(engine)
     name = type(engine).__name__
-    for asked in ("engine", "engine_urls", "engine_launch", "use_vllm"):
-        if getattr(args, asked):
-            raise ValueError(
-                f"the trainer got a {name}, but {asked} selects another engine; leave one of them "
-                "out"
-            )
-    if args.engine_capacity != GRPOEnvConfig.engine_capacity:
+    if args.engine != EngineSettings(capacity=TRAIN_CAPACITY):
         raise ValueError(
-            f"the trainer got a {name}, which has a capacity of its own; leave engine_capacity out"
+            f"the trainer got a {name}, but the section engine says how to make another one; leave "
+            "one of them out"
         )
 
 
@@ -44,14 +40,14 @@ def check_ahead(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
         raise ValueError(
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
             f"{type(engine).__name__} does not have: set engine='process', or name vLLM servers in "
-            "engine_urls"
+            "engine.urls"
         )
 
 
 def check_own_engine(args: GRPOEnvConfig) -> None:
     """Check that the engine that `args` select can start on this machine. Raises ConfigError."""
-    check_accelerator(choose(args.engine_settings, TRAINING))
-    check_launch(args.engine_settings)
+    choose(args.engine, training=True)
+    check_launch(args.engine)
 
 
 def check_launch(settings: EngineSettings) -> None:
@@ -61,16 +57,6 @@ def check_launch(settings: EngineSettings) -> None:
             find_program(settings.command)
         except NoCommand as error:
             raise ConfigError(str(error)) from None
-
-
-def check_accelerator(entry: EngineEntry) -> None:
-    """Raise ConfigError if an engine needs a GPU and there is none."""
-    if entry.accelerator and not (torch.cuda.is_available() or torch.xpu.is_available()):
-        raise ConfigError(
-            f"engine {entry.name!r} ({entry.chosen_by}) is TRL's own vLLM, which needs a GPU, and "
-            "there is none here; start vLLM servers instead (engine_urls), or leave it out for the "
-            "embedded engine"
-        )
 
 
 def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
@@ -88,7 +74,6 @@ def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
         stop_token_ids=trainer.stop_token_ids,
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
-        vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
         rank=ranks.index,
@@ -103,7 +88,7 @@ def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
         directory=lambda: Path(args.output_dir) / "servers",
         note=note,
     )
-    return make_trainable(args.engine_settings, parts)
+    return make_trainable(args.engine, parts)
 
 
 def sampling_dtype(accelerator: Any) -> torch.dtype | None:

@@ -50,7 +50,7 @@ from agentsgym.training.reference import (
     reference_adapter,
     save_reference,
 )
-from agentsgym.training.setting_conditions import notes
+from agentsgym.training.setting_checks import notes
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
 from agentsgym.training.tasks import CheckedTasks, TaskSampler, TaskStream
 from agentsgym.training.token_sample import TokenRecordsCallback, TokenSample, TokenSink

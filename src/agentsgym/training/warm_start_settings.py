@@ -3,7 +3,10 @@
 import math
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from agentsgym.generation.settings import ChatEndpoint
+from agentsgym.types.settings import STRICT, Count, CountOrZero, Section, Seed
 
 SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS, EXPORT, CHAT = "rollouts", "export", "chat"
@@ -12,7 +15,7 @@ ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
 SOURCE_KEYS = {"run": ROLLOUTS, "data": EXPORT, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
 """Keys that belong to one source."""
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+_FROZEN = ConfigDict(**STRICT, frozen=True, use_attribute_docstrings=True)
 _NEW_MODEL: dict[str, Any] = {
     "source": "teacher",
     "steps": 1000,
@@ -54,24 +57,24 @@ _ADAPTER_RATE, _WEIGHTS_RATE = 2e-4, 2e-5
 _WARMUP_SHARE = 0.05
 
 
-class TinySettings(BaseModel):
+class TinySettings(Section):
     """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
 
     `initializer_range` is the standard deviation of the initial weights; transformers' default of
     0.02 is too small for this width and learns several times slower.
     """
 
-    model_config = _STRICT
+    model_config = _FROZEN
 
-    hidden_size: int = Field(default=128, ge=1)
-    layers: int = Field(default=2, ge=1)
-    heads: int = Field(default=4, ge=1)
-    intermediate_size: int = Field(default=256, ge=1)
-    max_positions: int = Field(default=512, ge=1)
+    hidden_size: Count = 128
+    layers: Count = 2
+    heads: Count = 4
+    intermediate_size: Count = 256
+    max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
 
 
-class WarmStartSettings(BaseModel):
+class WarmStartSettings(Section):
     """A warm start: of a new model (`model: tiny`), which plays games of the teacher as they are
     needed, or of a pretrained one, which learns from a number of games for some epochs.
 
@@ -79,59 +82,59 @@ class WarmStartSettings(BaseModel):
     its maximum. None is a default that depends on the model. Raises ValueError for a bad value.
     """
 
-    model_config = _STRICT
+    model_config = _FROZEN
 
     source: Literal["teacher", "optimal", "random", "rollouts", "export", "chat"] | None = None
     """Who plays the games. None: no warm start; for the model tiny, the teacher."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: Seed = 0
     """Seed of the games, of their order and of the split."""
 
-    games: int = Field(default=256, ge=1)
+    games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
-    best_of: int = Field(default=1, ge=1)
+    best_of: Count = 1
     """Games on each drawn task, of which the best is imitated."""
     min_reward: float | None = None
     """Games with less reward are not imitated."""
-    probe_tasks: int = Field(default=8, ge=0)
+    probe_tasks: CountOrZero = 8
     """Training tasks that the model plays before and after, a group of games each; 0: none."""
     run: str | None = None
     """Of source rollouts: the directory of the run."""
     data: str | None = None
     """Of source export: the folder or file of the export."""
-    engine: dict[str, Any] | None = None
-    """Of source chat: the endpoint's urls, served_model, key_env, capacity."""
+    engine: ChatEndpoint | None = None
+    """Of source chat: the endpoint."""
     temperature: float = Field(default=1.0, ge=0)
     """Of the endpoint's answers."""
-    max_answer_tokens: int = Field(default=512, ge=1)
+    max_answer_tokens: Count = 512
     """Limit on each of the endpoint's answers."""
 
-    tokenizer_games: int = Field(default=2000, ge=1)
+    tokenizer_games: Count = 2000
     """Games whose text trains the tokenizer of a new model."""
-    games_per_round: int = Field(default=1920, ge=1)
+    games_per_round: Count = 1920
     """Games for a new model that are played at a time."""
     final_action_weight: float = Field(default=1.0, ge=0)
     """Loss weight of each episode's last action, which may be the most informative one. It falls to
     1 over the first half of the updates, so that in the end the model acts as often as its
     teacher."""
-    vocab_size: int = Field(default=2048, ge=1)
+    vocab_size: Count = 2048
     """Most tokens of a new tokenizer."""
-    max_token_length: int = Field(default=40, ge=1)
+    max_token_length: Count = 40
     """Most characters of a new tokenizer's token."""
     model: TinySettings = Field(default_factory=TinySettings)
     """Shape of a new model."""
 
-    epochs: int = Field(default=3, ge=1)
+    epochs: Count = 3
     """Passes over the games of a pretrained model."""
-    steps: int | None = Field(default=None, ge=1)
+    steps: Count | None = None
     """Updates. None: 1000 of a new model, of a pretrained one as many as the epochs have."""
-    batch_size: int | None = Field(default=None, ge=1)
+    batch_size: Count | None = None
     """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
-    max_tokens_per_forward: int | None = Field(default=None, ge=1)
+    max_tokens_per_forward: Count | None = None
     """Padded tokens of a forward pass; bounds memory, not the result. None: 4096 of a pretrained
     model, of a new one whole batches."""
     learning_rate: float | None = Field(default=None, ge=0)
     """AdamW's maximum. None: 3e-3 of a new model, 2e-4 of adapters, 2e-5 of other weights."""
-    warmup_steps: int | None = Field(default=None, ge=0)
+    warmup_steps: CountOrZero | None = None
     """Updates with a rising rate. None: 50 of a new model, a twentieth of a pretrained one's."""
     final_lr: float = Field(default=0.02, ge=0, le=1)
     """Share of the learning rate that is left at the end."""
@@ -143,15 +146,16 @@ class WarmStartSettings(BaseModel):
     """The gradient is scaled down to this norm."""
     held_out_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of the tasks whose games are only used for the held-out loss."""
-    eval_steps: int | None = Field(default=None, ge=1)
+    eval_steps: Count | None = None
     """Updates between two held-out losses, each with a checkpoint. None: once per epoch."""
-    patience: int = Field(default=2, ge=1)
+    patience: Count = 2
     """Training ends after this number of held-out losses without a new lowest one."""
 
     @model_validator(mode="after")
     def _source_has_its_keys(self) -> Self:
+        changed = self._changed
         for key, source in SOURCE_KEYS.items():
-            if key in self.model_fields_set and getattr(self, key) is not None:
+            if key in changed:
                 if self.source != source:
                     raise ValueError(f"{key} is only for source {source!r}; leave it out")
             elif self.source == source and key in ("run", "data", "engine"):
@@ -162,11 +166,16 @@ class WarmStartSettings(BaseModel):
             )
         return self
 
+    @property
+    def _changed(self) -> set[str]:
+        """The keys that have another value than their default."""
+        return set(self.model_dump(exclude_defaults=True))
+
     def resolved(self, *, new_model: bool) -> Self:
         """The settings with the defaults of a new or of a pretrained model. Raises ValueError for a
         key that has no effect on it."""
         kind = "of the new model tiny" if new_model else "of a pretrained model"
-        for key in self.model_fields_set & (_ONLY_PRETRAINED if new_model else _ONLY_NEW_MODEL):
+        for key in self._changed & (_ONLY_PRETRAINED if new_model else _ONLY_NEW_MODEL):
             raise ValueError(f"{key} has no effect on the warm start {kind}; leave it out")
         if new_model and self.source not in (None, *SCRIPTED):
             raise ValueError(f"source of a warm start {kind} must be one of {', '.join(SCRIPTED)}")

@@ -4,6 +4,7 @@ A package declares its settings as a `Section` whose fields carry their range, c
 help; `read` checks values against it. Nothing is converted: a text is no number.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -63,7 +64,7 @@ class Section(BaseModel):
                 if key not in allowed:
                     raise PydanticCustomError(_UNKNOWN, "", {"key": str(key), "allowed": allowed})
         elif not isinstance(values, cls):
-            raise PydanticCustomError("mapping", "must be a mapping of keys")
+            raise PydanticCustomError("mapping", "must be a mapping")
         return values
 
 
@@ -87,7 +88,7 @@ def _sentence(error: ValidationError, prefix: str) -> str:
     """The first problem; an unknown key comes before what may follow from it."""
     problems = error.errors()
     first = next((each for each in problems if each["type"] == _UNKNOWN), problems[0])
-    key = prefix + ".".join(map(str, first["loc"]))
+    key = prefix + ".".join(str(part) for part in first["loc"] if not _is_branch(part))
     if first["type"] == _UNKNOWN:
         at = f"{key.rstrip('.')}." if key else ""
         return unknown_key(first["ctx"]["key"], first["ctx"]["allowed"], at)
@@ -95,14 +96,17 @@ def _sentence(error: ValidationError, prefix: str) -> str:
     if first["type"] == "missing":
         return f"{key} is missing"
     if first["type"] == "value_error":
-        return f"{key}: {first['ctx']['error']}"
+        problem = first["ctx"]["error"]
+        return str(problem) if isinstance(problem, ConfigError) else f"{key}: {problem}"
     return f"{key} {_requirement(first)}, got {short_repr(first['input'])}"
 
 
+def _is_branch(part: int | str) -> bool:
+    """Whether a part of a location is a type of a union, as pydantic names it."""
+    return isinstance(part, str) and (part in ("int", "float", "str", "bool") or "[" in part)
+
+
 def _requirement(problem: ErrorDetails) -> str:
-    return (
-        problem["msg"]
-        .replace("Input should", "must", 1)
-        .replace("be a valid", "be a", 1)
-        .replace("be a integer", "be an integer", 1)
-    )
+    """What is allowed, in pydantic's words: "must be greater than 0"."""
+    text = re.sub(r"^\w+ should", "must", problem["msg"]).replace("be a valid", "be a", 1)
+    return text.replace("be a integer", "be an integer", 1)

@@ -98,7 +98,7 @@ class InProcessEngine(ABC):
             parts.tokenizer(),
             stop_token_ids=parts.stop_token_ids,
             dtype=parts.dtype,
-            **settings.capacity,
+            **settings.capacity_option,
         )
 
     @abstractmethod

@@ -91,7 +91,7 @@ class ProcessEngine:
             parts.tokenizer(),
             stop_token_ids=parts.stop_token_ids,
             dtype=parts.dtype,
-            **settings.capacity,
+            **settings.capacity_option,
         )
 
     @property

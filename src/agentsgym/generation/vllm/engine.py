@@ -173,14 +173,14 @@ class VLLMEngine(RemoteEngine):
         if settings.launch:
             return cls._launched(settings, parts)
         return cls(
-            settings.engine_urls,
+            settings.urls,
             parts.tokenizer(),
             model=settings.served_model,
             stop_token_ids=parts.stop_token_ids,
             api_key=read_key(settings.key_env),
             vocab_size=parts.vocab_size(),
             resume_paused=parts.learns and parts.rank == 0,
-            **settings.capacity,
+            **settings.capacity_option,
         )
 
     @classmethod
@@ -195,7 +195,7 @@ class VLLMEngine(RemoteEngine):
                 api_key=key,
                 vocab_size=parts.vocab_size(),
                 servers=servers,
-                **settings.capacity,
+                **settings.capacity_option,
             )
         except BaseException:
             if servers is not None:

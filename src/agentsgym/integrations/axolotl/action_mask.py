@@ -14,7 +14,6 @@ from agentsgym.integrations.axolotl.step_credit import (
     action_advantages,
     check_step_estimator,
 )
-from agentsgym.training.setting_parsers import mapping
 
 _ESTIMATOR = "step_return"
 # Settings with which TRL's loss would not use one advantage per token, and what to do instead.
@@ -48,7 +47,7 @@ class ActionMaskTrainer(AxolotlGRPOTrainer):  # type: ignore[misc]
         section = find_section()
         given = section.settings if section is not None else {}
         self._estimator: str = given.get("advantage_estimator", _ESTIMATOR)
-        self._options = mapping("advantage_options", given.get("advantage_options"))
+        self._options = given.get("advantage_options") or {}
         check_step_estimator(self._estimator, self._options)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

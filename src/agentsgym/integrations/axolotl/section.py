@@ -7,12 +7,11 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation import default_cluster, select
-from agentsgym.runs.config import check_keys
-from agentsgym.runs.engine_config import EngineConfig, with_engine
 from agentsgym.runs.from_config import datasets_of
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.trl_settings import SETTINGS
+from agentsgym.training.settings import OWN_TYPES, read_own
 from agentsgym.types import Trust, with_modules_of
+from agentsgym.types.errors import unknown_key
 
 TRAINERS = ("agentsgym", "axolotl", "action_mask")
 # Settings of ours that Axolotl's own trainer has a use for.
@@ -20,7 +19,7 @@ _OF_ROLLOUT_FUNC = {
     "max_action_tokens",
     "max_rollout_tokens",
     "stop_strings",
-    "engine_capacity",
+    "engine",
     "trust",
 }
 _OF_TRAINER = {
@@ -28,7 +27,7 @@ _OF_TRAINER = {
     "action_mask": _OF_ROLLOUT_FUNC | {"advantage_estimator", "advantage_options"},
 }
 _ALL = {each.name for each in dataclasses.fields(GRPOEnvConfig) if each.init}
-OWN_SETTINGS = frozenset(_ALL - SETTINGS.keys())
+OWN_SETTINGS = frozenset(OWN_TYPES)
 """The fields of `GRPOEnvConfig` that TRL does not have."""
 
 
@@ -57,11 +56,13 @@ class Section:
         names = OWN_SETTINGS | (_ALL - elsewhere.keys())
         for key in sorted(data.keys() - names - _HERE & elsewhere.keys()):
             raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
-        check_keys(data, names | _HERE, "agentsgym.")
+        for key in data.keys() - names - _HERE:
+            raise ConfigError(unknown_key(str(key), names | _HERE, "agentsgym."))
         _check_values(data)
         here = {key: value for key, value in data.items() if key in _HERE and value is not None}
         settings = {key: value for key, value in data.items() if key in names}
-        found = cls(**here, settings=_with_engine(settings))
+        settings |= read_own(settings, "agentsgym.")
+        found = cls(**here, settings=settings)
         _check_trainer(found.trainer, settings.keys())
         return found
 
@@ -108,16 +109,3 @@ def _check_trainer(trainer: Any, keys: Set[str]) -> None:
         raise ConfigError(
             f"agentsgym.{key} has an effect only with agentsgym.trainer: agentsgym, not {trainer}"
         )
-
-
-def _with_engine(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`engine` may be a mapping, as in a run file of ours, or a name."""
-    if not isinstance(settings.get("engine"), Mapping):
-        return dict(settings)
-    rest = {key: value for key, value in settings.items() if key != "engine"}
-    check_keys(settings["engine"], EngineConfig.model_fields, "agentsgym.engine.")
-    try:
-        engine = EngineConfig.model_validate(settings["engine"])
-    except ValueError as error:
-        raise ConfigError(f"agentsgym.engine: {error}") from None
-    return with_engine(rest, engine)

@@ -36,7 +36,7 @@ class PlaySettings:
     max_action_tokens: int | None = None
     max_rollout_tokens: int | None = None
     stop_strings: tuple[str, ...] = ()
-    engine_capacity: int | None = None
+    engine: EngineSettings | None = None
     trust: Trust = False
 
 
@@ -58,7 +58,7 @@ class TrainerPlayer:
             settings.envs,
             template_options=options,
         )
-        self._engine = _engine(trainer, self.ranks, settings.engine_capacity)
+        self._engine = _engine(trainer, self.ranks, settings.engine or EngineSettings())
         self._sync = WeightSync(self._engine, Path(trainer.args.output_dir) / "sync", self.ranks)
         self._failures = FailureReport(self.ranks)
 
@@ -68,8 +68,7 @@ class TrainerPlayer:
         Raises EveryRolloutFailed if that is so on all ranks.
         """
         step, training = trainer.state.global_step, trainer.model.training
-        if not trainer.use_vllm:  # TRL itself sends vLLM the weights
-            self._sync.push(trainer.accelerator.unwrap_model(trainer.model), step)
+        self._sync.push(trainer.accelerator.unwrap_model(trainer.model), step)
         requests = self._train_requests(rows, trainer) if training else self._eval(rows, trainer)
         rollouts = self.ranks.together(lambda: self._play(requests))
         if self._failures.tell(rollouts, "train" if training else "eval", step) and training:
@@ -129,9 +128,14 @@ def _sampling(args: Any, settings: PlaySettings) -> SamplingParams:
     )
 
 
-def _engine(trainer: Any, ranks: Ranks, capacity: int | None) -> TrainableEngine:
+def _engine(trainer: Any, ranks: Ranks, settings: EngineSettings) -> TrainableEngine:
     from transformers.integrations import is_deepspeed_zero3_enabled
 
+    if trainer.use_vllm:
+        raise ValueError(
+            "use_vllm is TRL's own vLLM, which plays no environments; start vLLM servers and name "
+            "them in engine=EngineSettings(urls=[...])"
+        )
     model = trainer.accelerator.unwrap_model(trainer.model)
     tokenizer = tokenizer_of(trainer)
     parts = EngineParts(
@@ -140,11 +144,9 @@ def _engine(trainer: Any, ranks: Ranks, capacity: int | None) -> TrainableEngine
         vocab_size=lambda: model.get_input_embeddings().num_embeddings,
         stop_token_ids=end_of_turn_ids(tokenizer, model),
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
-        vllm_generation=trainer.vllm_generation if trainer.use_vllm else None,
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
         rank=ranks.index,
         learns=True,
     )
-    settings = EngineSettings(use_vllm=trainer.use_vllm, engine_capacity=capacity)
     return make_trainable(settings, parts)

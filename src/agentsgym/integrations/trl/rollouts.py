@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from agentsgym.credit import table_of
 from agentsgym.envs import MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer
 from agentsgym.integrations.trl.prompts import rows_of
 from agentsgym.integrations.trl.sequences import token_sequence
@@ -29,7 +30,7 @@ class RolloutFunc:
         max_rollout_tokens: cap of the whole sequence, in tokens; what does not fit is not played.
         stop_strings: texts that end an action.
         envs: environment objects that play the rows of their class and config.
-        engine_capacity: sessions that are sampled at once.
+        engine: its `capacity`, or servers that sample; None: the embedded engine.
         trust: what rows may name, beyond what is registered (`agentsgym.types.Trust`).
     """
 
@@ -40,7 +41,7 @@ class RolloutFunc:
         max_rollout_tokens: int | None = None,
         stop_strings: Sequence[str] = (),
         envs: Iterable[MultistepEnv] = (),
-        engine_capacity: int | None = None,
+        engine: EngineSettings | None = None,
         trust: Trust = False,
     ) -> None:
         self._settings = PlaySettings(
@@ -48,7 +49,7 @@ class RolloutFunc:
             max_action_tokens=max_action_tokens,
             max_rollout_tokens=max_rollout_tokens,
             stop_strings=tuple(stop_strings),
-            engine_capacity=engine_capacity,
+            engine=engine,
             trust=trust,
         )
         self._players: WeakKeyDictionary[Any, TrainerPlayer] = WeakKeyDictionary()

@@ -9,7 +9,7 @@ from agentsgym.report.doctor.evidence import Evidence, PlayedSet
 from agentsgym.report.viewer.rollout_set import RolloutSet
 from agentsgym.report.viewer.selection import spread
 from agentsgym.report.viewer.source import Source
-from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.sources import load_yaml
 
 _EARLY, _RECENT = 3, 5
 """Generations that are read of the beginning and of the end of training."""

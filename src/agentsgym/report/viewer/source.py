@@ -13,7 +13,7 @@ from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.formats import NewerFormat
-from agentsgym.runs.overrides import load_yaml
+from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import is_own
 from agentsgym.types import is_under
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from agentsgym.types.settings import Count, Positive, Section
 
 
 class StoredShard(NamedTuple):
@@ -17,17 +19,17 @@ class StoredShard(NamedTuple):
     size: int
 
 
-class KeepRollouts(BaseModel):
-    """The training rollouts that stay on disk: those of the `last` generations, and of every
-    generation whose step is a multiple of `every`; of these the newest that fit in `gigabytes`
-    (10⁹ bytes, compressed). Without a setting, everything is kept. Evaluations and the games of a
-    warm start are always kept, and so is the newest generation."""
+class KeepRollouts(Section):
+    """The training rollouts that stay on disk. Without a setting, everything is kept. Evaluations
+    and the games of a warm start are always kept, and so is the newest generation."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    last: int | None = Field(default=None, ge=1)
-    every: int | None = Field(default=None, ge=1)
-    gigabytes: float | None = Field(default=None, gt=0)
+    last: Count | None = Field(default=None, description="Those of the last generations.")
+    every: Count | None = Field(
+        default=None, description="Those of generations whose step is a multiple of it."
+    )
+    gigabytes: Positive | None = Field(
+        default=None, description="Of these the newest that fit in 10⁹ bytes, compressed."
+    )
 
     @property
     def everything(self) -> bool:

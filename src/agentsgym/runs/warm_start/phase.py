@@ -10,21 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import rollout_requests
 from agentsgym.evaluation.metrics import record, step_means
-from agentsgym.runs.config import RunConfig, check_keys
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
 from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
 from agentsgym.runs.files.shard import read_shard, remove_shard
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.model_config import TINY
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import signal_text
 from agentsgym.runs.warm_start.sources import Surroundings, check_source, source_games, teacher_of
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
+from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Rollout
 
 if TYPE_CHECKING:
@@ -38,24 +35,14 @@ after, and the evaluation of the warm-started model."""
 
 def warm_starts(config: RunConfig) -> bool:
     """Whether a run begins with a warm start of a pretrained model."""
-    return config.model.path != TINY and config.warm_start.get("source") is not None
+    return config.model.path != TINY and config.warm_start.source is not None
 
 
 def settings_of(config: RunConfig) -> WarmStartSettings:
-    """The run's section `warm_start`. Raises ConfigError with an unknown key, a bad value or a key
+    """The run's section `warm_start`, with the defaults of its model. Raises ConfigError with a key
     that has no effect."""
-    given = config.warm_start
-    check_keys(given, WarmStartSettings.model_fields, "warm_start.")
-    check_keys(given.get("model") or {}, TinySettings.model_fields, "warm_start.model.")
     try:
-        settings = WarmStartSettings.model_validate(given)
-        return settings.resolved(new_model=config.model.path == TINY)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(["warm_start", *map(str, problem["loc"])])
-        text = problem["msg"].removeprefix("Value error, ")
-        shown = f", got {problem['input']!r}" if problem["loc"] else ""
-        raise ConfigError(f"{key}: {text}{shown}") from None
+        return config.warm_start.resolved(new_model=config.model.path == TINY)
     except ValueError as error:
         raise ConfigError(f"warm_start.{error}") from None
 
@@ -69,7 +56,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     settings = settings_of(config)
     # The teacher reads the answers of the knowledge table, and an endpoint is slow.
-    env = make_env(config.model_copy(update={"answerer": {}}))
+    env = make_env(config.model_copy(update={"answerer": None}))
     try:
         teacher = teacher_of(settings, env)
     except ConfigError as error:

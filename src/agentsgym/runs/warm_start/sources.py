@@ -16,14 +16,12 @@ from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import ENGINES, make_engine
 from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
-from agentsgym.runs.endpoint import check_complete, parse_endpoint, purpose_of
 from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.warm_start.stored import check_stored, stored_games
 from agentsgym.training.warm_start_settings import CHAT, EXPORT, ROLLOUTS, WarmStartSettings
 from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
 
-ENGINE = "warm_start.engine"
 _MOST_COMPARED = 100_000  # training rows
 _ROUND = 64  # tasks played before the next are drawn
 _MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
@@ -47,7 +45,6 @@ def check_source(settings: WarmStartSettings, env: MultistepEnv) -> None:
     if settings.source in (ROLLOUTS, EXPORT):
         check_stored(settings)
     elif settings.source == CHAT:
-        check_complete(parse_endpoint(settings.engine, ENGINE), ENGINE)
         check_installed(ENGINES[CHAT])
     else:
         teacher_of(settings, env)
@@ -99,8 +96,8 @@ def _player(settings: WarmStartSettings, around: Surroundings) -> Iterator[Agent
     if settings.source != CHAT:
         yield teacher_of(settings, around.env)
         return
-    endpoint = parse_endpoint(settings.engine, ENGINE)
-    engine = make_engine(endpoint.settings(), EngineParts(), purpose_of(ENGINE))
+    assert settings.engine is not None
+    engine = make_engine(settings.engine.as_engine(), EngineParts(), training=False)
     sampling = SamplingParams(settings.max_answer_tokens, settings.temperature)
     try:
         yield DirectOutputAgent(engine, sampling, seed=settings.seed)

@@ -1,0 +1,304 @@
+"""The settings of a run: one tree, typed to the leaves, read once and handed on as objects.
+
+A package's own section stands in its `settings.py`; here they are composed. What `train` has beside
+the settings of ours is TRL's, and checked with them by `train_settings`, before anything is loaded.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from agentsgym.generation.settings import ChatEndpoint, EngineSettings
+from agentsgym.runs.files.retention import KeepRollouts
+from agentsgym.training.settings import RaySettings, read_own
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.types.errors import ConfigError
+from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Share, Text, read
+from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
+
+CHAT, SCRIPTED = "chat:", "agent:"
+TINY, BUILTIN = "tiny", "builtin:"
+SMOLLM2 = "builtin:smollm2"  # another package brings it
+ALL_LINEAR = "all-linear"
+_TEMPLATES = ("own", "training")
+_DEEPEST, _MOST = 40, 100_000
+
+
+class LoraSettings(Section):
+    """A LoRA adapter that is trained instead of the whole model; the names are PEFT's."""
+
+    r: int = Field(default=16, ge=1, le=4096, description="Its rank.")
+    lora_alpha: Positive = Field(default=32.0, description="Its scale, times r.")
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout of its input.")
+    target_modules: str | list[str] = Field(
+        default=ALL_LINEAR,
+        description="A list of module names, or all-linear for every linear layer but the head.",
+    )
+    layers_to_transform: list[Annotated[int, Field(ge=0)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="The numbers of the layers, from 0, that get an adapter (null: all); backward "
+        "passes end at the lowest one. PEFT takes it with a list of names only.",
+    )
+    use_rslora: bool = Field(default=False, description="Scale with the root of r.")
+
+    @field_validator("target_modules")
+    @classmethod
+    def _no_pattern(cls, modules: str | list[str]) -> str | list[str]:
+        # PEFT reads another text as a regular expression, and a stored run may be a stranger's.
+        if modules != ALL_LINEAR and (isinstance(modules, str) or not modules):
+            raise ValueError(f"must be {ALL_LINEAR} or a list of module names, got {modules!r}")
+        return modules
+
+    @model_validator(mode="after")
+    def _layers_of_named_modules(self) -> Self:
+        if self.layers_to_transform is not None and self.target_modules == ALL_LINEAR:
+            raise ValueError("layers_to_transform needs target_modules as a list of module names")
+        return self
+
+
+class ModelSettings(Section):
+    """The section `model`. In a file a plain text is its `path`."""
+
+    path: Text = Field(
+        default=TINY,
+        description="A model directory, an adapter directory or a hub name, builtin:NAME for a "
+        "checkpoint in the package, or tiny for a new small model; eval and play also take "
+        "chat:NAME and agent:NAME.",
+    )
+    revision: Text | None = Field(
+        default=None, description="A branch or commit of the hub, or a tag."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="The type that passes multiply in; auto is bfloat16 where the hardware "
+        "multiplies it natively, otherwise float32. The package's own models are float32.",
+    )
+    attn_implementation: str | None = Field(
+        default=None,
+        description="An attention of transformers: sdpa, eager, flash_attention_2, …; None: its "
+        "default.",
+    )
+    chat_template: str = Field(
+        default="own",
+        description="The tokenizer's own, TRL's training template, or the path of a .jinja file.",
+    )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Options that the template reads."
+    )
+    lora: LoraSettings | None = Field(
+        default=None, description="An adapter to train; None: all weights."
+    )
+    quantization: Literal["4bit", "8bit"] | None = Field(
+        default=None, description="Load the frozen base in fewer bits; needs lora and a GPU."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_text_is_the_path(cls, values: Any) -> Any:
+        return {"path": values} if isinstance(values, str) else values
+
+    @field_validator("attn_implementation")
+    @classmethod
+    def _no_kernel(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"\w+", name):
+            raise ValueError(
+                f"{name!r} is not the name of an attention in transformers (sdpa, eager, "
+                "flash_attention_2, …); code of the hub is never loaded"
+            )
+        return name
+
+    @field_validator("chat_template")
+    @classmethod
+    def _template(cls, given: str) -> str:
+        if given not in _TEMPLATES and not given.endswith(".jinja"):
+            raise ValueError(f"must be own, training or the path of a .jinja file, got {given!r}")
+        return given
+
+    _foreign: bool = PrivateAttr(default=False)
+
+    @property
+    def may_download(self) -> bool:
+        """Whether files may come from the hub: not if only a run directory names the model."""
+        return not self._foreign
+
+    def without_downloads(self) -> "ModelSettings":
+        """The same model, which must already be on this machine."""
+        copy = self.model_copy()
+        copy._foreign = True
+        return copy
+
+    @property
+    def template_file(self) -> str | None:
+        """The path of the chat template, if it is a file."""
+        return None if self.chat_template in _TEMPLATES else self.chat_template
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the package itself brings or makes the model, small and in float32."""
+        return self.path == TINY or (self.path.startswith(BUILTIN) and self.path != SMOLLM2)
+
+    @property
+    def precision(self) -> str:
+        """`dtype`, where `auto` is settled for models too small to gain from fewer bits."""
+        return "float32" if self.dtype == "auto" and self.is_ours else self.dtype
+
+    def at(self, path: str) -> "ModelSettings":
+        """These settings for the weights that a run trained from this model: its directory also
+        has the adapter's settings and the chat template."""
+        found = {"path": path, "revision": None, "dtype": self.precision, "lora": None}
+        if self.template_file is not None:
+            found["chat_template"] = "own"
+        return self.model_copy(update=found)
+
+
+class EvalSettings(Section):
+    """The evaluation before and after training."""
+
+    episodes: Count = Field(
+        default=256,
+        description="Rollouts; each task is played rollouts_per_task times, more often if there "
+        "are too few tasks.",
+    )
+    temperature: NotNegative = Field(default=1.0, description="Of sampled actions; 0 is greedy.")
+    rollouts_per_task: Count = Field(default=1, description="Rollouts of one task.")
+    seed: Seed = Field(default=0, description="Seed of the tasks and the sampling noise.")
+
+
+class DataSettings(Section):
+    """Files of dataset rows that take the place of the environment's own tasks."""
+
+    train: str | None = Field(default=None, description="File of the training tasks.")
+    eval: str | None = Field(default=None, description="File of the evaluation tasks.")
+
+
+# Fields of GRPOEnvConfig that have another place in a run.
+_NOT_IN_TRAIN = {
+    "seed": "set seed",
+    "output_dir": "set output_dir",
+    "resume_from_checkpoint": "use --resume RUN_DIR on the command line",
+    "eval_temperature": "set eval.temperature",
+    "eval_rollouts": "set eval.rollouts_per_task",
+    "engine": "it is a section of its own: engine.urls, engine.capacity, …",
+    "ray": "it is a section of its own: ray.workers, ray.resources",
+    "bf16": "set model.dtype=bfloat16, or float32",
+    "fp16": "set model.dtype=float16",
+    "chat_template": "set model.chat_template",
+    "chat_template_kwargs": "set model.chat_template_kwargs",
+    "trust_remote_code": "a run never executes a model's own code",
+    "model_init_kwargs": "its settings are in the section model (model.dtype, …)",
+}
+
+
+class RunConfig(Section):
+    """A training run."""
+
+    name: str = Field(
+        default="run", pattern=r"^\w[\w.-]*$", description="Its name; a file's is the default."
+    )
+    description: str = Field(default="", description="For the reader: what it is.")
+    needs: str = Field(default="", description="For the reader: what it needs.")
+    costs: str = Field(default="", description="For the reader: its time and memory.")
+    run_on: str = Field(default="", description="For the reader: where it was tried.")
+    seed: Seed = Field(default=0, description="Seed of everything that is drawn.")
+    env: str = Field(description="A registered environment, or the dotted path of a class.")
+    env_config: dict[str, Any] = Field(
+        default_factory=dict, description="The environment's settings: `agentsgym envs NAME`."
+    )
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    warm_start: WarmStartSettings = Field(default_factory=WarmStartSettings)
+    answerer: ChatEndpoint | None = Field(
+        default=None, description="A chat endpoint that answers the questions of Twenty Questions."
+    )
+    data: DataSettings = Field(default_factory=DataSettings)
+    keep_rollouts: KeepRollouts = Field(default_factory=KeepRollouts)
+    ray: RaySettings = Field(default_factory=RaySettings)
+    train: dict[str, Any] = Field(
+        default_factory=dict, description="The trainer's settings, see below."
+    )
+    eval: EvalSettings = Field(default_factory=EvalSettings)
+    signal_check: bool = Field(
+        default=True,
+        description="Stop after the first generation if hardly any action is legal and hardly any "
+        "group has signal.",
+    )
+    max_seconds: Positive | None = Field(
+        default=None, description="End RL at the next generation boundary after that time."
+    )
+    time_decay_to: Share | None = Field(
+        default=None,
+        description="With max_seconds: the learning rate falls linearly with the used time, to "
+        "that fraction of it.",
+    )
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        default=None, description="torch's number of threads; None: torch's own default."
+    )
+    output_dir: Path | None = Field(
+        default=None, strict=False, description="The run's directory; None: runs/NAME."
+    )
+
+    @field_validator("train")
+    @classmethod
+    def _train(cls, train: dict[str, Any]) -> dict[str, Any]:
+        for key, instead in _NOT_IN_TRAIN.items():
+            if train.get(key) is not None:
+                raise ConfigError(f"train.{key} has another place in a run: {instead}")
+        return train | read_own(train, "train.")
+
+    @model_validator(mode="after")
+    def _decays_over_a_time(self) -> Self:
+        if self.time_decay_to is not None and self.max_seconds is None:
+            raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
+        return self
+
+    @property
+    def directory(self) -> Path:
+        """The run's directory: `output_dir`, or else `runs/<name>`."""
+        return self.output_dir or Path("runs") / self.name
+
+    def to_yaml(self) -> str:
+        """The configuration as YAML that can be read back; keys and URL credentials are masked."""
+        data = masked(self.model_dump(mode="json"))
+        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def parse_config(data: Mapping[str, Any]) -> RunConfig:
+    """Check a mapping and convert it to a RunConfig. Of `env_config` and of TRL's settings in
+    `train`, only the form is checked.
+
+    Raises ConfigError with the wrong key and the allowed values.
+    """
+    _check_size(data)
+    config = read(RunConfig, data)
+    for part in ("env_config", "train", "engine", "answerer"):
+        values = getattr(config, part)
+        plain = values if isinstance(values, dict) else values.model_dump() if values else {}
+        for key, value in secrets_in(plain, part):
+            if MASK in value:
+                raise ConfigError(f"{key} is masked, because keys are not stored; add {key}=…")
+            remember_secret(value)
+    return config
+
+
+def _check_size(data: Any) -> None:
+    """Raise ConfigError for a number that is not finite, or for a recursive value (YAML's aliases
+    can make a list that contains itself)."""
+    left = _MOST
+    waiting: list[tuple[str, Any]] = list(data.items()) if isinstance(data, Mapping) else []
+    while waiting:
+        key, value = waiting.pop()
+        left -= 1
+        if left < 0 or str(key).count(".") > _DEEPEST:
+            raise ConfigError(f"{str(key)[:60]} is nested too deeply or too large")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} is {value}; a number must be finite")
+        if isinstance(value, Mapping):
+            waiting += [(f"{key}.{name}", item) for name, item in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{key}.{index}", item) for index, item in enumerate(value)]

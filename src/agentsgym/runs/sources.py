@@ -1,0 +1,145 @@
+"""Where a run's settings come from: a preset, a YAML file, an earlier run, `KEY=VALUE`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.summary import check_version
+from agentsgym.runs.settings import RunConfig, parse_config
+from agentsgym.types.errors import ConfigError
+
+_MOST_KEYS = 10_000
+# Sections that a plain text may stand for, and the key that it is.
+_MAIN_KEYS = {"engine": "name", "model": "path"}
+# YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
+_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+
+
+def shipped_yaml(folder: str) -> dict[str, str]:
+    """The texts of the YAML files in a folder of the package, by name."""
+    found = {
+        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
+        for entry in (files("agentsgym") / folder).iterdir()
+        if entry.name.endswith(".yaml")
+    }
+    return dict(sorted(found.items()))
+
+
+def presets() -> dict[str, str]:
+    """Name and YAML text of every preset in the package."""
+    return shipped_yaml("presets")
+
+
+def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of a preset or YAML file with dotted overrides.
+
+    `name` defaults to the preset's or file's name. Raises ConfigError for an unknown source, key or
+    value.
+    """
+    data = {"name": Path(source).stem, **_read(source)}
+    return parse_config(merge(data, overrides or {}))
+
+
+def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of an earlier run, to continue it in the same directory.
+
+    Raises ConfigError if there is none, NewerFormat if a newer agentsgym wrote the run.
+    """
+    directory = RunDirectory(run_dir)
+    if not directory.is_run():
+        raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
+    check_version(directory.summary)
+    data = load_yaml(directory.config.read_bytes(), str(directory.config))
+    data = {**data, "output_dir": str(run_dir)}
+    return parse_config(merge(data, overrides or {}))
+
+
+def _read(source: str) -> dict[str, Any]:
+    known = presets()
+    if source in known:
+        return load_yaml(known[source], f"preset {source!r}")
+    path = Path(source)
+    if path.is_file():
+        return load_yaml(path.read_bytes(), source)
+    raise ConfigError(f"{source!r} is neither a file nor a preset; presets: {', '.join(known)}")
+
+
+def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
+    """Dotted keys and their values. Raises ConfigError for an argument without `=`."""
+    return dict(map(parse_override, arguments))
+
+
+def parse_override(argument: str) -> tuple[str, Any]:
+    """`train.learning_rate=1e-4` as ("train.learning_rate", 0.0001)."""
+    key, equals, text = argument.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
+        raise ConfigError(f"{argument!r} is not KEY=VALUE (for instance seed=1)")
+    return key, parse_value(key, text)
+
+
+def parse_value(key: str, text: str) -> Any:
+    """A value as YAML reads it, numbers such as 1e-4 included."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, ValueError):
+        raise ConfigError(f"the value of {key} is not YAML: {text!r}") from None
+    except RecursionError:
+        raise ConfigError(f"the value of {key} is nested too deeply") from None
+
+
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with each dotted key set; missing mappings on the way are created.
+
+    Where a text stands for a section (`model`), it is the section's main key: `model.lora.r=8`
+    keeps it. `model=PATH` keeps the section's other keys but the revision of the former path.
+    """
+    merged = dict(base)
+    for key, value in overrides.items():
+        head, _, rest = key.partition(".")
+        before = merged.get(head)
+        if isinstance(before, str) and head in _MAIN_KEYS:
+            before = {_MAIN_KEYS[head]: before}
+        if rest:
+            if not isinstance(before or {}, Mapping):
+                raise ConfigError(f"{key}: {head} is {before!r}, which has no keys")
+            merged[head] = merge(before or {}, {rest: value})
+        elif head == "model" and isinstance(value, str) and isinstance(before, Mapping):
+            merged[head] = {**before, "path": value, "revision": None}
+        else:
+            merged[head] = value
+    return merged
+
+
+def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
+    """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with a byte order mark.
+
+    Raises ConfigError with the name `source`.
+    """
+    try:
+        data = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")
+    return data
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that also reads floats without a point, and limits the size of `<<` merges:
+    mappings that merge each other several times grow exponentially."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge the mappings named by `<<`."""
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            raise yaml.YAMLError(f"a mapping has more than {_MOST_KEYS} keys")
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

@@ -1,0 +1,192 @@
+"""The trainer's settings that TRL does not have: one line each, with type, range, default, help.
+
+`GRPOEnvConfig` inherits them as its fields; the section `train` of a run's file has them too.
+docs/settings.md is made from here.
+"""
+
+# ruff: noqa: RUF009 - `setting` makes fields
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, create_model
+
+from agentsgym.credit import ESTIMATORS
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.types.settings import (
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    Texts,
+    read,
+)
+
+ACTION_TOKENS = 64
+"""Default token cap of an action."""
+TRAIN_CAPACITY = 256
+"""Default of `engine.capacity` in training."""
+
+
+def _from_json(value: Any) -> Any:
+    """A mapping, given directly or, on a command line, as JSON; None is an empty one."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError(f"must be a mapping or JSON of one, got {value!r}") from None
+    return {} if value is None else value
+
+
+def _trust(value: Any) -> Any:
+    """True, false or module names; on a command line all of them are texts."""
+    words = {"true": True, "false": False}
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        return words.get(value.lower(), [value])
+    return False if value is None else list(value) if isinstance(value, tuple) else value
+
+
+Options = Annotated[dict[str, Any] | str | None, BeforeValidator(_from_json)]
+
+
+class RaySettings(Section):
+    """The section `ray`: actors of a Ray cluster that play this process's training rollouts, with
+    the servers of `engine.urls` (docs/distributed.md)."""
+
+    workers: int = Field(
+        default=0, ge=0, le=10_000, description="Number of actors; 0: this process plays."
+    )
+    resources: dict[str, NotNegative] = Field(
+        default_factory=dict,
+        description="What each of them reserves: num_cpus (1 if not given), num_gpus, memory in "
+        "bytes, or a resource of its own name.",
+    )
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field of a settings dataclass; a callable default makes the value."""
+    if callable(default):
+        return field(default_factory=default, metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(kw_only=True)
+class TrainSettings:
+    """The settings of ours in `GRPOEnvConfig`."""
+
+    advantage_estimator: str = setting(
+        "grpo",
+        "How credit is assigned: "
+        + "; ".join(f"'{e.name}', {e.help}" for e in ESTIMATORS.values())
+        + "; or the dotted path of a function.",
+    )
+    advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
+    scale_step_rewards: Literal["none", "batch"] = setting(
+        "none",
+        "'batch' divides each environment's step rewards by the standard deviation of its final "
+        "rewards in the batch, before credit is assigned.",
+    )
+    train_on: Literal["rollout", "steps"] = setting(
+        "rollout", "'rollout': one row where the context only grows; 'steps': a row per step."
+    )
+    ratio_scope: Literal["token", "step", "rollout"] = setting(
+        "token",
+        "Scope of the importance ratio: 'token', each token has a ratio of its own; 'step', the "
+        "mean over the tokens of one action; 'rollout', the mean over all agent tokens of the "
+        "rollout.",
+    )
+    sampler_correction: Literal["truncate", "none"] = setting(
+        "truncate",
+        "Correct for an engine whose probabilities differ from the trainer's: 'truncate' the "
+        "token's ratio at `sampler_cap`, or 'none'.",
+    )
+    sampler_cap: Positive = setting(2.0, "See sampler_correction.")
+    train_truncated_actions: bool = setting(
+        True, "Whether actions that the token cap cut off carry loss."
+    )
+    zero_signal_groups: Literal["keep", "drop", "resample"] = setting(
+        "keep",
+        "Groups whose advantages are all zero: 'keep' them, 'drop' them from the loss's "
+        "denominators, or 'resample' them with other tasks.",
+    )
+    max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
+    max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
+    max_rollout_tokens: Count | None = setting(
+        None, "Token cap of a row: what does not fit is not played."
+    )
+    stop_strings: Texts = setting(list, "Texts that end an action.")
+    chat_template: Literal["own", "training"] = setting(
+        "own",
+        "'own': the tokenizer's chat template; 'training': the one that TRL brings for it, which "
+        "only appends where the own one rewrites earlier turns.",
+    )
+    token_records: CountOrZero = setting(
+        8,
+        "Rollouts of each generation and process whose tokens are stored with the trainer's "
+        "log-probabilities, importance ratios and entropies, for `agentsgym view`.",
+    )
+    max_tokens_per_forward: Count = setting(
+        16384, "Padded tokens in one forward pass of the loss; bounds memory."
+    )
+    loss_norm_tokens: Count | None = setting(
+        None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."
+    )
+    engine: EngineSettings = setting(
+        EngineSettings, "What samples the actions: the section `engine`, or its `name`."
+    )
+    ray: RaySettings = setting(RaySettings, "Actors that play the rollouts: the section `ray`.")
+    max_staleness: CountOrZero = setting(
+        0,
+        "Up to how many generations sampling may be ahead of learning; no rollout is older. 0: "
+        "each generation is sampled and then learned from. More needs an engine that samples "
+        "beside the optimizer, 'process' or vLLM servers; sampler_correction corrects the ratio of "
+        "what is older.",
+    )
+    min_signal_share: Share = setting(
+        0.02,
+        "Training stops when the share of groups with signal stays below this for "
+        "`min_signal_patience` generations.",
+    )
+    min_signal_patience: Count = setting(20, "See min_signal_share.")
+    eval_rollouts: Count = setting(1, "Rollouts of an evaluation task.")
+    eval_temperature: NotNegative = setting(1.0, "0 is greedy.")
+    max_bad_rows: CountOrZero = setting(
+        100,
+        "Rows of a streamed or large training set that are left out because they name no task; one "
+        "more ends training. Sets of up to 100,000 rows are checked before training starts.",
+    )
+    # In this order, a list of texts on the command line.
+    trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = setting(
+        False,
+        "What dataset rows may name besides registered environments: true, anything; or the "
+        "modules whose classes they may name.",
+    )
+    allow_truncated_sampling: bool = setting(
+        False, "Train with top-p or top-k although that biases the ratio."
+    )
+
+
+OWN_TYPES: dict[str, Any] = typing.get_type_hints(TrainSettings, include_extras=True)
+"""The names of the settings of ours, and their types with ranges."""
+
+
+def values_section(types: Mapping[str, Any]) -> type[Section]:
+    """A section that checks values of these types; none of them is required."""
+    fields: Any = {name: (kind, None) for name, kind in types.items()}
+    return create_model("Values", __base__=Section, **fields)
+
+
+_OWN_VALUES = values_section(OWN_TYPES)
+
+
+def read_own(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of ours among `values`, in the shape of their types. Raises ConfigError."""
+    own = {name: value for name, value in values.items() if name in OWN_TYPES}
+    section = read(_OWN_VALUES, own, prefix)
+    return {name: getattr(section, name) for name in own}
