@@ -2,12 +2,20 @@
 
 import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from agentsgym.runs.callbacks import GracefulStopCallback, TimeBudgetCallback
-from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
+from agentsgym.runs import Silent, load_config, train_run
+from agentsgym.runs.callbacks import (
+    GracefulStopCallback,
+    StopRequest,
+    TimeBudgetCallback,
+    ctrl_c_asks,
+    sigterm_interrupts,
+)
+from agentsgym.runs.files import read_summary
 
 
 class Clock:
@@ -79,3 +87,30 @@ def test_the_first_ctrl_c_asks_and_the_second_interrupts():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_interrupts_what_is_no_training():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class KilledWhileLoading(Silent):
+    def phase(self, name, what):
+        if name == "model":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_run_that_is_killed_while_it_loads_is_interrupted(workplace):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(load_config("toy.yaml"), progress=KilledWhileLoading())
+    assert read_summary(Path("runs/toy/summary.json")).status == "interrupted"
+
+
+def test_a_folder_of_other_files_is_not_filled(workplace, invoke):
+    Path("mine").mkdir()
+    Path("mine/notes.txt").touch()
+    result = invoke("train", "toy.yaml", "--output", "mine")
+    assert result.exit_code == 2 and "not empty" in result.stderr
+    assert os.listdir("mine") == ["notes.txt"]

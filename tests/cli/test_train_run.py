@@ -221,10 +221,21 @@ def test_every_damaged_checkpoint_file_is_seen(tmp_path, tiny_llama, file, how):
     assert file in checkpoint_damage(tmp_path)
 
 
+def test_a_configuration_of_millions_of_layers_is_not_built(tmp_path, tiny_llama):
+    from agentsgym.runs.pretrained import load_pretrained
+
+    tiny_llama.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10_000_000}))
+    with pytest.raises(ConfigError, match="10000000 layers"):
+        load_pretrained(tmp_path)
+
+
 def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     run, progress = RunDirectory(Path("parts")), Notes()
     (newest, path), (before, _) = run.all_checkpoints()
     damage_it(path / "model.safetensors", "half")
+    (run.checkpoints / "damaged-checkpoint-1").mkdir()
     shutil.rmtree(run.model)
     damage_it(run.summary, "empty")
     again = train_run(load_run(run.root), resume=True, progress=progress)
@@ -236,7 +247,9 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     assert any(f"{path} is damaged (model.safetensors" in line for line in progress.lines)
     assert any("summary.json is not a summary" in line for line in progress.lines)
     assert f"continuing from step {before}" in progress.lines
-    assert (run.checkpoints / f"damaged-checkpoint-{newest}").is_dir()
+    assert [path.name for path in run.checkpoints.glob("damaged-*")] == [
+        f"damaged-checkpoint-{newest}"
+    ]
 
 
 def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):

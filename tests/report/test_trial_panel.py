@@ -1,11 +1,14 @@
 """The part of a run's picture that shows the episodes of trials."""
 
+from contextlib import nullcontext
+
+import pytest
 from matplotlib.figure import Figure
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.curve import draw_curve
+from agentsgym.runs import curve
+from agentsgym.runs.curve import draw_curve, draw_episodes, episode_rewards, evaluated_episodes
 from agentsgym.runs.files import MetricsFile, Summary
-from agentsgym.runs.trial_panel import draw_episodes, episode_rewards, evaluated_episodes
 
 
 def figures(*rewards):
@@ -51,3 +54,18 @@ def test_the_picture_has_the_panel_for_trials_only(tmp_path):
         header = (tmp_path / "curve.png").read_bytes()[16:24]
         widths.append(int.from_bytes(header[:4], "big"))
     assert widths == [1200, 1575]
+
+
+@pytest.mark.parametrize(("reward", "drawn"), [(0.9, True), (0.6, False)])
+def test_a_reference_is_on_the_axis_of_its_unit(tmp_path, monkeypatch, reward, drawn):
+    """The plot is of win rates, and a reference is a reward: both are one if a win is 1."""
+    texts = []
+    monkeypatch.setattr(
+        Figure,
+        "savefig",
+        lambda self, *_, **__: texts.extend(t.get_text() for t in self.axes[0].texts),
+    )
+    monkeypatch.setattr(curve, "replacing", nullcontext)
+    before = figures().model_copy(update={"win_rate": 0.9, "ci95": (0.8, 1.0), "reward": reward})
+    draw_curve(tmp_path / "none.jsonl", summary(before=before), tmp_path / "curve.png")
+    assert ("reference player" in texts) is drawn and "90.0%" in texts

@@ -1,7 +1,10 @@
-"""The trainer callbacks of a run: metrics, time limit, graceful stop."""
+"""The trainer callbacks of a run: metrics, time limit, graceful stop; and requests to stop."""
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import TrainerCallback
@@ -9,10 +12,66 @@ from transformers import TrainerCallback
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.signal_check import is_hopeless, signal_text
-from agentsgym.runs.stop_request import StopRequest
+
+Note = Callable[[str], None]
 
 # A message of the Hugging Face trainer at the end of training; the summary has its content.
 _FINAL = "train_runtime"
+
+
+class StopRequest:
+    """A request to stop, which training obeys at the end of the generation."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def ask(self, reason: str) -> None:
+        """Request a stop; the first reason is kept."""
+        self.reason = self.reason or reason
+
+
+@contextmanager
+def ctrl_c_asks(request: StopRequest, note: Note) -> Iterator[None]:
+    """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts.
+
+    Has no effect outside the main thread, because Python handles signals only there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: Any) -> None:
+        if request.reason is not None:
+            raise KeyboardInterrupt
+        request.ask("interrupted")
+        note("stopping after this step; press Ctrl-C again to abort at once")
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Inside the block, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a run that is
+    killed while it loads or evaluates still writes its end. Only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]

@@ -5,6 +5,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from safetensors import safe_open
+
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import remove
 
@@ -16,15 +18,17 @@ ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safeten
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
     """Step and path of the newest checkpoint that can be read, or None.
 
-    Newer ones that are damaged are reported and renamed, so that later resumes ignore them.
+    Newer ones that are damaged are reported and renamed, so that later resumes ignore them; of
+    these only the last stays.
     """
     for step, path in directory.all_checkpoints():
         problem = checkpoint_damage(path)
         if problem is None:
             return step, path
+        for old in path.parent.glob("damaged-*"):
+            remove(old)
         aside = path.with_name(f"damaged-{path.name}")
         note(f"{path} is damaged ({problem}); it is now {aside.name}, and the previous one is used")
-        remove(aside)
         path.rename(aside)
     return None
 
@@ -56,7 +60,21 @@ def model_damage(folder: Path) -> str | None:
     problem = _first_problem(folder, _MODEL_LOOKS)
     if problem is None and not any(folder.glob("*.safetensors")):
         return "it has no weights in *.safetensors (pickled ones are not read)"
-    return problem
+    return problem or _too_many_layers(folder)
+
+
+def _too_many_layers(folder: Path) -> str | None:
+    """A config.json of millions of layers would be built before a weight is missed."""
+    config = json.loads((folder / "config.json").read_bytes())
+    text = config.get("text_config")
+    layers = (text if isinstance(text, dict) else config).get("num_hidden_layers")
+    weights = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "np") as opened:
+            weights += len(opened.keys())
+    if isinstance(layers, int) and layers > weights:
+        return f"config.json names {layers} layers, and its files have {weights} weights"
+    return None
 
 
 def _first_problem(folder: Path, looks: Mapping[str, Callable[[Path], None]]) -> str | None:
@@ -80,8 +98,6 @@ def _look_at_json(file: Path) -> None:
 
 
 def _look_at_weights(file: Path) -> None:
-    from safetensors import safe_open
-
     with safe_open(file, "np") as opened:
         opened.keys()
 

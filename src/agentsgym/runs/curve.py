@@ -1,5 +1,6 @@
-"""The learning curve as a picture."""
+"""The learning curve as a picture, and beside it the reward of each episode of a trial."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,15 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.metrics import read_metrics
 from agentsgym.runs.files.summary import Summary
-from agentsgym.runs.trial_panel import INFORMING, draw_episodes, evaluated_episodes
 
 _BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
 _WINDOWS = 20  # smoothing windows in a run
 _TITLE = 36  # characters of a title that has room beside the legend
+_REWARD = re.compile(r"episode_(\d+)/reward")
+_PHASES = {"before": "before", "warm_started": "warm-started", "after": "after"}
+_COLORS = {"before": "#6b7280", "warm_started": "#1f5fa8", "after": "#d1660a"}
+INFORMING = "informing/free_shots"
+
 
 Points = tuple[list[int], list[float]]
 
@@ -21,8 +26,9 @@ def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
     """Draw a run's metrics and its evaluations into `picture` (PNG).
 
     The upper plot shows win rate (or reward, if the environment reports no wins) in training, raw
-    and smoothed, and the evaluations before and after with their 95 % intervals. The lower plot
-    shows the share of groups without signal and, where the environment marks them, that of
+    and smoothed, and the evaluations before and after with their 95 % intervals. Reference players
+    are lines where the plot is of rewards, or a win is a reward of 1. The lower plot shows the
+    share of groups without signal and, where the environment marks them, that of
     informing actions in free shots. With trials of several episodes, a plot beside them shows the
     reward of each episode.
     """
@@ -66,7 +72,7 @@ def _draw_score(axes: Any, lines: Sequence[Mapping[str, Any]], summary: Summary,
     for step, figures in ((0, summary.before), (summary.steps, summary.after)):
         if figures is not None:
             _draw_evaluation(axes, step, figures, name, labeled=figures is summary.before)
-    _draw_reference(axes, summary)
+    _draw_reference(axes, summary, name)
     _finish_score(axes, summary, name)
 
 
@@ -110,12 +116,20 @@ def _draw_evaluation(
     )
 
 
-def _draw_reference(axes: Any, summary: Summary) -> None:
+def _draw_reference(axes: Any, summary: Summary, name: str) -> None:
     figures = summary.after or summary.before
+    if name == "win_rate" and not _rewards_are_wins(summary):
+        return  # a reference is a reward
     if figures is not None and figures.reference is not None:
         _draw_level(axes, "reference player", figures.reference, "--")
     for player, value in summary.references.items():
         _draw_level(axes, player, value, ":")
+
+
+def _rewards_are_wins(summary: Summary) -> bool:
+    """Whether a win has been a reward of 1 and everything else none in every evaluation."""
+    found = (summary.before, summary.warm_started, summary.after)
+    return all(abs((f.reward or 0.0) - (f.win_rate or 0.0)) < 1e-6 for f in found if f)
 
 
 def _draw_level(axes: Any, player: str, value: float, style: str) -> None:
@@ -201,3 +215,30 @@ def smooth(values: Sequence[float]) -> list[float]:
         part = values[k - reach : k + reach + 1]
         result.append(sum(part) / len(part))
     return result
+
+
+def episode_rewards(figures: Evaluation) -> list[float]:
+    """The mean reward of each episode of a trial; empty if there is only one."""
+    found = ((_REWARD.fullmatch(name), value) for name, value in figures.trial.items())
+    numbered = {int(match[1]): value for match, value in found if match}
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def evaluated_episodes(summary: Summary) -> Mapping[str, list[float]]:
+    """The rewards of the episodes in each evaluation that has them, by its name in the summary."""
+    evaluations = {name: getattr(summary, name) for name in _PHASES}
+    found = {name: episode_rewards(f) for name, f in evaluations.items() if f is not None}
+    return {name: rewards for name, rewards in found.items() if rewards}
+
+
+def draw_episodes(axes: Any, evaluations: Mapping[str, list[float]]) -> None:
+    """Reward over the number of the episode in its trial, a line per evaluation."""
+    for name, rewards in evaluations.items():
+        numbers = range(1, len(rewards) + 1)
+        axes.plot(numbers, rewards, "o-", color=_COLORS[name], label=_PHASES[name])
+    longest = max(map(len, evaluations.values()))
+    axes.set_xticks(range(1, longest + 1))
+    axes.set_xlim(0.7, longest + 0.3)
+    axes.set_xlabel("episode of the trial")
+    axes.set_ylabel("reward, held-out tasks")
+    axes.legend(frameon=False, fontsize=9)

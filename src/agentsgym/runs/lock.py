@@ -72,13 +72,14 @@ def claim(
     An earlier run is renamed if `set_aside` says so; otherwise, and for a directory of other files,
     ConfigError is raised.
     """
+    holds_run = RunDirectory(directory).is_run()
+    others = directory.iterdir() if directory.is_dir() and not holds_run else ()
+    if any(path.name != _FILE for path in others):
+        raise ConfigError(f"{directory} is not empty and holds no run; name another output_dir")
     lock = lock_directory(directory)
     if resume:
         return lock
     if not RunDirectory(directory).is_run():
-        if any(path.name != _FILE for path in directory.iterdir()):
-            lock.release()
-            raise ConfigError(f"{directory} is not empty and holds no run; name another output_dir")
         remember_own(directory)
         return lock
     try:

@@ -7,13 +7,14 @@ from agentsgym.runs.callbacks import (
     GracefulStopCallback,
     MetricsCallback,
     SignalCheckCallback,
+    StopRequest,
     TimeBudgetCallback,
+    ctrl_c_asks,
 )
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import advice
-from agentsgym.runs.stop_request import StopRequest, ctrl_c_asks
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer

@@ -42,7 +42,7 @@ _KEPT = (
 def new_summary(config: RunConfig) -> Summary:
     """The summary of a new run."""
     return Summary(
-        name=config.name,
+        name=config.directory.name,
         seed=config.seed,
         env=config.env,
         env_config=config.env_config,

@@ -63,7 +63,7 @@ def stores_in(directory: Path, train: Mapping[str, Any]) -> Iterator[None]:
     """
     given = train.get("report_to")
     named = given if isinstance(given, list) else [given]
-    names = [name for name in TRACKERS if name in named or ("all" in named and installed(name))]
+    names = [name for name in TRACKERS if installed(name) and (name in named or "all" in named)]
     project, root = str(train.get("project") or PROJECT), directory.absolute()
     variables = {k: v for name in names for k, v in TRACKERS[name](root, project).items()}
     added = {name: value for name, value in variables.items() if name not in os.environ}

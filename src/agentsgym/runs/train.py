@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.answerer import answering
+from agentsgym.runs.callbacks import sigterm_interrupts
 from agentsgym.runs.chat_settings import template_remarks
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.curve import draw_curve
@@ -64,8 +65,8 @@ def train_run(
 
     With `resume`, continue from the last checkpoint in the run's directory: optimizer steps equal
     those of an uninterrupted run. Ctrl-C during training stops at the next generation boundary with
-    a checkpoint. An earlier run in the directory is renamed if `set_aside` says so; otherwise it is
-    an error.
+    a checkpoint; before and after training it ends the run at once, as SIGTERM does. An earlier run
+    in the directory is renamed if `set_aside` says so; otherwise it is an error.
 
     Raises ConfigError or UnknownEnvironment before any file is written, also if this process is one
     of several of a launcher; RunInUse (a ConfigError) if another process writes to the directory. A
@@ -73,7 +74,7 @@ def train_run(
     """
     refuse_several_processes()
     directory = config.directory
-    with stores_in(directory, config.train):
+    with stores_in(directory, config.train), sigterm_interrupts():
         run = TrainingRun(config, progress or Silent(), resumes=resume)
         if resume and trusted(config) is not True and not is_own(directory):
             check_links(directory)
@@ -138,7 +139,10 @@ class TrainingRun:
         self._summary.status = "interrupted" if interrupted else "failed"
         self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
         if not isinstance(error, ConfigError):
-            error.add_note(f"{resume_command(self._config)} continues from the last checkpoint")
+            error.add_note(
+                f"{resume_command(self._config)} continues from the last checkpoint, "
+                "once the cause is mended"
+            )
         with suppress(OSError):
             self._summary.write(self._directory.summary)
 
