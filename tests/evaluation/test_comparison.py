@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agentsgym.evaluation import Plan, compare, pass_all, pass_any, passes
+from agentsgym.evaluation import ComparisonPlan, compare, pass_all, pass_any, passes
 from agentsgym.evaluation.comparison import difference
 from agentsgym.types import Episode, Rollout, Step
 
@@ -91,7 +91,7 @@ def test_one_task_shows_nothing():
 def test_the_plan_announces_as_many_findings_as_there_are():
     # 40 tasks of different difficulty, 4 rollouts each; the second side is worse by 0.15.
     tasks = np.repeat(np.arange(40), 4).tolist()
-    plan = Plan.of(tasks)
+    plan = ComparisonPlan.of(tasks)
     rng = np.random.default_rng(0)
     found = 0
     for _ in range(400):
@@ -100,17 +100,17 @@ def test_the_plan_announces_as_many_findings_as_there_are():
         found += difference(*sides, tasks, width=1.0).shown
     # Var of a difference: E[p(1-p)] on each side, p uniform on a width of 0.4 (variance 0.4² / 12).
     spread = math.sqrt(0.65 * 0.35 + 0.5 * 0.5 - 2 * 0.4**2 / 12)
-    assert found / 400 == pytest.approx(Plan(160, 40, spread).power(0.15), abs=0.05)
+    assert found / 400 == pytest.approx(ComparisonPlan(160, 40, spread).power(0.15), abs=0.05)
     assert found / 400 >= plan.power(0.15) - 0.03  # an even chance is the worst case
 
 
 def test_the_smallest_difference_is_found_with_the_power_asked_for():
-    plan = Plan(256, 64)
+    plan = ComparisonPlan(256, 64)
     assert plan.power(plan.smallest(0.8)) == pytest.approx(0.8, abs=1e-9)
-    assert plan.smallest(0.9) > plan.smallest(0.8) > Plan(1024, 64).smallest(0.8)
+    assert plan.smallest(0.9) > plan.smallest(0.8) > ComparisonPlan(1024, 64).smallest(0.8)
     assert plan.power(0.0) == pytest.approx(0.05, abs=1e-3)
-    assert plan.if_alike() == Plan(64, 64)
-    assert Plan(8, 1).smallest() == math.inf and Plan(8, 1).power(1.0) == 0.0
+    assert plan.if_alike() == ComparisonPlan(64, 64)
+    assert ComparisonPlan(8, 1).smallest() == math.inf and ComparisonPlan(8, 1).power(1.0) == 0.0
 
 
 def test_pass_at_k_by_hand():

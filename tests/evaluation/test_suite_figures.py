@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
-from agentsgym.evaluation.exploration import Estimate, mean_estimate
+from agentsgym.evaluation.exploration import MeanWithInterval, mean_estimate
 from agentsgym.types import Episode, Rollout, Step
 from agentsgym.types.requests import context_overflow
 
@@ -88,7 +88,7 @@ def test_equal_rewards_are_not_certain_to_the_last_digit():
 
 
 def test_the_mean_of_estimates_by_hand():
-    found = mean_estimate([Estimate(1.0, (0.7, 1.1)), Estimate(0.0, (-0.4, 0.4))])
+    found = mean_estimate([MeanWithInterval(1.0, (0.7, 1.1)), MeanWithInterval(0.0, (-0.4, 0.4))])
     assert found.value == 0.5
     assert found.ci95 == pytest.approx((0.5 - 0.25, 0.5 + math.hypot(0.1, 0.4) / 2))
 

@@ -11,9 +11,9 @@ import torch
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from agentsgym.training import GRPOEnvTrainer
-from agentsgym.training.completions_table import completion_lines, conversation
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count
+from agentsgym.training.metrics import completion_lines
 from agentsgym.types import Episode, Rollout
 from helpers import DigitEnv
 from training.cells import random_rollouts
@@ -155,7 +155,8 @@ def test_an_episode_that_carries_the_earlier_ones_is_shown_once():
             Episode(i, (), 1.0, 1.0, "done", continues=i > 0, written=m)
             for i, m in enumerate(episodes)
         )
-        return conversation(Rollout("", 0, 0, "", {}, {}, made, ()))
+        (line,) = completion_lines([Rollout("", 0, 0, "", {}, {}, made, ())], [])
+        return [*line.prompt, *line.completion]
 
     assert trial(first, second) == [*first, *second]
 

@@ -238,11 +238,11 @@ _DIFFERENCES = (0.02, 0.05, 0.1, 0.2)
 
 def _plan(run: "RunConfig", requests: "list[RolloutRequest]", *, as_json: bool) -> None:
     """Print what a comparison on these rollouts can show."""
-    from agentsgym.evaluation import Plan, default_cluster
+    from agentsgym.evaluation import ComparisonPlan, default_cluster
     from agentsgym.runs.from_config import make_env
 
     low, high = make_env(run).reward_range
-    plan = Plan.of([default_cluster(request.task_data) for request in requests])
+    plan = ComparisonPlan.of([default_cluster(request.task_data) for request in requests])
     smallest, alike = plan.smallest(_POWER), plan.if_alike()
     of_rewards = smallest * (high - low) if math.isfinite(high - low) else None
     chances = {difference: plan.power(difference) for difference in _DIFFERENCES}

@@ -157,11 +157,11 @@ def refuse_if_all_failed(played: "Played") -> None:
 
 def plain_data(result: Any) -> dict[str, Any]:
     """A record of figures as plain data, for JSON."""
-    from pydantic_core import to_jsonable_python
+    from pydantic import TypeAdapter
 
     from agentsgym.types.text import plain
 
-    data: dict[str, Any] = plain(to_jsonable_python(result))
+    data: dict[str, Any] = plain(TypeAdapter(Any).dump_python(result))
     return data
 
 

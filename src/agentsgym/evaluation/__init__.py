@@ -1,6 +1,6 @@
 """Statistics about agents: paired seeds, intervals over clusters, regret."""
 
-from agentsgym.evaluation.comparison import Comparison, Difference, Plan, compare
+from agentsgym.evaluation.comparison import Comparison, ComparisonPlan, Difference, compare
 from agentsgym.evaluation.evaluate import (
     Evaluation,
     Passes,
@@ -35,10 +35,10 @@ from agentsgym.evaluation.suite import Suite, parse_suite
 __all__ = [
     "ClusterMean",
     "Comparison",
+    "ComparisonPlan",
     "Difference",
     "Evaluation",
     "Passes",
-    "Plan",
     "Played",
     "Suite",
     "SuiteComparison",

@@ -133,7 +133,7 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """A paired comparison on `pairs` rollouts of `clusters` tasks.
 
     `spread` is the standard deviation of one pair's difference. The error is spread/√pairs: pairs
@@ -145,7 +145,7 @@ class Plan:
     spread: float = EVEN
 
     @classmethod
-    def of(cls, clusters: Sequence[Hashable], spread: float = EVEN) -> "Plan":
+    def of(cls, clusters: Sequence[Hashable], spread: float = EVEN) -> "ComparisonPlan":
         """The plan for one pair per entry, each with its cluster."""
         return cls(len(clusters), len(set(clusters)), spread)
 
@@ -167,7 +167,7 @@ class Plan:
             low, high = (middle, high) if self.power(middle) < power else (low, middle)
         return high
 
-    def if_alike(self) -> "Plan":
+    def if_alike(self) -> "ComparisonPlan":
         """The plan if all pairs of a cluster have one difference, as where a model knows some
         solutions and the other does not: a cluster then counts as one pair."""
-        return Plan(self.clusters, self.clusters, self.spread)
+        return ComparisonPlan(self.clusters, self.clusters, self.spread)

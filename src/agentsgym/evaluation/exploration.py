@@ -8,23 +8,25 @@ from agentsgym.evaluation.comparison import Comparison, compare
 from agentsgym.evaluation.evaluate import Evaluation, Played, default_cluster
 from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval
 from agentsgym.evaluation.metrics import mean
-from agentsgym.evaluation.suite import Game, References, Suite
+from agentsgym.evaluation.suite import References, Suite, SuiteGame
 from agentsgym.types import Rollout, Step
 from agentsgym.types.requests import is_context_overflow
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MeanWithInterval:
     """A figure and its 95 % interval; two NaNs where it is unknown."""
 
     value: float
     ci95: Interval
 
-    def rescaled(self, zero: float, one: float) -> "Estimate":
+    def rescaled(self, zero: float, one: float) -> "MeanWithInterval":
         """The figure on a scale on which `zero` becomes 0 and `one` becomes 1."""
         width = one - zero
         low, high = self.ci95
-        return Estimate((self.value - zero) / width, ((low - zero) / width, (high - zero) / width))
+        return MeanWithInterval(
+            (self.value - zero) / width, ((low - zero) / width, (high - zero) / width)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class EpisodeFigures:
     free shot's reward is not `scored`."""
 
     scored: bool
-    reward: Estimate
+    reward: MeanWithInterval
     informing: float | None
     random: float | None
     best: float | None
@@ -52,10 +54,10 @@ class GameFigures:
     played: int
     failures: int
     too_long: int
-    score: Estimate
+    score: MeanWithInterval
     regret: float | None
-    of_best: Estimate | None
-    information: Estimate | None
+    of_best: MeanWithInterval | None
+    information: MeanWithInterval | None
     without: str | None
     episodes: tuple[EpisodeFigures, ...]
     evaluation: Evaluation
@@ -71,7 +73,7 @@ class SuiteFigures:
     version: int
     digest: str
     complete: bool
-    information: Estimate | None
+    information: MeanWithInterval | None
     games: tuple[GameFigures, ...]
 
 
@@ -103,17 +105,17 @@ def suite_figures(suite: Suite, played: Sequence[Played | None], *, complete: bo
     )
 
 
-def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
+def mean_estimate(parts: Sequence[MeanWithInterval]) -> MeanWithInterval:
     """The mean of independent estimates; its interval by the method of Zou and Donner (2008): each
     end is the root of the sum of the squared distances of the parts' ends."""
     count = len(parts)
     below = math.sqrt(sum((one.value - one.ci95[0]) ** 2 for one in parts)) / count
     above = math.sqrt(sum((one.ci95[1] - one.value) ** 2 for one in parts)) / count
     value = mean([one.value for one in parts])
-    return Estimate(value, (value - below, value + above))
+    return MeanWithInterval(value, (value - below, value + above))
 
 
-def game_figures(game: Game, played: Played) -> GameFigures:
+def game_figures(game: SuiteGame, played: Played) -> GameFigures:
     """The figures of one game's rollouts; failed ones do not count."""
     live = [rollout for rollout in played.rollouts if not rollout.failed]
     too_long = sum(is_context_overflow(rollout.error) for rollout in played.rollouts)
@@ -160,16 +162,16 @@ def _informing(steps: Sequence[Step]) -> float | None:
 
 def _estimate(
     values: Sequence[float], live: Sequence[Rollout], references: References | None
-) -> Estimate:
+) -> MeanWithInterval:
     clusters = [default_cluster(rollout.task_data) for rollout in live]
     found = cluster_mean(values, clusters)
     low, high = references.range if references is not None else (-math.inf, math.inf)
-    return Estimate(found.mean, spread_interval(found, values, clusters, low, high))
+    return MeanWithInterval(found.mean, spread_interval(found, values, clusters, low, high))
 
 
 def _scaled(
-    score: Estimate, references: References | None, zero: str, scored: Sequence[bool]
-) -> Estimate | None:
+    score: MeanWithInterval, references: References | None, zero: str, scored: Sequence[bool]
+) -> MeanWithInterval | None:
     """The score on the scale from a reference to the best play, over the scored episodes."""
     if references is None or not any(scored):
         return None

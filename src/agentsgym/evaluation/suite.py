@@ -36,7 +36,7 @@ class References(BaseModel):
         return self
 
 
-class Game(BaseModel):
+class SuiteGame(BaseModel):
     """Tasks of one environment: listed `tasks`, the `seeds` of tasks {"seed": …}, or as many of the
     environment's own held-out tasks as `episodes` says."""
 
@@ -71,7 +71,7 @@ class Suite(BaseModel):
     name: str
     version: int = 1
     description: str = ""
-    games: list[Game] = Field(min_length=1)
+    games: list[SuiteGame] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentsgym.evaluation import Comparison, Difference, SuiteComparison, SuiteFigures
-from agentsgym.evaluation.exploration import EpisodeFigures, Estimate, GameFigures, side_by_side
+from agentsgym.evaluation.exploration import (
+    EpisodeFigures,
+    GameFigures,
+    MeanWithInterval,
+    side_by_side,
+)
 from agentsgym.report.viewer.page import style_policy
 from agentsgym.report.viewer.script import style
 from agentsgym.runs.files.atomic import write_text
@@ -23,7 +28,7 @@ class Scaled:
     """A cell: a figure on the scale of the references, where 0 and 1 are; the page also draws
     it."""
 
-    estimate: Estimate
+    estimate: MeanWithInterval
     mark: str = ""
 
     def __str__(self) -> str:
@@ -181,7 +186,7 @@ def _reward(game: GameFigures) -> str:
     return _estimate(game.score) if game.failures < game.played else "failed"
 
 
-def _scaled(one: Estimate | None, mark: str = "") -> Cell:
+def _scaled(one: MeanWithInterval | None, mark: str = "") -> Cell:
     return "–" if one is None or math.isnan(one.value) else Scaled(one, mark)
 
 
@@ -200,7 +205,7 @@ def _episode(one: EpisodeFigures) -> str:
     return text if one.scored else f"({text})"
 
 
-def _estimate(one: Estimate) -> str:
+def _estimate(one: MeanWithInterval) -> str:
     low, high = one.ci95
     bounds = f" [{low:.2f}, {high:.2f}]" if low == low else ""
     return f"{one.value:.2f}{bounds}"
@@ -280,7 +285,7 @@ def _cell(cell: Cell) -> str:
     return f"<td>{_text(cell)}{drawing}</td>"
 
 
-def _drawn(one: Estimate) -> str:
+def _drawn(one: MeanWithInterval) -> str:
     """The value as a point and its interval as a line, between lines at the references."""
     low, high = (_place(end if end == end else one.value) for end in one.ci95)
     middle = _HEIGHT / 2

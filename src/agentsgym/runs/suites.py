@@ -7,7 +7,7 @@ from typing import Any
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
-from agentsgym.evaluation.suite import Game
+from agentsgym.evaluation.suite import SuiteGame
 from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import RunConfig
@@ -46,13 +46,13 @@ def check_names(suite: Suite) -> None:
             )
 
 
-def place_of(game: Game, run: RunConfig) -> RunConfig:
+def place_of(game: SuiteGame, run: RunConfig) -> RunConfig:
     """The run of a model in a game's environment."""
     return run.model_copy(update={"env": game.env, "env_config": dict(game.env_config)})
 
 
 def requests_of(
-    game: Game, place: RunConfig, seed: int, most_tasks: int | None = None
+    game: SuiteGame, place: RunConfig, seed: int, most_tasks: int | None = None
 ) -> list[RolloutRequest]:
     """What is played in a game; `most_tasks` takes its first tasks only.
 
@@ -72,7 +72,7 @@ def requests_of(
     return [request for request in asked if most_tasks is None or request.group < most_tasks]
 
 
-def _check_references(game: Game, episodes: int) -> None:
+def _check_references(game: SuiteGame, episodes: int) -> None:
     given = episodes if game.references is None else len(game.references.best)
     if given != episodes:
         raise ConfigError(
@@ -80,7 +80,7 @@ def _check_references(game: Game, episodes: int) -> None:
         )
 
 
-def _row(env: Any, game: Game, task: dict[str, Any]) -> dict[str, Any]:
+def _row(env: Any, game: SuiteGame, task: dict[str, Any]) -> dict[str, Any]:
     problem = env.check_task(task)
     if problem is not None:
         raise ConfigError(f"{game.name}: {problem}")

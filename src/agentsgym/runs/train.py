@@ -48,6 +48,7 @@ from agentsgym.runs.warm_start.phase import (
     settings_of,
     warm_starts,
 )
+from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
@@ -138,10 +139,14 @@ class TrainingRun:
         interrupted = isinstance(error, KeyboardInterrupt)
         self._summary.status = "interrupted" if interrupted else "failed"
         self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
-        if not isinstance(error, ConfigError):
+        if is_context_overflow(self._summary.error):
             error.add_note(
-                f"{resume_command(self._config)} continues from the last checkpoint, "
-                "once the cause is mended"
+                "train.max_rollout_tokens=N ends rollouts before the model's context is full"
+            )
+        elif not isinstance(error, ConfigError):
+            when = "" if interrupted else "once that is mended, "
+            error.add_note(
+                f"{when}{resume_command(self._config)} continues from the last checkpoint"
             )
         with suppress(OSError):
             self._summary.write(self._directory.summary)

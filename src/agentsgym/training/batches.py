@@ -13,7 +13,7 @@ from agentsgym.training.tasks import GenerationReader, TaskSampler, TaskStream
 from agentsgym.types import Rollout, RolloutRequest
 
 
-class Batches:
+class GenerationBatches:
     """The requests and rollouts of each generation. All ranks must call its methods.
 
     `sampler` orders the tasks of a training set that is no stream; `push_weights(step)` lets the

@@ -144,7 +144,7 @@ def sum_of_weights(examples: Sequence[Example]) -> float:
 # -- batches ---------------------------------------------------------------------------------------
 
 
-class Batches(Protocol):
+class ExampleBatches(Protocol):
     """Gives the examples of each update, whose weights sum to 1 on average."""
 
     def batch(self, step: int) -> list[Example]:

@@ -21,12 +21,11 @@ from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.advantages import GenerationAdvantages
-from agentsgym.training.batches import Batches
+from agentsgym.training.batches import GenerationBatches
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import GenerationEndCallback, check_metric, with_metric
 from agentsgym.training.choices import ChoiceScorer
 from agentsgym.training.collect import RolloutCollector, WeightSync, check_ray
-from agentsgym.training.completions_table import completion_lines
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (
     check_training_set,
@@ -42,7 +41,7 @@ from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.micro_batch import MicroBatchLoss
 from agentsgym.training.loss.objective import settings_of
 from agentsgym.training.loss.weights import assign_weights, count, total
-from agentsgym.training.metrics import mean_of_sums, warn_of_capped_rows
+from agentsgym.training.metrics import completion_lines, mean_of_sums, warn_of_capped_rows
 from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import (
     check_reference,
@@ -163,7 +162,7 @@ class GRPOEnvTrainer(TRLBase):
         check_ahead(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self.batches = Batches(
+        self.batches = GenerationBatches(
             args,
             self.train_dataset,
             self.collector,
@@ -425,7 +424,7 @@ class GRPOEnvTrainer(TRLBase):
         if self.args.sync_ref_model:
             load_reference(self.accelerator.unwrap_model(self.ref_model), folder)
 
-    # -- figures, tables and the sink -----------------------------------------------------------
+    # -- figures and the sink -------------------------------------------------------------------
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Figures of all ranks' rollouts, also per environment if rows name several."""
@@ -439,7 +438,7 @@ class GRPOEnvTrainer(TRLBase):
         advantages: Sequence[Floats] | None,
         name: str = "",
     ) -> None:
-        """Pass rollouts to the trackers' tables, and to the sink if there is one."""
+        """Pass rollouts to the sink if there is one."""
         info = {
             "phase": phase,
             "step": self.state.global_step,

@@ -22,9 +22,9 @@ from safetensors.torch import load_file, save_file
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.lessons import (
-    Batches,
     EpochBatches,
     Example,
+    ExampleBatches,
     GameStream,
     Lessons,
     chunked,
@@ -112,7 +112,7 @@ def warm_start(
 
 def imitate(
     model: Any,
-    batches: Batches,
+    batches: ExampleBatches,
     settings: WarmStartSettings,
     *,
     pad_id: int,
@@ -208,7 +208,7 @@ class _Training:
     def __init__(
         self,
         model: Any,
-        batches: Batches,
+        batches: ExampleBatches,
         settings: WarmStartSettings,
         pad_id: int,
         steps: int,

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.types.settings import STRICT, Count, CountOrZero, Section, Seed
+from agentsgym.types.settings import STRICT, Count, CountOrZero, NotNegative, Section, Seed, Share
 
 SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS, EXPORT, CHAT = "rollouts", "export", "chat"
@@ -112,7 +112,7 @@ class WarmStartSettings(Section):
     """Games whose text trains the tokenizer of a new model."""
     games_per_round: Count = 1920
     """Games for a new model that are played at a time."""
-    final_action_weight: float = Field(default=1.0, ge=0)
+    final_action_weight: NotNegative = 1.0
     """Loss weight of each episode's last action, which may be the most informative one. It falls to
     1 over the first half of the updates, so that in the end the model acts as often as its
     teacher."""
@@ -132,17 +132,17 @@ class WarmStartSettings(Section):
     max_tokens_per_forward: Count | None = None
     """Padded tokens of a forward pass; bounds memory, not the result. None: 4096 of a pretrained
     model, of a new one whole batches."""
-    learning_rate: float | None = Field(default=None, ge=0)
+    learning_rate: NotNegative | None = None
     """AdamW's maximum. None: 3e-3 of a new model, 2e-4 of adapters, 2e-5 of other weights."""
     warmup_steps: CountOrZero | None = None
     """Updates with a rising rate. None: 50 of a new model, a twentieth of a pretrained one's."""
-    final_lr: float = Field(default=0.02, ge=0, le=1)
+    final_lr: Share = 0.02
     """Share of the learning rate that is left at the end."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: NotNegative = 0.0
     """AdamW's; biases and norms have none."""
     adam_beta2: float | None = Field(default=None, ge=0, lt=1)
     """AdamW's. None: 0.98 of a new model, 0.999 of a pretrained one."""
-    max_grad_norm: float = Field(default=1.0, ge=0)
+    max_grad_norm: NotNegative = 1.0
     """The gradient is scaled down to this norm."""
     held_out_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of the tasks whose games are only used for the held-out loss."""
