@@ -18,8 +18,8 @@ from agentsgym import make
 from agentsgym.envs.alfworld import TASK_TYPES
 from agentsgym.envs.alfworld.engine import Engine, Game
 from agentsgym.envs.alfworld.games import generated_tasks
-from agentsgym.rollout.workers.env import hosted
-from agentsgym.rollout.workers.pool import stop_workers, workers
+from agentsgym.rollout.processes.env import hosted
+from agentsgym.rollout.processes.worker import stop_workers, workers
 
 STEPS = 25
 SESSIONS = 12

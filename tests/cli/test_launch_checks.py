@@ -10,7 +10,6 @@ import yaml
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_config, parse_config
 from agentsgym.runs import dry_run as dry_run_module
-from agentsgym.runs.dry_run import Exchange
 from agentsgym.runs.launch import Launch, check_launch, read_launch
 
 ROOT = Path(__file__).parents[2]
@@ -47,11 +46,6 @@ def changed(**sections):
         ({}, ZERO3, "whole weights only from FSDP2"),
         ({"engine": {}, "train": {"max_staleness": 1}}, Launch(2), "max_staleness=1 needs an"),
         ({"engine": {"name": "vllm"}}, Launch(2), "needs engine.urls or engine.launch"),
-        ({"env_config": {"place": "ray"}}, Launch(2), r"\['place'\]='ray' needs .*workers"),
-        (
-            {"env_config": {"place": "ray", "workers": 2, "worker_resources": {"cpus": -1}}},
-            Launch(2), "worker_resources",
-        ),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_named_before_anything_runs(monkeypatch, sections, launch, words):
@@ -131,17 +125,15 @@ def test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu(name, invoke, tmp_p
 
 
 def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
-    """Ray, other machines and generations ahead of the update."""
+    """Other machines and generations ahead of the update."""
     seen = []
     monkeypatch.setattr(dry_run_module, "train_run", lambda small, **_: seen.append(small))
-    sections = {"env_config": {"place": "ray", "workers": 4}}
-    sections["train"] = {"max_staleness": 1, "per_device_train_batch_size": 8}
+    sections = {"train": {"max_staleness": 1, "per_device_train_batch_size": 8}}
     done = dry_run_module.dry_run(changed(**sections), Silent(), Launch(16, 2))
-    assert done.exchanged["environments"] == Exchange("ray", "in this process")
     assert "before its update" in done.exchanged["order"].instead
-    assert "max_staleness" not in seen[0].train and "place" not in seen[0].env_config
+    assert "max_staleness" not in seen[0].train
     told = " ".join(done.not_tried)
-    assert "16 processes on 2 machines" in told and "RAY_ADDRESS" in told
+    assert "16 processes on 2 machines" in told
 
 
 def test_the_cluster_of_ray_has_only_placeholders():

@@ -8,9 +8,7 @@ import pytest
 from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
 from agentsgym.envs.dataset import check_rows
-from agentsgym.rollout.workers import pool as worker_processes
-from agentsgym.rollout.workers.pool import Pool
-from agentsgym.rollout.workers.process import ProcessWorker
+from agentsgym.rollout.processes import worker as worker_processes
 
 
 def row(name, config=None, **task):
@@ -21,8 +19,8 @@ INSIDE = [
     "agentsgym.envs.textarena.env.TextArenaEnv",
     "agentsgym.envs.base.MultistepEnv",
     "agentsgym.envs.gymnasium.GymnasiumEnv",
-    "agentsgym.rollout.workers.env.RemoteEnv",
-    "agentsgym.rollout.workers.main.main",
+    "agentsgym.rollout.processes.env.ProcessEnv",
+    "agentsgym.rollout.processes.serve.main",
     "agentsgym.__main__.x",
     "agentsgym.cli.app.main",
     "agentsgym.nothing.TwentyQuestionsEnv",
@@ -45,7 +43,7 @@ def test_rows_import_no_module_of_the_package_but_environments():
         "        EnvPool().get({'env_class_path': path, 'env_config': {}, 'task_data': {}})\n"
         "    except UnknownEnvironment:\n"
         "        pass\n"
-        "odd = {'agentsgym.__main__', 'agentsgym.cli.app', 'agentsgym.rollout.workers.main'}\n"
+        "odd = {'agentsgym.__main__', 'agentsgym.cli.app', 'agentsgym.rollout.processes.serve'}\n"
         "sys.exit(' '.join(odd & set(sys.modules)) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -98,11 +96,11 @@ def test_an_object_that_was_handed_over_plays_rows_beyond_the_limits():
 
 
 def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
-    monkeypatch.setattr(worker_processes, "_PROCESSES", Pool(ProcessWorker))
-    monkeypatch.setattr(worker_processes, "MOST_PROCESSES", 3)
-    taken = [worker_processes.least_busy(1000) for _ in range(9)]
-    assert len({id(worker) for worker in taken}) == 3
-    assert {worker.begun for worker in taken} == {3}
+    monkeypatch.setattr(worker_processes, "_WORKERS", [])
+    monkeypatch.setattr(worker_processes, "MOST_WORKERS", 3)
+    chosen = [worker_processes.least_busy(1000) for _ in range(9)]
+    assert len({id(worker) for worker in chosen}) == 3
+    assert {worker.sessions for worker in chosen} == {3}
 
 
 def test_a_code_of_a_billion_pegs_is_not_even_counted():

@@ -28,7 +28,7 @@ from agentsgym.envs import task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.rollout.workers.pool import started_workers, stop_workers
+from agentsgym.rollout.processes.worker import stop_workers, workers
 from completions_server import CompletionsServer
 from fuzz.fragile import FragileEnv, fate
 from fuzz.parts import chat_tokenizer, tiny_model
@@ -78,7 +78,7 @@ class Storm:
             threading.Timer(self._rng.uniform(0.0, 0.3), self._kill).start()
 
     def _kill(self) -> None:
-        pids = [worker.pid for worker in started_workers() if worker.pid]
+        pids = [worker.pid for worker in workers(2) if worker.pid]
         if pids and not self.over:
             os.kill(self._rng.choice(pids), signal.SIGKILL)
             self.counts["worker killed"] += 1

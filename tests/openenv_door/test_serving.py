@@ -292,7 +292,7 @@ def test_bad_messages_end_no_session():
 
 @pytest.mark.doors
 def test_an_environment_in_workers_is_served():
-    from agentsgym.rollout.workers.pool import stop_workers
+    from agentsgym.rollout.processes.worker import stop_workers
 
     env = make("Bandit", None, {"workers": 1, "max_steps_per_episode": 3})
     plain = make("Bandit", None, {"max_steps_per_episode": 3})

@@ -3,7 +3,7 @@
 import pytest
 from nodes import number_of_actors
 
-from agentsgym.rollout.workers.pool import stop_workers
+from agentsgym.rollout.processes.worker import stop_workers
 
 STORE_BYTES = 100 * 2**20
 

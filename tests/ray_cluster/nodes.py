@@ -27,12 +27,12 @@ def ray_folder():
     return ray()._private.worker._global_node.get_session_dir_path()
 
 
-def player_processes():
-    """The processes of this cluster in which rollout workers run."""
+def actor_processes():
+    """The processes of this cluster in which actors play rollouts."""
     return [
         int(process.name)
         for process in Path("/proc").glob("[0-9]*")
-        if _command(process).startswith(b"ray::PlayerActor") and _writes_to(process, ray_folder())
+        if _command(process).startswith(b"ray::RolloutActor") and _writes_to(process, ray_folder())
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nodes import at_number, free_cpus, player_processes, ray
+from nodes import actor_processes, at_number, free_cpus, ray
 
 import helpers
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -119,7 +119,7 @@ def test_a_run_with_workers_is_that_without(whole, train, place):
     assert program.returncode == 0, said
     here = steps_of(place / "here")
     assert alike(here) == alike(whole) and "ray/alive" not in here[0]
-    assert not player_processes()
+    assert not actor_processes()
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
 
@@ -134,7 +134,7 @@ def test_ctrl_c_leaves_nothing_and_the_run_resumes(
     program = None
 
     def press():
-        running.extend(player_processes())
+        running.extend(actor_processes())
         for _ in range(presses):
             program.send_signal(signal.SIGINT)
 
@@ -143,7 +143,7 @@ def test_ctrl_c_leaves_nothing_and_the_run_resumes(
     said, _ = program.communicate(timeout=300)
     assert program.returncode == 130, said
     assert "Traceback" not in said and running
-    assert_gone([*running, *player_processes()])
+    assert_gone([*running, *actor_processes()])
     assert free_cpus() == ray().cluster_resources()["CPU"]
     assert 1 <= len(steps_of(place / name)) < 4
     monkeypatch.undo()
@@ -169,7 +169,7 @@ def test_two_learners_have_workers_of_their_own(cluster, chat_tokenizer, tmp_pat
     assert min(*first["alive"], *second["alive"]) >= 1 and one["alive"] == [None, None]
     for mine, alone in zip(first["gradients"], one["gradients"], strict=True):
         assert float((mine - alone).norm() / alone.norm()) < 1e-5
-    assert not player_processes()
+    assert not actor_processes()
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
 

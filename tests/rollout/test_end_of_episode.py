@@ -11,9 +11,9 @@ from ending import EndingEnv
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout import run as run_rows
+from agentsgym.rollout.processes.worker import stop_workers
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.rollout.workers.pool import stop_workers
 from agentsgym.types import EngineStats, GenerationResult, RolloutRequest
 
 

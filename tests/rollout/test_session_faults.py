@@ -13,7 +13,7 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.rollout.complete_episode import _CALLED
-from agentsgym.rollout.workers.main import Held
+from agentsgym.rollout.processes.serve import ServedSession
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import TrialInfo
 from helpers import CHATML, CountdownEnv, build_tokenizer
@@ -279,7 +279,7 @@ def test_a_worker_gives_each_episode_its_own_task():
             task_data["words"][0].append("more")
             return len(task_data["words"][0])
 
-    held = Held(Greedy(None), "one", {"words": [["a"]]})
+    held = ServedSession(Greedy(None), "one", {"words": [["a"]]})
     held.begin(TrialInfo())
     held.begin(TrialInfo())
     assert held.state == 2

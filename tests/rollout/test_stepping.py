@@ -15,7 +15,7 @@ from agentsgym.checks.players import harvest
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.rollout import SteppedTrial, TrialOver
-from agentsgym.rollout.workers.pool import stop_workers
+from agentsgym.rollout.processes.worker import stop_workers
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 from moody import MoodyEnv

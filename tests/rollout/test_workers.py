@@ -1,7 +1,6 @@
 """Environments in worker processes: the same rollouts, and faults that stay where they are."""
 
 import os
-import pickle
 import re
 import signal
 import subprocess
@@ -15,10 +14,8 @@ import pytest
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.rollout.workers import main as worker_main
-from agentsgym.rollout.workers.env import RemoteState
-from agentsgym.rollout.workers.pool import stop_workers, workers
-from agentsgym.rollout.workers.process import ProcessWorker
+from agentsgym.rollout.processes.env import ProcessState
+from agentsgym.rollout.processes.worker import stop_workers, workers
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv, child_environment
 from moody import MoodyEnv, Unreadable
@@ -107,7 +104,7 @@ def test_the_state_stays_in_the_worker():
         return "x"
 
     env.run_trial([{"length": 2}], ScriptedAgent(look))
-    assert [type(state) for state in seen] == [RemoteState, RemoteState]
+    assert [type(state) for state in seen] == [ProcessState, ProcessState]
     assert [state.actions for state in seen] == [(), ("x",)]
 
 
@@ -168,7 +165,6 @@ def test_a_hung_worker_is_replaced():
         ("exit", "the environment wants to leave"),
         ("interrupt", "KeyboardInterrupt: from the environment"),
         ("unsendable", "cannot pickle"),
-        ("unreadable", "the worker's answer cannot be read"),
     ],
 )
 def test_what_the_environment_raises_fails_its_session_only(action, message):
@@ -182,9 +178,15 @@ def test_what_the_environment_raises_fails_its_session_only(action, message):
 
 @pytest.mark.parametrize(
     ("action", "message"),
-    [("garbage", "no proper answer|was not requested"), ("part", "no answer within 1 seconds")],
+    [
+        ("garbage", "no proper answer|cannot be read"),
+        ("part", "no proper answer"),
+        ("unreadable", "the worker's answer cannot be read"),
+    ],
 )
-def test_a_worker_that_talks_nonsense_fails_its_session_only(action, message):
+def test_a_worker_that_talks_nonsense_fails_its_session_only(action, message, monkeypatch):
+    monkeypatch.setattr("agentsgym.rollout.processes.worker._STALL_SECONDS", 1)
+    stop_workers()
     env = MoodyEnv(None, {"workers": 1, "worker_timeout": 1.0})
     batch = env.run_trial([{"length": 1}] * 2, ScriptedAgent(by_turns("fine", action)))
     assert not batch.rollouts[0].failed
@@ -242,13 +244,6 @@ def test_an_interrupt_waits_for_no_hanging_worker_and_ends_it(chat_tokenizer):
     assert not env.run_trial([{"length": 1}], ScriptedAgent(["fine"])).rollouts[0].failed
 
 
-def test_an_answer_that_is_too_long_is_not_sent(monkeypatch):
-    monkeypatch.setattr(worker_main, "MOST_BYTES", 1000)
-    kind, value = pickle.loads(worker_main.packed_reply(("ok", "x" * 2000)))
-    assert kind == "error" and "is too long, 1000 are allowed" in value
-    assert pickle.loads(worker_main.packed_reply(("ok", "x" * 500))) == ("ok", "x" * 500)
-
-
 def test_starting_does_not_count_against_the_timeout():
     stop_workers()
     env = MoodyEnv(None, {"workers": 1, "worker_timeout": 0.3})  # to start takes longer
@@ -258,7 +253,7 @@ def test_starting_does_not_count_against_the_timeout():
 
 def test_a_start_that_takes_too_long_is_named(monkeypatch):
     stop_workers()
-    monkeypatch.setattr("agentsgym.rollout.workers.worker.START_SECONDS", 0.05)
+    monkeypatch.setattr("agentsgym.rollout.processes.worker.START_SECONDS", 0.05)
     batch = MoodyEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
     assert (
         "could not be started: the worker process gave no answer within 0.05"
@@ -359,7 +354,7 @@ def test_a_script_without_a_guard_defines_and_plays(tmp_path):
 def test_workers_end_with_their_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from agentsgym.rollout.workers.pool import workers\n"
+        "from agentsgym.rollout.processes.worker import workers\n"
         "from helpers import DigitEnv\n"
         "from agentsgym import ScriptedAgent\n"
         "DigitEnv(None, {'workers': 1}).run_trial([{}], ScriptedAgent(['7']))\n"
@@ -394,19 +389,39 @@ def test_a_worker_finds_modules_that_its_process_found_later(tmp_path, monkeypat
 def test_a_step_is_one_request(monkeypatch):
     """The next prompt comes with the answer to the action."""
     sent = []
-    exchange = ProcessWorker._exchange
+    worker = type(workers(1)[0])
+    stock = worker.request
 
-    def counted(self, message, timeout):
-        sent.append(message[0])
-        return exchange(self, message, timeout)
+    def counted(self, request, timeout):
+        sent.append(request[0])
+        return stock(self, request, timeout)
 
-    monkeypatch.setattr(ProcessWorker, "_exchange", counted)
+    monkeypatch.setattr(worker, "request", counted)
     env = MoodyEnv(None, {"workers": 1})
+    env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
+    sent.clear()
     there = env.run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
     here = MoodyEnv(None, {}).run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
     assert there["final_completion_messages"] == here["final_completion_messages"]
-    own = [name for name in sent if name not in ("install", "discard")]
-    assert own == ["begin", "step", "step", "step", "step", "ask"]  # the last for the reward
+    assert sent == ["begin", "step", "step", "step", "step", "ask"]  # the last for the reward
+
+
+def test_an_environment_is_packed_once_for_all_requests():
+    env = MoodyEnv(None, {"workers": 1})
+    env.part = Packed()
+    Packed.times = 0
+    env.run_trial([{"length": 1}] * 3, ScriptedAgent(["go"]), 4)
+    assert Packed.times == 1
+
+
+class Packed:
+    """Counts how often it is packed."""
+
+    times = 0
+
+    def __reduce__(self):
+        Packed.times += 1
+        return int, ()
 
 
 def test_a_prompt_that_fails_fails_as_here():

@@ -11,7 +11,6 @@ from agentsgym.checks.report import Finding, Report
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.registry import make
-from agentsgym.envs.settings import place_of
 from agentsgym.types import Tokenizer, Trust
 
 Subject = str | type[MultistepEnv] | MultistepEnv
@@ -87,8 +86,8 @@ def _made(subject: Subject, env_config: Mapping[str, Any] | None, trust: Trust) 
 def _in_this_process(env: MultistepEnv) -> Maker:
     """Makes new objects of the environment that play in this process, where checks can watch."""
     config = dict(env.env_config)
-    if place_of(env.config) != "here":
-        config["place"] = "here"
+    if env.config.workers:
+        config["workers"] = 0
     return lambda tokenizer: type(env)(tokenizer, config)
 
 

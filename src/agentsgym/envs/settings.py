@@ -125,23 +125,10 @@ class EnvSettings(Section):
             ge=0, description="subtracted from the reward of a malformed action, also in free shots"
         ),
     ] = 0.0
-    place: Annotated[
-        Literal["here", "processes", "ray"] | None,
-        Field(
-            description="where the episodes are played: 'here' (this process), 'processes' of this "
-            "machine, or actors of a 'ray' cluster; None means processes if there are `workers`"
-        ),
-    ] = None
     workers: Annotated[
-        int, Field(ge=0, le=256, description="processes or actors that play the episodes")
+        int,
+        Field(ge=0, le=256, description="processes that play the episodes; 0: this process"),
     ] = 0
-    worker_resources: Annotated[
-        dict[str, Any] | None,
-        Field(
-            description="what each actor of a Ray cluster reserves: num_cpus (None: 1), num_gpus, "
-            "memory in bytes, or a resource of its own name"
-        ),
-    ] = None
     worker_timeout: Annotated[
         float,
         Field(
@@ -164,11 +151,6 @@ class EnvSettings(Section):
                 f"free_shots must be less than episodes_per_trial ({self.episodes_per_trial}), got "
                 f"{self.free_shots}"
             )
-        if place_of(self) != "here" and not self.workers:
-            raise ValueError(f"place={self.place!r} needs workers, above 0")
-        problem = problem_of_resources(self.worker_resources or {})
-        if problem:
-            raise ValueError(f"worker_resources {problem}")
         return self
 
 
@@ -183,11 +165,6 @@ def problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
             return f"must have amounts of at least 0, got {short_repr(amount)} for {name!r}"
     return None
-
-
-def place_of(config: EnvSettings) -> str:
-    """Where the episodes of an environment with these settings are played."""
-    return config.place or ("processes" if config.workers else "here")
 
 
 def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]) -> Settings:

@@ -1,12 +1,17 @@
 """One episode as a plain generator: it yields requests for actions and receives actions."""
 
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from agentsgym.rollout.answers import number, read_answer, text
-from agentsgym.rollout.between import OVER_BUDGET, reflection_request
-from agentsgym.rollout.session import Session, SessionError, clean_action
+from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, Step
+
+logger = logging.getLogger(__name__)
+
+OVER_BUDGET = "max_rollout_tokens"
+"""The stop reason of an episode whose next prompt had no room in the token budget."""
 
 EpisodeGenerator = Generator[GenerationRequest, GenerationResult, Episode]
 
@@ -64,6 +69,38 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     )
     session.steps.append(step)
     return step
+
+
+def reflection_request(session: Session) -> str:
+    """The request to reflect on the finished episode (`carry="summary"`)."""
+    reward = session.episodes[-1].reward
+    request = session.env._format_reflection(session.state, reward)
+    return after_answer(session, text(request, "_format_reflection"))
+
+
+def after_answer(session: Session, text: str) -> str:
+    """The text after the answer to the finished episode's last action: without that an agent would
+    never see what the action found out."""
+    answer = last_answer(session)
+    return f"{answer}\n{text}" if answer else text
+
+
+def last_answer(session: Session) -> str:
+    """The environment's answer to the finished episode's last action; "" if there is none.
+
+    There is none if the episode was won, because a prompt for another action would then be wrong,
+    if it had no action, if the budget had no room for the answer, or if `_format_answer` fails: an
+    environment need not be able to write a prompt in a finished state.
+    """
+    episode = session.episodes[-1]
+    if not session.steps or episode.win or episode.stop_reason == OVER_BUDGET:
+        return ""
+    try:
+        answer = session.env._format_answer(session.state, len(session.steps))
+        return text(answer, "_format_answer").strip()
+    except FAULTS as error:
+        logger.debug("%s: no answer to the last action: %r", session.env.name, error)
+        return ""
 
 
 def _observe(session: Session) -> str | None:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.run import play, play_alone, plays_episodes
 from agentsgym.rollout.scheduler import Asked, Scheduler
-from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     EngineAgent,
     Rollout,

@@ -9,10 +9,10 @@ from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
 from agentsgym.rollout.complete_episode import complete_episodes
 from agentsgym.rollout.drive import drive, is_engine_agent, sampling_of, tokenizer_of
 from agentsgym.rollout.failures import last_line
+from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.scheduler import Asked, Scheduler
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.rollout.workers.env import hosted
 from agentsgym.types import (
     Agent,
     Rollout,
@@ -160,7 +160,8 @@ def _batch(
 def _play(
     asked: Sequence[Asked], agent: Agent, on_rollout: OnRollout | None = None
 ) -> list[Rollout]:
-    hosts = {id(env): hosted(env) for env, _ in asked}
+    envs = {id(env): env for env, _ in asked}
+    hosts = {key: hosted(env) for key, env in envs.items()}  # each is packed once
     asked = [(hosts[id(env)], request) for env, request in asked]
     if not is_engine_agent(agent):
         return [play_alone(env, request, agent, on_rollout) for env, request in asked]

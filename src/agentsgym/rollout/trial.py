@@ -1,12 +1,20 @@
 """The trial loop, played in any way, and the rollout of a session that has ended."""
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from agentsgym.rollout.between import memory_text, result_text
-from agentsgym.rollout.episode import EpisodeGenerator, finish, play_episode, reflect
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.answers import text
+from agentsgym.rollout.episode import (
+    EpisodeGenerator,
+    after_answer,
+    finish,
+    play_episode,
+    reflect,
+)
 from agentsgym.rollout.failures import describe
-from agentsgym.rollout.lifetime import begin_state, end_state
 from agentsgym.rollout.session import FAULTS, Session, copy_task
 from agentsgym.tokens import tell_rewritten
 from agentsgym.types import (
@@ -21,6 +29,8 @@ from agentsgym.types import (
 )
 from agentsgym.types.reward_placement import row_rewards
 
+logger = logging.getLogger(__name__)
+
 Trial = Generator[GenerationRequest, GenerationResult, Rollout]
 """A running trial: it requests actions, and returns its rollout."""
 
@@ -32,9 +42,6 @@ class Cut(Exception):
         super().__init__(stop_reason)
         self.stop_reason = stop_reason
 
-
-_CARRIED = {"full": result_text, "summary": memory_text}
-"""The text of the earlier episodes before an episode's first prompt, for each way to carry."""
 
 EpisodePlayer = Callable[[Session], EpisodeGenerator]
 """Plays an episode whose first state is in `session.env.active_states`."""
@@ -88,6 +95,24 @@ def _begin(session: Session, number: int) -> None:
     begin_state(env, session.session_id, copy_task(session.task_data), trial)
 
 
+def result_text(session: Session) -> str:
+    """The text about the finished episode, before the first prompt of the next (`carry="full"`)."""
+    reward = session.episodes[-1].reward
+    result = session.env._format_result(session.state, reward)
+    return after_answer(session, text(result, "_format_result"))
+
+
+def memory_text(session: Session) -> str:
+    """The agent's reflection, before the first prompt of the next episode; "" without one."""
+    if not session.steps or session.steps[-1].kind != "reflection":
+        return ""
+    return text(session.env._format_memory(session.steps[-1].action), "_format_memory")
+
+
+_CARRIED = {"full": result_text, "summary": memory_text}
+"""The text of the earlier episodes before an episode's first prompt, for each way to carry."""
+
+
 def _trial_info(session: Session) -> TrialInfo:
     """The trial information for the next episode."""
     outcomes = [EpisodeOutcome(e.reward, e.win, e.stop_reason) for e in session.episodes]
@@ -107,6 +132,42 @@ def _fail(session: Session, error: BaseException) -> None:
     session.error = f"{session.where()}\n{describe(error)}"
     if len(session.episodes) == session.episode and session.messages:
         session.episodes.append(finish(session, "error"))
+
+
+def begin_state(
+    env: MultistepEnv, session_id: str, task_data: dict[str, Any], trial: TrialInfo
+) -> Any:
+    """Begin an episode; its first state is then the session's. The last episode's state ends
+    before, unless the environment defines its own `_begin_episode`, which takes it over."""
+    if not _takes_over(env):
+        end_state(env, session_id)
+    state = env._begin_episode(session_id, task_data, trial)
+    env.active_states[session_id] = state
+    return state
+
+
+def end_state(env: MultistepEnv, session_id: str) -> None:
+    """Remove the session's state, if it has one, and let the environment close it."""
+    if session_id in env.active_states:
+        close_state(env, session_id, env.active_states.pop(session_id))
+
+
+def close_state(env: MultistepEnv, session_id: str, state: Any) -> None:
+    """Call the environment's `_end_episode`; its exceptions are logged."""
+    try:
+        env._end_episode(session_id, state)
+    except FAULTS:
+        logger.warning("%s, session %s: _end_episode failed", env.name, session_id, exc_info=True)
+
+
+def needs_end(env: MultistepEnv) -> bool:
+    """Whether the environment defines `_end_episode`."""
+    return type(env)._end_episode is not MultistepEnv._end_episode
+
+
+def _takes_over(env: MultistepEnv) -> bool:
+    own = type(env)._begin_episode is not MultistepEnv._begin_episode
+    return own or "_begin_episode" in vars(env)
 
 
 def rollout_of(session: Session) -> Rollout:

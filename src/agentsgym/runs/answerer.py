@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.settings import place_of
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
 from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
@@ -59,10 +58,8 @@ def attach_answerer(env: MultistepEnv, endpoint: ChatEndpoint) -> None:
     """
     if not isinstance(env, TwentyQuestionsEnv):
         raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
-    if place_of(env.config) != "here":
-        raise ConfigError(
-            "answerer asks from this process; leave env_config.workers and env_config.place out"
-        )
+    if env.config.workers:
+        raise ConfigError("answerer asks from this process; set env_config.workers to 0")
     if env.config.information_reward:
         raise ConfigError(
             "env_config.information_reward counts the table's answers; "

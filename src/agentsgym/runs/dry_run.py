@@ -43,7 +43,6 @@ _SMALL_TRAIN: dict[str, Any] = {
 }
 _SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
 _AHEAD = ("max_staleness",)
-_PLACE = ("place", "workers", "worker_resources", "worker_timeout")
 _PLAIN_TEMPLATE = {"chat_template": "own"}
 _ONE_PROCESS = Launch()
 _SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
@@ -97,8 +96,6 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
             f"{launch.processes} processes{on}: accelerate starts them, with a GPU for each, "
             "and examples/several_processes.py in them"
         )
-    if config.env_config.get("place") == "ray":
-        found.append("the Ray cluster: whether RAY_ADDRESS reaches it and its nodes have room")
     try:
         model_shape(config)
     except ConfigError as error:
@@ -147,7 +144,6 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     plain = on_any_machine(config)
-    env_config = _small_env(config, exchanged)
     turns = min(TURNS, make_env(config).config.max_steps_per_episode)
     if any(config.train.get(name) for name in _AHEAD):
         exchanged["order"] = Exchange(
@@ -155,7 +151,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
         )
     changes = {
         "model": _small_section(plain.model, path, keeps_template=is_real),
-        "env_config": {**env_config, "max_steps_per_episode": turns},
+        "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
         "warm_start": _small_warm_start(config, exchanged),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
@@ -170,14 +166,6 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
         "2 episodes in each evaluation",
     )
     return plain.model_copy(update=changes), exchanged
-
-
-def _small_env(config: RunConfig, exchanged: dict[str, Exchange]) -> dict[str, Any]:
-    """The environment's settings, with its sessions in this process."""
-    if config.env_config.get("place") != "ray":
-        return config.env_config
-    exchanged["environments"] = Exchange("ray", "in this process")
-    return {key: value for key, value in config.env_config.items() if key not in _PLACE}
 
 
 def _small_section(model: ModelSettings, path: Path, *, keeps_template: bool) -> ModelSettings:

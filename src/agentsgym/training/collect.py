@@ -159,7 +159,7 @@ class RolloutCollector:
         return {f"ray/{name}": value for name, value in figures.items()}
 
     def _ray_source(self) -> RolloutSource:
-        from agentsgym.rollout.rollout_workers.source import RaySource
+        from agentsgym.rollout.ray.source import RaySource
 
         args, engine = self._args, self.engine
         return RaySource(
@@ -172,8 +172,7 @@ class RolloutCollector:
 
 
 def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
-    """Check, before training, that there is a cluster for the actors that `args` ask for, and let
-    the engine know that they ask its servers too.
+    """Check, before training, that there is a cluster for the actors that `args` ask for.
 
     Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed, and
     TypeError for an engine whose servers others cannot reach.
@@ -181,14 +180,14 @@ def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
     if not args.ray.workers:
         return
     from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.rollout.workers.ray_actor import connect
+    from agentsgym.rollout.ray.cluster import connect
 
     if not isinstance(engine, VLLMEngine):
         raise TypeError(
             f"ray.workers sample from the servers of a VLLMEngine, not from a "
             f"{type(engine).__name__}"
         )
-    connect("ray.workers is set")
+    connect()
 
 
 Push = Callable[[WeightUpdate], None]

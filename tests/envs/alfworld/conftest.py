@@ -35,6 +35,6 @@ def task(tasks):
 @pytest.fixture(scope="session", autouse=True)
 def _end_workers():
     yield
-    from agentsgym.rollout.workers.pool import stop_workers
+    from agentsgym.rollout.processes.worker import stop_workers
 
     stop_workers()

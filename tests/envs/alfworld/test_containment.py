@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs.alfworld import ExpertAgent
-from agentsgym.rollout.workers.pool import workers
+from agentsgym.rollout.processes.worker import workers
 
 
 def transcripts(env, tasks):

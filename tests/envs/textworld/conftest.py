@@ -13,6 +13,6 @@ def cache_dir(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def _end_workers():
     yield
-    from agentsgym.rollout.workers.pool import stop_workers
+    from agentsgym.rollout.processes.worker import stop_workers
 
     stop_workers()

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout import SteppedTrial
-from agentsgym.rollout.workers.env import hosted
+from agentsgym.rollout.processes.env import hosted
 
 SPLITS = ("train", "eval")
 

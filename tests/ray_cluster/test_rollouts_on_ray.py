@@ -2,12 +2,13 @@
 or a node dies."""
 
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nodes import at_number, free_cpus, player_processes, ray, ray_folder
+from nodes import actor_processes, at_number, free_cpus, ray, ray_folder
 
 import agentsgym
 from agentsgym import DirectOutputAgent, SamplingParams
@@ -15,8 +16,7 @@ from agentsgym.envs import EnvPool, task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
-from agentsgym.rollout.rollout_workers.crew import WorkersFailed
-from agentsgym.rollout.rollout_workers.source import _SOURCES, RaySource
+from agentsgym.rollout.ray.source import ActorsFailed, RaySource
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import RolloutRequest, WeightUpdate, session_seed
 from completions_server import CompletionsServer
@@ -165,7 +165,7 @@ def test_rows_may_name_an_environment_in_two_ways(source_of, chat_tokenizer):
 
 
 def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
-    """What was submitted waits meanwhile, and goes on afterwards."""
+    """And does not wait for what was submitted."""
     env = MoodyEnv(chat_tokenizer, {})
     pool = EnvPool(chat_tokenizer, envs=[env])
     greedy = SamplingParams(max_tokens=6, temperature=0.0)
@@ -176,11 +176,8 @@ def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
     apart = play(asked, DirectOutputAgent(engine, greedy), pool)
     source = source_of(pool)
     source.submit(requests)
-    found = {rollout.session_id: rollout for rollout in source.poll(60)}
-    short = {request.session_id for request in requests if request.task_data["length"] == 1}
     assert told(source.play(asked, greedy)) == told(apart)
-    found |= {rollout.session_id: rollout for rollout in source.poll(0)}
-    assert set(found) <= short, "sessions went on during the evaluation"
+    found = {}
     while len(found) < len(requests):
         found |= {rollout.session_id: rollout for rollout in source.poll(60)}
     assert told([found[r.session_id] for r in requests]) == told(here)
@@ -209,8 +206,8 @@ def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, w
     source = source_of(EnvPool(chat_tokenizer, envs=[env]), workers)
     found = taken(source, requests)
     assert [rollout.failed for rollout in found] == [True] + [False] * 3
-    assert "3 rollout workers were lost while they played it; the last: " in found[0].error
-    assert "died (ActorDiedError)" in found[0].error
+    assert "3 actors were lost while they played it; the last: " in found[0].error
+    assert "died (Actor" in found[0].error
     assert source.figures["lost"] == 3 and source.figures["replayed"] >= 2
 
 
@@ -235,12 +232,31 @@ def test_rollouts_of_a_lost_node_are_played_elsewhere(
     assert source.figures["lost"] >= 1 and source.figures["replayed"] >= 1
 
 
+def test_an_actor_that_gives_no_sign_of_life_is_replaced(
+    source_of, server, chat_tokenizer, monkeypatch
+):
+    monkeypatch.setattr("agentsgym.rollout.ray.source.SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("agentsgym.rollout.ray.source._PING_PAUSE", 0.5)
+    env = MoodyEnv(chat_tokenizer, {})
+    source = source_of(EnvPool(chat_tokenizer, envs=[env]), 1)
+    taken(source, requests_of(env, [{"length": 1}]))
+
+    def freeze():
+        for pid in actor_processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(server, "fault", at_number(3, freeze))
+    found = taken(source, requests_of(env, [{"length": 5}] * 2, 1))
+    assert [rollout.error for rollout in found] == [None] * 2
+    assert source.figures["lost"] == 1 and source.figures["replayed"] >= 1
+
+
 def test_resources_that_no_node_has_are_named(source_of, chat_tokenizer, monkeypatch):
-    monkeypatch.setattr("agentsgym.rollout.workers.worker.START_SECONDS", 3.0)
+    monkeypatch.setattr("agentsgym.rollout.ray.source.START_SECONDS", 3.0)
     env = MoodyEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]), resources={"simulator": 1})
     source.submit(requests_of(env, [{"length": 1}]))
-    with pytest.raises(WorkersFailed, match=r"reserves \{.simulator.: 1\} could not be started"):
+    with pytest.raises(ActorsFailed, match=r"reserves \{.simulator.: 1\} could not be started"):
         source.poll()
 
 
@@ -252,7 +268,7 @@ def test_a_worker_that_cannot_begin_says_why_and_nothing_of_the_key(
     server.die()
     try:
         source.submit(requests_of(env, [{"length": 1}]))
-        with pytest.raises(WorkersFailed, match="no vLLM server answers"):
+        with pytest.raises(ActorsFailed, match="no vLLM server answers"):
             source.poll()
     finally:
         server.start()
@@ -268,10 +284,11 @@ def test_nothing_stays_when_a_source_is_closed(source_of, chat_tokenizer):
     pids = {s.info["pid"] for r in first for e in r.episodes for s in e.steps}
     source.submit(requests)
     source.close()
-    assert source.poll() == [] and source.figures["alive"] == 0
+    assert source.figures["alive"] == 0
     assert_gone(pids)
     assert free_cpus() == ray().cluster_resources()["CPU"]
-    assert told(taken(source, requests)) == told(first)
+    with pytest.raises(RuntimeError, match="closed"):
+        source.submit(requests)
 
 
 def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
@@ -284,12 +301,11 @@ def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
     running = []
 
     def lose():
-        running.extend(player_processes())
+        running.extend(actor_processes())
         lose_a_node()
 
     def all_ready(rollouts, info):
-        [source] = [one for one in _SOURCES if one._crew is not None]
-        while info["step"] == 0 and source.figures["alive"] < 3:
+        while info["step"] == 0 and len(actor_processes()) < 3:
             time.sleep(0.1)
 
     monkeypatch.setattr(server, "fault", at_number(32 + 10, lose))
@@ -299,7 +315,7 @@ def test_a_training_is_that_of_one_process_also_if_a_node_is_lost_in_a_step(
     lost, replayed = ([s[f"ray/{n}"] for s in there] for n in ("lost", "replayed"))
     assert lost[0] == replayed[0] == 0 and lost[1] >= 1 and replayed[1] >= 1
     assert there[-1]["ray/alive"] >= 1
-    assert_gone([*running, *player_processes()])
+    assert_gone([*running, *actor_processes()])
     assert free_cpus() == ray().cluster_resources()["CPU"]
 
 

@@ -1,0 +1,1 @@
+"""Environments in processes of this machine (`env_config.workers`)."""

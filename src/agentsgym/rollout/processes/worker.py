@@ -1,0 +1,193 @@
+"""Worker processes of this machine, shared by all environments of this process.
+
+A worker answers one request at a time. If it dies or does not answer in time, it is ended and the
+next request starts it again. It then has no data, and each of its sessions is replayed
+(`processes.env`). Both sides unpickle the other side's messages: a worker runs the environment's
+code, which is trusted; a worker is not a sandbox. Untrusted data, a task, is sent as plain data.
+"""
+
+import atexit
+import contextlib
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import threading
+import time
+import traceback
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import Any
+
+from agentsgym.child_process import python_environment, start_python
+from agentsgym.rollout.threads import check_wanted
+
+MOST_WORKERS = max(64, 4 * (os.cpu_count() or 1))
+"""Limit for this process. A row may request more; the results do not depend on the number."""
+START_SECONDS = 300.0
+"""Seconds for a worker to start, and to load an environment: imports are slow if many workers start
+at once."""
+_STALL_SECONDS = 10
+"""Seconds without progress in the middle of a message after which a worker is given up."""
+_STOP_SECONDS = 1.0
+_MOST_BYTES = 256 * 1024 * 1024
+"""Limit for one answer."""
+_LOOK_SECONDS = 0.2
+
+
+class WorkerLost(RuntimeError):
+    """A worker died or hung during a request."""
+
+
+class Worker:
+    """One worker process. Requests of several threads wait for each other. It ends when this
+    process ends, in whatever way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._ended: deque[int] = deque()
+        self.sessions = 0
+        """Number of sessions that began here and have not ended."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None if there is none."""
+        return self._process.pid if self._process else None
+
+    def request(self, request: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
+        """The reply to a request (`processes.serve`). Raises WorkerLost if there is none within
+        `timeout` seconds, without the time to start, or if the worker dies."""
+        with self._lock:
+            if self._process is None:
+                self._start()
+            ended = [self._ended.popleft() for _ in range(len(self._ended))]
+            return self._exchange(pickle.dumps((ended, request)), timeout)
+
+    def end_session(self, number: int) -> None:
+        """Let the worker drop a session, with its next request."""
+        self.sessions -= 1
+        self._ended.append(number)
+
+    def stop(self) -> None:
+        """End the worker, even if a thread waits for its answer."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        if self._lock.acquire(timeout=_STOP_SECONDS):
+            try:
+                self._kill()
+            finally:
+                self._lock.release()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        stall = struct.pack("ll", _STALL_SECONDS, 0)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, stall)
+        self._connection = Connection(ours.detach())
+        with theirs:
+            self._process = start_python(
+                "agentsgym.rollout.processes.serve",
+                str(theirs.fileno()),
+                env=python_environment(),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                process_group=0,  # Ctrl-C at the terminal must only reach this process
+            )
+        try:
+            self._exchange(None, START_SECONDS)
+        except WorkerLost as error:
+            raise WorkerLost(f"a worker process could not be started: {error}") from None
+
+    def _exchange(self, message: bytes | None, timeout: float) -> tuple[str, Any]:
+        """Send a message and receive its reply; without a message the process says it is ready."""
+        assert self._connection is not None
+        try:
+            if message is not None:
+                self._connection.send_bytes(message)
+            self._wait(time.monotonic() + timeout)
+            reply = self._connection.recv_bytes(_MOST_BYTES)
+        except TimeoutError:
+            self._kill()
+            raise WorkerLost(
+                f"the worker process gave no answer within {timeout:g} seconds"
+            ) from None
+        except (EOFError, OSError) as error:
+            raise WorkerLost(self._end(error)) from None
+        except BaseException:
+            self._kill()  # its late answer would be taken for the answer to the next request
+            raise
+        return ("ok", None) if message is None else self._unpacked(reply)
+
+    def _wait(self, until: float) -> None:
+        """Wait for an answer. Raises TimeoutError, and Abandoned in a thread that nobody waits
+        for."""
+        assert self._connection is not None
+        while not self._connection.poll(min(_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
+            check_wanted()
+            if time.monotonic() >= until:
+                raise TimeoutError
+
+    def _unpacked(self, reply: bytes) -> tuple[str, Any]:
+        """A reply that cannot be read fails its session; the worker may be out of step."""
+        try:
+            kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
+        except Exception:
+            self._kill()
+            return "error", f"the worker's answer cannot be read:\n{traceback.format_exc()}"
+        return kind, value
+
+    def _end(self, error: Exception) -> str:
+        """How the process ended, or what it sent instead of an answer."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.returncode
+        self._kill()
+        if code is None:
+            return f"the worker process gave no proper answer ({error!r})"
+        return f"the worker process died (exit status {code})"
+
+    def _kill(self) -> None:
+        if self._process is None or self._connection is None:
+            return
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = self._connection = None
+
+
+_WORKERS: list[Worker] = []
+_LOCK = threading.Lock()
+
+
+def workers(count: int) -> list[Worker]:
+    """The first `count` workers of this process; one starts with its first request."""
+    with _LOCK:
+        while len(_WORKERS) < count:
+            _WORKERS.append(Worker())
+        return _WORKERS[:count]
+
+
+def least_busy(count: int) -> Worker:
+    """The worker with the fewest sessions among the first `count`, which begins another one."""
+    among = workers(min(count, MOST_WORKERS))
+    with _LOCK:
+        chosen = min(among, key=lambda worker: worker.sessions)
+        chosen.sessions += 1
+    return chosen
+
+
+def stop_workers() -> None:
+    """End all workers. They start again when they are needed."""
+    for worker in list(_WORKERS):
+        worker.stop()
+
+
+atexit.register(stop_workers)
+if hasattr(os, "register_at_fork"):  # a fork must not use its parent's connections
+    os.register_at_fork(after_in_child=_WORKERS.clear)

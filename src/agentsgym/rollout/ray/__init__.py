@@ -1,0 +1,1 @@
+"""Whole rollouts in actors of a Ray cluster (`ray.workers`)."""

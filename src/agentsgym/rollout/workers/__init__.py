@@ -1,1 +1,0 @@
-"""Worker processes that play environments."""
