@@ -22,6 +22,7 @@ from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, Sampling
 from agentsgym.agents.random import RandomAgent
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.runs.files import read_lines
+from agentsgym.types.reward_placement import per_token_rewards
 
 # -- tokenizers and models (nothing of the package) -----------------------------------------------
 
@@ -124,10 +125,14 @@ def rows_of(batch: Any) -> dict[str, list[Any]]:
     """All rows of a batch, by column."""
     rows = batch.rows
     return {
-        "ids": [list(row.token_ids) for row in rows],
-        "mask": [list(row.agent_token_mask) for row in rows],
+        "ids": [[int(x) for x in row.token_ids] for row in rows],
+        "mask": [[int(x) for x in row.agent_token_mask] for row in rows],
         "logprobs": [[float(x) for x in row.logprobs] for row in rows],
-        "rewards": [[float(x) for x in row.per_token_rewards] for row in rows],
+        "rewards": [
+            [float(x) for x in rewards]
+            for rollout in batch.rollouts
+            for rewards in per_token_rewards(rollout)
+        ],
         "where": [(row.group, row.rollout, row.begins, row.rewrites, row.sampled) for row in rows],
         "spans": [[(s.episode, s.step, s.start, s.stop) for s in row.spans] for row in rows],
         "per rollout": list(batch.rows_per_rollout),
