@@ -164,7 +164,7 @@ def test_a_run_of_a_stranger_asks_no_endpoint(serve, run, invoke):
     assert invoke("eval", "asked", "--episodes", "2").exit_code != 0  # it holds no model
     assert not server.bodies
     row = {"env_config": {"answerer": {"urls": [server.url]}}, "env": "TwentyQuestions"}
-    with pytest.raises(ConfigError, match="unknown env_config key 'answerer'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'env_config\.answerer'"):
         make_env(parse_config(row))
 
 

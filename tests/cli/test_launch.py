@@ -17,7 +17,7 @@ def vllm(workplace, monkeypatch):
 
 def test_a_training_starts_its_servers_and_ends_them(invoke, workplace, vllm):
     section = ("engine.launch=1", f"engine.command={vllm}", "engine.launch_args=[--seed, '3']")
-    result = invoke("train", "toy.yaml", "train.max_steps=1", *section)
+    result = invoke("train", "toy.yaml", "train.max_steps=1", "model.dtype=float32", *section)
     assert result.exit_code == 0, result.output
     assert "starting a vLLM server of" in result.stdout and "ready after" in result.stdout
     run = RunDirectory(workplace / "runs" / "toy")

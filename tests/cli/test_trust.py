@@ -208,8 +208,6 @@ def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, wo
         ({"report_to": ["wandb"]}, 'train.report_to=["wandb"]'),
         ({"trackio_space_id": "theirs/space"}, "train.trackio_space_id=theirs/space"),
         ({"log_completions_hub_repo": "theirs/all"}, "train.log_completions_hub_repo=theirs/all"),
-        ({"vllm_server_host": "theirs"}, "train.vllm_server_host=theirs"),
-        ({"vllm_server_base_url": "http://theirs"}, "train.vllm_server_base_url=http://theirs"),
     ],
 )
 def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(
@@ -226,7 +224,10 @@ def test_a_run_of_a_stranger_sends_nothing_on_that_the_user_did_not_name(
 def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):
     reached = {
         "engine": {"urls": ["http://mine"], "key_env": "MINE"},
-        "warm_start": {"source": "chat", "engine": {"urls": ["http://teacher"]}},
+        "warm_start": {
+            "source": "chat",
+            "engine": {"urls": ["http://teacher"], "served_model": "m"},
+        },
         "train": {"max_steps": 1, "report_to": ["wandb"]},
     }
     own = parse_config({"env": "Bandit", **reached})

@@ -40,8 +40,8 @@ CONFIGURED = {
     "agentsgym train quickstart model.dtype=bfloat16 threads=1 max_seconds=3000 seed=0 "
     "env_config.information_reward=0 train.advantage_estimator=grpo train.entropy_coef=0 "
     "train.num_generations=16",
-    "agentsgym train quickstart train.engine=process train.max_staleness=2 threads=1",
-    "agentsgym train quickstart train.engine=process train.max_staleness=2 threads=1 "
+    "agentsgym train quickstart engine=process train.max_staleness=2 threads=1",
+    "agentsgym train quickstart engine=process train.max_staleness=2 threads=1 "
     "max_seconds=3000 seed=0",
     "agentsgym train quickstart 'engine.urls=[http://gpu1:8000,http://gpu2:8000]'",
     "agentsgym train my-run.yaml engine.launch=2",

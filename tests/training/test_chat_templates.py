@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.chat_templates import template_options
 from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
@@ -39,11 +38,6 @@ def test_a_template_that_trl_does_not_know_is_refused():
         template_options(build_tokenizer(None), "training", None)
 
 
-def test_another_choice_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="chat_template must be one of own, training"):
-        GRPOEnvConfig(output_dir=str(tmp_path), chat_template="trl", report_to=[])
-
-
 def test_an_evaluation_renders_as_training_did(monkeypatch):
     from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import evaluate as contestant
@@ -55,7 +49,9 @@ def test_an_evaluation_renders_as_training_did(monkeypatch):
     )
     engine = SimpleNamespace(tokenizer=tokenizer_for(template("qwen3")))
     agent = SimpleNamespace(engine=engine, sampling=SamplingParams())
-    run = parse_config({"env": "TwentyQuestions", "train": {"chat_template": "training"}})
+    run = parse_config(
+        {"env": "TwentyQuestions", "model": {"path": "m", "chat_template": "training"}}
+    )
     player = contestant.Contestant("model", run, EngineSettings(), lambda *_: agent, print)
     player.play(run, [], seed=0)
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}

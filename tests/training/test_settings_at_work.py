@@ -74,22 +74,19 @@ def test_the_training_template_is_looked_for(make_trainer):
         make_trainer(chat_template="training")
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_completion_length": 2}, {"generation_kwargs": {"max_new_tokens": 2}}]
-)
-def test_the_token_cap_of_an_action_under_trls_names(make_trainer, options):
-    trainer = make_trainer(max_action_tokens=None, **options)
+def test_the_token_cap_of_an_action(make_trainer):
+    trainer = make_trainer(max_action_tokens=2)
     spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.spans]
     assert max(span.length for span in spans) == 2
 
 
-def test_num_generations_eval_is_the_number_of_rollouts_of_a_task(make_trainer, chat_tokenizer):
+def test_eval_rollouts_is_the_number_of_rollouts_of_a_task(make_trainer, chat_tokenizer):
     played = []
     env = DigitEnv(chat_tokenizer)
     trainer = make_trainer(
         env,
         eval_dataset=env.get_eval_dataset(),
-        num_generations_eval=3,
+        eval_rollouts=3,
         sink=lambda rollouts, info: played.append(len(rollouts)),
     )
     trainer.evaluate()
