@@ -40,8 +40,7 @@ from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.credit import credit_steps, table_of, to_tokens
 from agentsgym.envs import EnvPool
-from agentsgym.envs.mastermind.agents import read_told
-from agentsgym.envs.mastermind.wording import say_code
+from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import assess, rollout_requests
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -102,17 +101,6 @@ class FickleOfTwo(_Player):
         return arm, arm
 
 
-class CarelessGuesser(_Player):
-    """Half of the time a code that agrees with what it was told, else any code."""
-
-    def get_action(self, messages: Sequence[Any], state: Any) -> tuple[str, Any]:
-        space = self.env.space
-        told = read_told(self.env, messages)
-        possible = self.env.possible(told) if self.rng.random() < 0.5 else space.everything
-        codes = [code for number, code in enumerate(space.codes) if possible >> number & 1]
-        return say_code(codes[self.rng.integers(len(codes))], self.env.color_names), None
-
-
 RECIPES: Mapping[str, Recipe] = {
     "Bandit": Recipe(
         {
@@ -147,7 +135,7 @@ RECIPES: Mapping[str, Recipe] = {
         learning_rate=1e-3,
         action_tokens=4,
         eval_episodes=336,
-        player=CarelessGuesser,
+        player=lambda env: env.teacher_agent(),
         start_updates=300,
     ),
     "TwentyQuestions": Recipe(
@@ -327,7 +315,7 @@ def measure(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> dict[str, An
         key = cell.env + cell.setting, _task(request.task_data)
         if key not in _references:
             env = pool.of(request.env_class_path, request.env_config)
-            _references[key] = env.reference_score(request.task_data)
+            _references[key] = known_play(env).reference_score(request.task_data)
         references.append(_references[key])
     found = assess(rollouts, references, cluster=_task)
     by_episode = summarize([record(rollout) for rollout in rollouts])

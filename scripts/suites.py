@@ -13,13 +13,10 @@ from typing import Any
 import yaml
 
 from agentsgym import make
-from agentsgym.envs.bandit.beliefs import UNIFORM, observe, predictive, trial_weights
-from agentsgym.envs.bandit.horizon import FiniteHorizon
-from agentsgym.envs.exploration.players import BestPlayer, RandomPlayer
-from agentsgym.envs.exploration.tasks import hidden_values, question_of
-from agentsgym.envs.exploration.worth import worth
-from agentsgym.envs.mastermind.players import make_player
-from agentsgym.envs.mastermind.trials import TrialPlan, worth_with_hint
+from agentsgym.envs.bandit import UNIFORM, FiniteHorizon, observe, predictive, trial_weights
+from agentsgym.envs.exploration import BestPlayer, RandomPlayer, worth
+from agentsgym.envs.exploration.env import hidden_values, question_of
+from agentsgym.envs.mastermind import TrialPlan, make_player, worth_with_hint
 
 FOLDER = Path(__file__).parents[1] / "src/agentsgym/suites"
 FIRST_SEED = 2_000_000  # beyond the seeds of every environment's training and evaluation tasks
@@ -53,7 +50,7 @@ DESCRIPTION = (
 
 def explore(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     env = make("Explore", env_config={"game": "place", "carry": "full", **config})
-    config, plan = {key: env.config[key] for key in EXPLORE_KEYS}, env.plan
+    config, plan = {key: getattr(env.config, key) for key in EXPLORE_KEYS}, env.plan
     players = {
         "random": RandomPlayer(plan),
         "unexploring": BestPlayer(plan, informs=False),

@@ -28,7 +28,7 @@ class RandomAgent(PrivilegedAgent):
     @staticmethod
     def can_play(env: MultistepEnv) -> bool:
         """Whether the environment lists its actions."""
-        return type(env).admissible_actions is not MultistepEnv.admissible_actions
+        return hasattr(env.unwrapped, "admissible_actions")
 
     def for_session(self, session: SessionView) -> Agent:
         """The player of one session."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.known_game import known_play
 from agentsgym.types import GenerationRequest
 
 MOST_CANDIDATES = 400
@@ -31,7 +32,7 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
     the first and the last message show in brackets, in lists, or after "one of", and a few fixed
     phrases.
     """
-    listed = env.admissible_actions(env.active_states[request.session_id])
+    listed = known_play(env).admissible_actions(env.active_states[request.session_id])
     if listed is not None:
         return list(listed)
     return harvest([message["content"] for message in request.messages])

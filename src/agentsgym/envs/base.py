@@ -24,7 +24,8 @@ class MultistepEnv:
     An author overrides `_initialize_episode`, `_format_prompt` and `_step_episode`, optionally
     `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares its settings in a
     class `Settings(EnvSettings)`. All data of a session is in its state; randomness comes from
-    `task_data["seed"]`, never from global random state.
+    `task_data["seed"]`, never from global random state. It may also define methods of
+    `agentsgym.envs.known_game.KnownPlay`: a reference score, a best player, a teacher.
 
     Args:
         tokenizer: a Hugging Face tokenizer; None for play and evaluation by text.
@@ -152,41 +153,10 @@ class MultistepEnv:
         """Evaluation tasks, disjoint from the training tasks."""
         raise NotImplementedError(f"{self.name} defines no evaluation tasks (get_eval_dataset)")
 
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of the best known play on this task; None if unknown."""
-        return None
-
-    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
-        """Expected rewards of other players on this task, by a name in words ("best without
-        exploring"), which a run shows beside the best known play. None by default."""
-        return {}
-
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """The problem with a task in words, or None. It is called for every row before training,
         so it must be fast."""
         return None
-
-    def admissible_actions(self, state: Any) -> Sequence[str] | None:
-        """Actions that make sense in a state; None if the environment does not list them."""
-        return None
-
-    def example_action(self, state: Any) -> str | None:
-        """A legal action in the first state of an episode, for the prompt (`explain_actions`). It
-        must not tell more about the solution than the prompt; None without such an action."""
-        return None
-
-    def optimal_agent(self) -> Agent | None:
-        """The best known player; None if there is none."""
-        return None
-
-    def teacher_agent(self, *, seed: int = 0) -> Agent | None:
-        """The player that a warm start imitates; None: a random player of admissible actions."""
-        return None
-
-    def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
-        """Figures of a small model before RL (a warm start, or one that ships with the package),
-        for the run's summary; it should take seconds at most. None by default."""
-        return {}
 
     @property
     def needs(self) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.known_game import known_play
 from agentsgym.rollout.session import FAULTS, Session
 from agentsgym.types import (
     Agent,
@@ -90,7 +91,7 @@ class RunningSession:
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
-        return self.session.env.admissible_actions(self.session.state)
+        return known_play(self.session.env).admissible_actions(self.session.state)
 
 
 def agent_for(agent: Agent, session: Session) -> Agent:

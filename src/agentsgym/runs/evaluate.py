@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
@@ -66,7 +67,7 @@ def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> d
     """The mean scores of the environment's other players on these tasks, by name; without those
     that are not known on every task."""
     try:
-        found = [env.other_references(one.task_data) for one in requests]
+        found = [known_play(env).other_references(one.task_data) for one in requests]
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of other players: %r", env.name, error)
         return {}

@@ -2,6 +2,7 @@
 
 from agentsgym.agents.random import RandomAgent
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.known_game import known_play
 from agentsgym.types import Agent
 
 _METHODS = {
@@ -43,22 +44,18 @@ def available_agents(env: MultistepEnv) -> list[str]:
 
 
 def _brings(env: MultistepEnv, kind: str) -> bool:
-    own, base = type(env), MultistepEnv
-    if kind == "never":
-        return hasattr(own, "never_informing_agent")
-    if kind == "optimal":
-        return own.optimal_agent is not base.optimal_agent
-    teaches = kind == "teacher" and own.teacher_agent is not base.teacher_agent
-    return teaches or RandomAgent.can_play(env)
+    if kind in ("never", "optimal"):
+        return hasattr(env, "never_informing_agent" if kind == "never" else "optimal_agent")
+    return (kind == "teacher" and hasattr(env, "teacher_agent")) or RandomAgent.can_play(env)
 
 
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:
     if kind == "optimal":
-        return env.optimal_agent()
+        return known_play(env).optimal_agent()
     if kind == "never":
         found: Agent | None = getattr(env, "never_informing_agent", lambda: None)()
         return found
-    teacher = env.teacher_agent(seed=seed) if kind == "teacher" else None
+    teacher = known_play(env).teacher_agent(seed=seed) if kind == "teacher" else None
     if teacher is None and RandomAgent.can_play(env):
         return RandomAgent(env, seed=seed)
     return teacher

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentsgym.envs import ConfigError
+from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts
@@ -236,7 +237,7 @@ class TrainingRun:
             self.progress.note(remark)
         figures = dict(policy.figures)
         if self._config.model.is_ours:
-            found = self._env.model_figures(policy.model, policy.tokenizer)
+            found = known_play(self._env).model_figures(policy.model, policy.tokenizer)
             figures |= found
             if found:
                 texts = (f"{name} {value:.3f}" for name, value in found.items())

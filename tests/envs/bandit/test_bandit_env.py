@@ -5,9 +5,8 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.bandit import BanditEnv, BanditOptimalAgent, ThompsonAgent
-from agentsgym.envs.bandit.agents import pull_index, read_counts
-from agentsgym.types import EpisodeOutcome, TrialInfo
+from agentsgym.envs.bandit import BanditEnv
+from agentsgym.types import TrialInfo
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 
@@ -110,62 +109,57 @@ def test_anchors_name_the_information_state():
 def test_the_optimal_agent_earns_the_reference(carry):
     env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
     tasks = [{"seed": k} for k in range(15)]
-    agent = BanditOptimalAgent(env)
+    agent = env.optimal_agent()
     for task in tasks:
         rollout = play(env, task, agent)
         assert rollout.final_reward == pytest.approx(env.reference_score(task))
-        assert [e.reward for e in rollout.episodes] == pytest.approx(env.reference_play(task))
+        assert [e.reward for e in rollout.episodes] == pytest.approx(
+            [e.reward for e in env.reference_play(task)]
+        )
 
 
 def test_a_carried_trial_is_read_in_full():
     env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
     task = {"probabilities": [1.0, 0.0, 1.0]}
     script = ScriptedAgent(["red", "green", "what?", "blue"])
-    messages = list(play(env, task, script).episodes[1].messages)
+    messages = [m for e in play(env, task, script).episodes for m in e.messages]
     assert messages[4]["content"] == (
         "green lost.\n\nRound 2 of 2, scored, same arms. Pull red, green or blue; each wins at "
         "its own fixed rate. Answer with the name. 2 pulls."
     )
     assert messages[0]["content"].startswith("Round 1 of 2, practice. Pull")
-    assert read_counts(env, messages[:5]) == ((1, 0), (0, 1), (0, 0))
-    assert read_counts(env, messages[:7]) == ((1, 0), (0, 1), (0, 0))
-
-
-@pytest.mark.parametrize(("carry", "index"), [("none", 1), ("full", 3), ("summary", 3)])
-def test_pulls_count_over_the_trial_where_the_agent_sees_its_episodes(carry, index):
-    env = make(max_steps_per_episode=2, carry=carry, **TRIAL)
-    assert pull_index(env, env.trial_info(), 1) == 1
-    second = env.trial_info([EpisodeOutcome(1.0, None, "pulls_used")])
-    assert pull_index(env, second, 1) == index
 
 
 @pytest.mark.parametrize("carry", ["full", "summary"])
-def test_the_optimal_agent_reads_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
+def test_the_optimal_agent_needs_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
     monkeypatch.setattr(TrialInfo, "round_line", lambda trial, same: "Once more, with feeling.")
     env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
     for task in [{"seed": k} for k in range(15)]:
-        rollout = play(env, task, BanditOptimalAgent(env))
+        rollout = play(env, task, env.optimal_agent())
         assert "Once more" in rollout.episodes[1].steps[0].observation
-        assert [e.reward for e in rollout.episodes] == pytest.approx(env.reference_play(task))
+        assert [e.reward for e in rollout.episodes] == pytest.approx(
+            [e.reward for e in env.reference_play(task)]
+        )
+
+
+def test_notes_hold_all_counts_of_the_trial():
+    env = make(max_steps_per_episode=2, carry="summary", episodes_per_trial=3)
+    rollout = play(env, {"probabilities": [1.0, 0.0, 0.0]}, env.optimal_agent())
+    notes = [s.action for e in rollout.episodes for s in e.steps if s.kind == "reflection"]
+    assert notes == [
+        "red 2 won 0 lost, green 0 won 0 lost, blue 0 won 0 lost",
+        "red 4 won 0 lost, green 0 won 0 lost, blue 0 won 0 lost",
+    ]
 
 
 def test_the_optimal_agent_explores_in_the_free_shot():
     """Whatever wins first, the free shot is spent on arms that are less known."""
     env = make(max_steps_per_episode=3, carry="full", **TRIAL)
-    rollout = play(env, {"probabilities": [1.0, 1.0, 1.0]}, BanditOptimalAgent(env))
+    rollout = play(env, {"probabilities": [1.0, 1.0, 1.0]}, env.optimal_agent())
     assert len({step.action for step in rollout.episodes[0].steps}) > 1
     alone = make(max_steps_per_episode=3)
-    rollout = play(alone, {"probabilities": [1.0, 1.0, 1.0]}, BanditOptimalAgent(alone))
+    rollout = play(alone, {"probabilities": [1.0, 1.0, 1.0]}, alone.optimal_agent())
     assert {step.action for step in rollout.episodes[0].steps} == {"red"}
-
-
-def test_thompson_is_repeatable_and_worth_less_than_optimal():
-    env = make(max_steps_per_episode=6, arms=2)
-    tasks = [{"seed": k} for k in range(150)]
-    runs = [env.run_trial(tasks, ThompsonAgent(env, seed=s))["final_rewards"] for s in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
-    best = sum(env.reference_score(task) for task in tasks) / len(tasks)
-    assert 0.5 < sum(runs[0]) / len(tasks) < best
 
 
 def test_tasks_are_disjoint_and_deterministic():
@@ -178,7 +172,7 @@ def test_tasks_are_disjoint_and_deterministic():
 
 def test_names_and_prior_are_settings():
     env = make(arms=2, arm_names=["Left", "right"], max_steps_per_episode=1)
-    rollout = play(env, {"probabilities": [1, 0]}, BanditOptimalAgent(env))
+    rollout = play(env, {"probabilities": [1, 0]}, env.optimal_agent())
     assert rollout.episodes[0].messages[0]["content"].startswith("Choose one: left or right.")
 
 

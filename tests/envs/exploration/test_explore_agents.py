@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.envs.exploration import ExploreEnv, ExploreTeacher, worth
+from agentsgym.envs.exploration import ExploreEnv, worth
 
 CONFIGS = {
     "place": {},
@@ -84,8 +84,8 @@ def test_the_teachers_shares_are_settings():
     assert worth(env.plan, env.player()).informing == (1.0, 0.0)
     steps = [s for r in rollouts_of(env, env.teacher_agent()) for e in r.episodes for s in e.steps]
     assert all(step.info["informing"] for step in steps)
-    agent = ExploreTeacher(env, looks=0.0, uses=1.0, seed=3)
-    steps = [s for r in rollouts_of(env, agent) for e in r.episodes for s in e.steps]
+    env = ExploreEnv(None, {"teacher_looks": 0.0, "teacher_uses": 1.0})
+    steps = [s for r in rollouts_of(env, env.teacher_agent()) for e in r.episodes for s in e.steps]
     assert not any(step.info["informing"] for step in steps)
 
 

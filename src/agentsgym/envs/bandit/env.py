@@ -1,5 +1,12 @@
-"""A Bernoulli bandit in words."""
+"""A Bernoulli bandit in words.
 
+A seed determines arms and outcomes. All random numbers are hashes of the seed. The n-th pull of an
+arm in the e-th episode of a trial draws the same uniform number u(seed, e, arm, n) in every rollout
+and succeeds if u is below the arm's probability (common random numbers). So rollouts of a group
+differ only by their pulls, which removes luck from their comparison; another episode has new noise.
+"""
+
+import random
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
@@ -7,25 +14,22 @@ from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option
-from agentsgym.envs.bandit.agents import BanditOptimalAgent, BanditTeacher
-from agentsgym.envs.bandit.beliefs import (
+from agentsgym.envs.bandit.best_play import (
     Counts,
+    FiniteHorizon,
+    Prior,
     add,
     no_counts,
     observe,
     trial_weights,
 )
-from agentsgym.envs.bandit.horizon import FiniteHorizon
-from agentsgym.envs.bandit.tasks import FIRST_EVAL_SEED, outcome, read_task
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.known_game import DrawnAgent, KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks, Words
-from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
 from agentsgym.types.errors import ConfigError
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
-REFLECT = "Note what you know about the arms."
 
 
 class State(TypedDict):
@@ -44,7 +48,7 @@ class State(TypedDict):
     said: str
 
 
-class BanditEnv(MultistepEnv):
+class BanditEnv(KnownGame):
     """Pull one of several arms, again and again; each wins with its own fixed probability.
 
     `task_data` is `{"seed": int}` (arms drawn from the prior), or `{"probabilities": [...]}` with
@@ -71,6 +75,7 @@ class BanditEnv(MultistepEnv):
 
     config: Settings
     reward_range = (0.0, 1.0)
+    reflect = "Note what you know about the arms."
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -79,7 +84,6 @@ class BanditEnv(MultistepEnv):
         self.pulls: int = self.config.max_steps_per_episode
         self.prior = (self.config.prior_alpha, self.config.prior_beta)
         self.arm_names = self._names()
-        self.carries: bool = self.config.carry != "none"
         self._best_play: FiniteHorizon | None = None
 
     def _names(self) -> tuple[str, ...]:
@@ -130,15 +134,6 @@ class BanditEnv(MultistepEnv):
         )
         return f"{place} {rules}".strip()
 
-    def _format_result(self, state: State, reward: float) -> str:
-        return state["said"]
-
-    def _format_reflection(self, state: State, reward: float) -> str:
-        return f"{state['said']} {REFLECT}"
-
-    def _format_memory(self, reflection: str) -> str:
-        return f"Notes: {reflection}"
-
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
@@ -178,18 +173,7 @@ class BanditEnv(MultistepEnv):
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
         episode = state["trial"].episode if self.carries else 0
-        return f"{episode}/{state['steps']}/{add(state['carried'], state['counts'])}"
-
-    # -- tasks ----------------------------------------------------------------------------------
-
-    def get_train_dataset(self) -> Any:
-        """Tasks with the seeds 0, 1, …"""
-        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
-
-    def get_eval_dataset(self) -> Any:
-        """Tasks with the seeds 1,000,000, 1,000,001, …: other arms and other noise."""
-        first = max(FIRST_EVAL_SEED, self.config.train_tasks)
-        return task_dataset(self, [{"seed": first + k} for k in range(self.config.eval_tasks)])
+        return f"{episode}/{state['steps']}/{_known(state)}"
 
     # -- the best play --------------------------------------------------------------------------
 
@@ -218,17 +202,24 @@ class BanditEnv(MultistepEnv):
         """The first arm's name."""
         return self.arm_names[0]
 
-    def optimal_agent(self) -> Agent:
-        """The agent that plays `best_play`. Raises ConfigError if the trial is too large."""
-        try:
-            _ = self.best_play
-        except ValueError as error:
-            raise ConfigError(f"{self.name}: no player is known to be optimal: {error}") from error
-        return BanditOptimalAgent(self)
+    def best_action(self, state: State, kind: str = "best") -> str:
+        """The best arm's name. Raises ValueError if the trial is too large for exact play."""
+        pulled = state["steps"] + (state["trial"].episode * self.pulls if self.carries else 0)
+        return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
+
+    def prepare(self, kind: str = "best") -> None:
+        """Check that exact play is possible."""
+        _ = self.best_play
+
+    def notes(self, state: State) -> str:
+        """The counts in words: "red 2 won 1 lost, green 0 won 1 lost"."""
+        pairs = zip(self.arm_names, _known(state), strict=True)
+        return ", ".join(f"{name} {won} won {lost} lost" for name, (won, lost) in pairs)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The agent that pulls random arms and writes correct notes."""
-        return BanditTeacher(self, seed=seed)
+        arms = range(len(self.arm_names))
+        return DrawnAgent(self, lambda state, rng: self.arm_names[rng.choice(arms)], seed)
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """A task is a `seed` or a list of `probabilities`."""
@@ -238,34 +229,38 @@ class BanditEnv(MultistepEnv):
             return str(error)
         return None
 
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The optimal player's reward on this task with its actual outcomes; None if the trial is
-        too large for exact play.
 
-        As outcomes depend only on the task, the optimal agent's regret is 0 on every task, and
-        other agents are compared with equal luck.
-        """
-        try:
-            rewards = self.reference_play(task_data)
-        except ValueError:
-            read_task(task_data, len(self.arm_names), self.prior)
-            return None
-        scored = rewards[self.config.free_shots :]
-        return sum(scored) / len(scored)
+def _known(state: State) -> Counts:
+    return add(state["carried"], state["counts"])
 
-    def reference_play(self, task_data: Mapping[str, Any]) -> list[float]:
-        """The optimal player's reward in each episode of a trial on this task."""
-        seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
-        player, nothing = self.best_play, no_counts(len(self.arm_names))
-        known, rewards = nothing, []
-        for episode in range(self.config.episodes_per_trial):
-            known, counts = known if self.carries else nothing, nothing
-            for pull in range(self.pulls):
-                pulled = pull + (episode * self.pulls if self.carries else 0)
-                arm = player.best_arm(add(known, counts), pulled)
-                p = probabilities[arm]
-                success = outcome(p, seed, episode, arm, sum(counts[arm]))
-                counts = observe(counts, arm, success)
-            known = add(known, counts)
-            rewards.append(sum(s for s, _ in counts) / self.pulls)
-        return rewards
+
+def outcome(probability: float, seed: int, episode: int, arm: int, pull: int) -> bool:
+    """Whether pull number `pull` (from 0) of `arm` in this episode of a trial succeeds."""
+    return session_seed("bandit", seed, episode, arm, pull) / 2**63 < probability
+
+
+def draw_probabilities(seed: int, arms: int, prior: Prior) -> tuple[float, ...]:
+    """The arms of a task: independent draws from Beta(prior)."""
+    rng = random.Random(f"bandit-{seed}")
+    return tuple(rng.betavariate(*prior) for _ in range(arms))
+
+
+def read_task(
+    task_data: Mapping[str, Any], arms: int, prior: Prior
+) -> tuple[int, tuple[float, ...]]:
+    """(seed, success probabilities) of a task. Raises ValueError with the task's problem.
+
+    `seed` is an int (0 if only `probabilities` are given, which then are the arms).
+    """
+    seed = task_data.get("seed", 0 if "probabilities" in task_data else None)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"task_data needs a 'seed' (an int) or 'probabilities', got {task_data!r}")
+    given = task_data.get("probabilities")
+    if given is None:
+        return seed, draw_probabilities(seed, arms, prior)
+    numbers = [p for p in given if isinstance(p, int | float) and 0 <= p <= 1]
+    if len(numbers) != len(given) or len(given) != arms:
+        raise ValueError(
+            f"task_data['probabilities'] must be {arms} numbers in [0, 1], got {given!r}"
+        )
+    return seed, tuple(float(p) for p in numbers)

@@ -1,35 +1,114 @@
-"""Games in which an action of one's own must reveal what is hidden, at the cost of the episode."""
+"""Games in which an action of one's own must reveal what is hidden, at the cost of the episode.
 
+A seed determines what is hidden, what each episode asks, and which answers are wrong. So rollouts
+of a task differ only by their actions.
+"""
+
+import random
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
+
+from pydantic import Field, model_validator
 
 from agentsgym.envs.action_form import with_form
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.exploration.agents import (
-    ExploreOptimalAgent,
-    ExploreTeacher,
-    own_facts,
-    updated,
+from agentsgym.envs.exploration.best_play import (
+    Beliefs,
+    BestPlayer,
+    Claim,
+    Inform,
+    Judgment,
+    Move,
+    Plan,
+    Reply,
+    trial_weights,
 )
-from agentsgym.envs.exploration.beliefs import Beliefs
-from agentsgym.envs.exploration.game import Game, Heard, Judged, Question, Told
-from agentsgym.envs.exploration.languages import GAMES
-from agentsgym.envs.exploration.plan import Claim, Inform, Move, Plan, trial_weights
-from agentsgym.envs.exploration.players import BestPlayer
-from agentsgym.envs.exploration.settings import ExploreSettings
-from agentsgym.envs.exploration.tasks import (
-    FIRST_EVAL_SEED,
-    answer_of,
-    hidden_values,
-    question_of,
-    read_seed,
-)
-from agentsgym.types import Agent, Tokenizer, TrialInfo
-from agentsgym.types.errors import ConfigError
+from agentsgym.envs.exploration.games import FACT_NAMES, Game, Question
+from agentsgym.envs.known_game import DrawnAgent, KnownGame
+from agentsgym.envs.settings import Carry, EnvSettings, Tasks
+from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
+from agentsgym.types.settings import MOST
 
 NO_ACTION = "No such action."
-REFLECT = "Note what you know."
+NOTHING = "Nothing yet."
+_SWITCHES = "switches"
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ExploreSettings(EnvSettings):
+    """Without the number of episodes or of free shots, the second of two episodes is scored, with
+    switches the one after as many free shots as there are switches. Fewer episodes have fewer free
+    shots, more free shots have more episodes."""
+
+    game: Literal["place", "switches", "rule"] = Field(
+        "place", description="what is hidden, and how to find it"
+    )
+    max_steps_per_episode: int = Field(1, description="actions per episode; 1: looking costs it")
+    episodes_per_trial: int = Field(
+        2, description="episodes on the same task (switches: a free shot for each switch and 1)"
+    )
+    free_shots: int = Field(
+        1, description="first episodes that are not scored (by default all but the last)"
+    )
+    carry: Carry = "full"
+    choices: int = Field(
+        8, ge=2, le=64, description="possible values of a fact; for switches a power of 2"
+    )
+    facts: int = Field(
+        1, ge=1, le=len(FACT_NAMES), description="hidden facts; each episode asks for one of them"
+    )
+    noise: float = Field(
+        0.0, ge=0, lt=1, description="probability that the answer to a look is wrong"
+    )
+    look_cost: float = Field(0.0, ge=0, description="cost of each informing action")
+    right_reward: float = Field(1.0, description="what the paid action earns if it is right")
+    wrong_reward: float = Field(0.0, description="what it earns if it is wrong")
+    teacher_looks: _Share = Field(0.15, description="share of the teacher's actions that inform it")
+    teacher_uses: _Share = Field(
+        0.7, description="share of its other actions that use what it knows"
+    )
+    train_tasks: Tasks = Field(1024, description="number of training tasks")
+    eval_tasks: Tasks = Field(512, description="number of evaluation tasks")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_trial(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        episodes: Any
+        free: Any
+        episodes, free = values.get("episodes_per_trial"), values.get("free_shots")
+        wanted = _switches(values) or 1
+        if episodes is None and free is None:
+            return {"episodes_per_trial": wanted + 1, "free_shots": wanted, **values}
+        if episodes is None and _is_count(free):
+            return {**values, "episodes_per_trial": max(wanted, free) + 1}
+        if free is None and _is_count(episodes):
+            return {**values, "free_shots": max(0, min(wanted, episodes - 1))}
+        return values
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        if self.game == _SWITCHES and self.choices & (self.choices - 1):
+            raise ValueError(f"choices must be a power of 2 for switches, got {self.choices}")
+        if self.wrong_reward >= self.right_reward:
+            raise ValueError(
+                f"wrong_reward must be less than right_reward ({self.right_reward}), got "
+                f"{self.wrong_reward}"
+            )
+        return self
+
+
+def _switches(values: dict[str, Any]) -> int:
+    """The number of switches; 0 in other games."""
+    choices = values.get("choices", ExploreSettings.model_fields["choices"].default)
+    if values.get("game") != _SWITCHES or not _is_count(choices):
+        return 0
+    bits: int = choices.bit_length()
+    return max(0, bits - 1)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 class State(TypedDict):
@@ -38,7 +117,7 @@ class State(TypedDict):
     `hidden` has the value of each fact, `question` what this episode asks. `known` is the evidence
     about each fact from this episode and, if the agent may know them (`carry`), from earlier ones.
     `made` lists this episode's informing actions; `steps` counts all actions, including malformed
-    ones; `said` is the last answer.
+    ones; `said` is the last answer, `heard` all answers that `known` comes from.
     """
 
     seed: int
@@ -49,9 +128,10 @@ class State(TypedDict):
     made: tuple[Inform, ...]
     steps: int
     said: str
+    heard: tuple[str, ...]
 
 
-class ExploreEnv(MultistepEnv):
+class ExploreEnv(KnownGame):
     """Find what is hidden, then use it: one kind of action informs and earns nothing, the other is
     paid if it is right and ends the episode.
 
@@ -70,9 +150,8 @@ class ExploreEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         config = self.config
-        self.game: Game = GAMES[config.game](config.choices, config.facts)
+        self.game = Game(config.game, config.choices, config.facts)
         self.steps = config.max_steps_per_episode
-        self.carries: bool = config.carry != "none"
         self.right, self.wrong = config.right_reward, config.wrong_reward
         self.look_cost = config.look_cost
         # A malformed action loses as much as a wrong one and need not end the episode.
@@ -109,6 +188,7 @@ class ExploreEnv(MultistepEnv):
             made=(),
             steps=0,
             said="",
+            heard=(),
         )
 
     def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
@@ -117,13 +197,13 @@ class ExploreEnv(MultistepEnv):
         state["question"] = self.question(task_data, trial.episode)
         last: State | None = trial.last_state
         if last is not None and self.carries:
-            state["known"] = last["known"]
+            state["known"], state["heard"] = last["known"], last["heard"]
         return state
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
             return state["said"]
-        game, place = self.game, state["trial"].round_line(self.game.same)
+        game, place = self.game, state["trial"].round_line(self.game.words.same)
         asks = game.asks(state["question"])
         if not self.config.explain_actions:
             return " ".join(filter(None, (place, game.short(), asks)))
@@ -139,18 +219,9 @@ class ExploreEnv(MultistepEnv):
         noise = self.config.noise
         lies = f" That is wrong in {noise:.0%} of the cases." if noise else ""
         return (
-            f"{self.game.informing()} and {cost}.{lies} {self.game.paid()} earns {self.right:g} "
-            f"if right, else {self.wrong:g}{ends}."
+            f"{self.game.informing()} and {cost}.{lies} {self.game.words.paid} earns "
+            f"{self.right:g} if right, else {self.wrong:g}{ends}."
         )
-
-    def _format_result(self, state: State, reward: float) -> str:
-        return state["said"]
-
-    def _format_reflection(self, state: State, reward: float) -> str:
-        return f"{state['said']} {REFLECT}"
-
-    def _format_memory(self, reflection: str) -> str:
-        return f"Notes: {reflection}"
 
     def _step_episode(
         self, session_id: str, state: State, action: str
@@ -160,16 +231,17 @@ class ExploreEnv(MultistepEnv):
             return self._malformed(state)
         after: State = {**state, "steps": state["steps"] + 1}
         informing, win = isinstance(move, Inform), False
-        heard = self._outcome(state, move)
-        if isinstance(heard, Told):
-            after["made"] = (*state["made"], Inform(heard.fact, heard.query))
-            after["said"] = self.game.say_told(heard)
+        news = self._outcome(state, move)
+        if isinstance(news, Reply):
+            after["made"] = (*state["made"], Inform(news.fact, news.query))
+            after["said"] = self.game.say_reply(news)
             reward = 0.0 - self.look_cost
         else:
-            win = heard.right
-            after["said"] = self.game.say_judged(heard, state["question"])
+            win = news.right
+            after["said"] = self.game.say_judgment(news, state["question"])
             reward = self.right if win else self.wrong
-        after["known"] = self._learned(state["known"], heard)
+        after["known"] = self.plan.learned(state["known"], news)
+        after["heard"] = (*state["heard"], after["said"])
         done = not informing or after["steps"] >= self.steps
         stop = "actions_used" if informing else "right" if win else "wrong"
         return after, reward, done, self._info(after, stop, informing=informing, win=win)
@@ -189,20 +261,16 @@ class ExploreEnv(MultistepEnv):
             "anchor": self._anchor(after),
         }
 
-    def _outcome(self, state: State, move: Move) -> Heard:
+    def _outcome(self, state: State, move: Move) -> Reply | Judgment:
         """The answer to a query, or the judgment of a claim."""
         if isinstance(move, Claim):
             asked = state["question"].fact
-            return Judged(asked, move.value, move.value == state["hidden"][asked])
+            return Judgment(asked, move.value, move.value == state["hidden"][asked])
         true = self.plan.queries[move.query][state["hidden"][move.fact]]
         repetition = state["made"].count(move)
         place = (state["seed"], state["trial"].episode, move.fact, move.query, repetition)
         answer = answer_of(true, self.plan.answers, self.plan.noise, place)
-        return Told(move.fact, move.query, answer)
-
-    def _learned(self, known: Beliefs, heard: Heard) -> Beliefs:
-        evidence = updated(self.plan, known[heard.fact], heard)
-        return (*known[: heard.fact], evidence, *known[heard.fact + 1 :])
+        return Reply(move.fact, move.query, answer)
 
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
@@ -215,15 +283,6 @@ class ExploreEnv(MultistepEnv):
         """What an episode of a task asks; its player knows it."""
         config = self.config
         return question_of(read_seed(task_data), episode, config.choices, config.facts)
-
-    def get_train_dataset(self) -> Any:
-        """Tasks with the seeds 0, 1, …"""
-        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
-
-    def get_eval_dataset(self) -> Any:
-        """Tasks with the seeds 1,000,000, 1,000,001, …"""
-        first = max(FIRST_EVAL_SEED, self.config.train_tasks)
-        return task_dataset(self, [{"seed": first + k} for k in range(self.config.eval_tasks)])
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """A task has a `seed`."""
@@ -260,65 +319,91 @@ class ExploreEnv(MultistepEnv):
 
     def example_action(self, state: State) -> str:
         """A paid action."""
-        return self.game.example
+        return self.game.words.example
 
-    def optimal_agent(self) -> Agent:
-        """The agent that plays best. Raises ConfigError if the trial is too large."""
-        return self._optimal(informs=True)
+    def prepare(self, kind: str = "best") -> None:
+        """Find the best play, with informing actions or ("never") without."""
+        self.player(informs=kind != "never")
+
+    def best_action(self, state: State, kind: str = "best") -> str:
+        """The best action, or ("never") the best one that does not inform."""
+        question, episode = state["question"], state["trial"].episode if self.carries else 0
+        beliefs = self.plan.asking(state["known"], question.fact)
+        move = self.player(informs=kind != "never").best_move(episode, state["steps"], beliefs)
+        return self.game.say(_own_facts(move, question), question)
+
+    def notes(self, state: State) -> str:
+        """The environment's sentences."""
+        return " ".join(state["heard"]) or NOTHING
 
     def never_informing_agent(self) -> Agent:
         """The agent that plays best without ever informing itself. Raises ConfigError if the trial
         is too large."""
-        return self._optimal(informs=False)
-
-    def _optimal(self, *, informs: bool) -> Agent:
-        try:
-            return ExploreOptimalAgent(self, informs=informs)
-        except ValueError as error:
-            raise ConfigError(f"{self.name}: no player is known to be optimal: {error}") from error
-
-    def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """The careless player (see the keys `teacher_looks` and `teacher_uses`)."""
-        looks, uses = self.config.teacher_looks, self.config.teacher_uses
-        return ExploreTeacher(self, looks=looks, uses=uses, seed=seed)
-
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The best player's reward on this task with its actual outcomes; None if the trial is too
-        large for exact play. So the best player's regret is 0 on every task."""
-        return self._score(task_data, informs=True)
+        return self.agent_of("never")
 
     def never_informing_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The same for the best player that never informs itself."""
-        return self._score(task_data, informs=False)
+        """The reference score of the best player that never informs itself."""
+        return self.score_of(task_data, "never")
 
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
         """The best player that never informs itself."""
         score = self.never_informing_score(task_data)
         return {} if score is None else {"best without exploring": score}
 
-    def _score(self, task_data: Mapping[str, Any], *, informs: bool) -> float | None:
-        seed = read_seed(task_data)
-        try:
-            rewards = self.reference_play({"seed": seed}, informs=informs)
-        except ValueError:
-            return None
-        scored = rewards[self.config.free_shots :]
-        return sum(scored) / len(scored)
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """A careless player: it informs itself in the share `teacher_looks` of its actions, about
+        anything; otherwise it claims the most probable value in the share `teacher_uses` of its
+        claims, else any value."""
+        return DrawnAgent(self, self._drawn, f"explore-teacher-{seed}")
 
-    def reference_play(self, task_data: Mapping[str, Any], *, informs: bool = True) -> list[float]:
-        """The best player's reward in each episode of a trial on this task. Raises ValueError if
-        the trial is too large for exact play."""
-        player, rewards, last = self.player(informs=informs), [], None
-        for number in range(self.config.episodes_per_trial):
-            trial = TrialInfo(episode=number, last_state=last)
-            state, total, done = self._begin_episode("", dict(task_data), trial), 0.0, False
-            while not done:
-                asked = state["question"].fact
-                beliefs = self.plan.asking(state["known"], asked)
-                move = player.best_move(number if self.carries else 0, state["steps"], beliefs)
-                text = self.game.say(own_facts(move, state["question"]), state["question"])
-                state, reward, done, _ = self._step_episode("", state, text)
-                total += reward
-            rewards.append(total)
-            last = state
-        return rewards
+    def _drawn(self, state: State, rng: random.Random) -> str:
+        plan, question = self.plan, state["question"]
+        if rng.random() < self.config.teacher_looks:
+            move: Move = Inform(rng.randrange(plan.facts), rng.randrange(len(plan.queries)))
+        elif rng.random() >= self.config.teacher_uses:
+            move = Claim(rng.randrange(plan.choices))
+        else:
+            chances = plan.chances(state["known"][question.fact])
+            highest = max(chances) - 1e-12
+            move = Claim(rng.choice([value for value, p in enumerate(chances) if p >= highest]))
+        return self.game.say(_own_facts(move, question), question)
+
+
+def _own_facts(move: Move, question: Question) -> Move:
+    """A move with the fact's own number; players know the asked fact as number 0."""
+    if isinstance(move, Claim):
+        return move
+    fact = question.fact if move.fact == 0 else move.fact - (move.fact <= question.fact)
+    return Inform(fact, move.query)
+
+
+def read_seed(task_data: Mapping[str, Any]) -> int:
+    """The seed of a task. Raises ValueError if there is none."""
+    seed = task_data.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
+    return seed
+
+
+def hidden_values(seed: int, choices: int, facts: int) -> tuple[int, ...]:
+    """The hidden value of each fact."""
+    rng = random.Random(f"explore-{seed}")
+    return tuple(rng.randrange(choices) for _ in range(facts))
+
+
+def question_of(seed: int, episode: int, choices: int, facts: int) -> Question:
+    """What an episode of the trial asks."""
+    rng = random.Random(f"explore-{seed}-{episode}")
+    return Question(rng.randrange(facts), rng.randrange(choices))
+
+
+def answer_of(true: int, answers: int, noise: float, place: tuple[int, int, int, int, int]) -> int:
+    """The answer to a query: with probability `noise` one of the others, each equally likely.
+
+    `place` is (seed, episode, fact, query, number of the same query's repetition in the episode).
+    """
+    drawn = session_seed("explore", *place) / 2**63
+    if drawn >= noise:
+        return true
+    other = min(int(drawn / noise * (answers - 1)), answers - 2)
+    return other + (other >= true)

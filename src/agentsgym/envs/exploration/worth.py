@@ -3,9 +3,17 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from agentsgym.envs.exploration.beliefs import Beliefs
-from agentsgym.envs.exploration.plan import Claim, Inform, Plan
-from agentsgym.envs.exploration.players import Player
+from agentsgym.envs.exploration.best_play import Beliefs, BestPlayer, Claim, Inform, Move, Plan
+
+
+class RandomPlayer:
+    """Plays any of the moves, each with the same probability."""
+
+    def __init__(self, plan: Plan) -> None:
+        moves = [Claim(value) for value in range(plan.choices)]
+        queries = [Inform(f, q) for f in range(plan.facts) for q in range(len(plan.queries))]
+        every: list[Move] = [*moves, *queries]
+        self.moves = [(1.0 / len(every), move) for move in every]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class Worth:
     informing: tuple[float, ...]
 
 
-def worth(plan: Plan, player: Player) -> Worth:
+def worth(plan: Plan, player: BestPlayer | RandomPlayer) -> Worth:
     """What `player` can expect in a trial. It visits all reachable beliefs."""
     rewards, informing = [], []
     reached: dict[Beliefs, float] = {plan.start: 1.0}
@@ -38,7 +46,7 @@ def worth(plan: Plan, player: Player) -> Worth:
 class _Episode:
     """The probabilities of all beliefs in one episode, step by step."""
 
-    def __init__(self, plan: Plan, player: Player, episode: int) -> None:
+    def __init__(self, plan: Plan, player: BestPlayer | RandomPlayer, episode: int) -> None:
         self._plan = plan
         self._player = player
         self._episode = episode
@@ -59,7 +67,7 @@ class _Episode:
 
     def _act(self, step: int, beliefs: Beliefs, weight: float) -> None:
         plan = self._plan
-        for chance, move in self._player.moves(self._episode, step, beliefs):
+        for chance, move in self._moves(step, beliefs):
             self.informing += weight * chance * isinstance(move, Inform)
             over = isinstance(move, Claim) or step + 1 == plan.steps
             for p, reward, after in plan.outcomes(beliefs, move):
@@ -69,3 +77,8 @@ class _Episode:
                     self.over[plan.canonical(after)] += share
                 else:
                     self.reach(step + 1, after, share)
+
+    def _moves(self, step: int, beliefs: Beliefs) -> list[tuple[float, Move]]:
+        if isinstance(self._player, RandomPlayer):
+            return self._player.moves
+        return [(1.0, self._player.best_move(self._episode, step, beliefs))]

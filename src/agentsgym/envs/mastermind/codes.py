@@ -1,11 +1,17 @@
-"""Codes, feedback, and sets of codes as bit masks (bit i: `CodeSpace.codes[i]`)."""
+"""Codes and feedback, in words and as numbers; sets of codes as bit masks (bit i:
+`CodeSpace.codes[i]`)."""
 
 import itertools
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from agentsgym.envs.action_text import names_any, read_action, spoken
+
+COLORS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 Code = tuple[int, ...]
 
 
@@ -80,3 +86,28 @@ def lowest(candidates: int) -> int:
 
 def _mask(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def say_code(code: Code, names: Sequence[str]) -> str:
+    """A code as words: "red blue"."""
+    return " ".join(names[color] for color in code)
+
+
+def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
+    """The code in a text, after any thoughts and in any case; None for anything else."""
+    words = re.split(r"[\s,]+", spoken(text).strip(" \n\t.,!\"'[]").lower())
+    if len(words) != length or any(word not in names for word in words):
+        return None
+    return tuple(names.index(word) for word in words)
+
+
+def read_guess(action: str, names: Sequence[str], length: int) -> Code | None:
+    """The one code in an agent's text (see `read_action`); None for anything else."""
+    return read_action(
+        action, lambda text: read_code(text, names, length), lambda text: names_any(text, names)
+    )
+
+
+def say_feedback(answer: Feedback) -> str:
+    """Feedback as words: "1 right place, 0 right colour."."""
+    return f"{answer.place} right place, {answer.color} right colour."

@@ -1,33 +1,34 @@
 """Mastermind in words."""
 
 import math
+import random
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
-from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.mastermind.agents import MastermindAgent, MastermindTeacher
-from agentsgym.envs.mastermind.codes import Code, CodeSpace, Told, feedback
-from agentsgym.envs.mastermind.players import make_player
-from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
-from agentsgym.envs.mastermind.trials import Player, TrialPlan
-from agentsgym.envs.mastermind.wording import (
+from agentsgym.envs.known_game import DrawnAgent, KnownGame
+from agentsgym.envs.mastermind.best_play import Player, TrialPlan, make_player
+from agentsgym.envs.mastermind.codes import (
     COLORS,
+    Code,
+    CodeSpace,
+    Told,
+    feedback,
     read_code,
     read_guess,
     say_code,
     say_feedback,
 )
+from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution, Words
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 from agentsgym.types.errors import ConfigError
 
 MAX_CODES = 1296
 NO_GUESS = "That is no code."
-REFLECT = "Note what you know about the code."
 
 
 class State(TypedDict):
@@ -48,7 +49,7 @@ class State(TypedDict):
     said: str
 
 
-class MastermindEnv(MultistepEnv):
+class MastermindEnv(KnownGame):
     """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
     `task_data` is `{"solution": "red blue", "seed": int}`; the opening hints are drawn from the
@@ -73,6 +74,7 @@ class MastermindEnv(MultistepEnv):
 
     config: Settings
     reward_range = (-1.0, 1.0)
+    reflect = "Note what you know about the code."
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -82,7 +84,6 @@ class MastermindEnv(MultistepEnv):
         names = self.config.color_names or COLORS[: self.config.colors]
         self.color_names: tuple[str, ...] = tuple(names)
         self.space = CodeSpace(self.config.colors, self.config.length)
-        self.carries: bool = self.config.carry != "none"
         self._players: dict[str, Player] = {}
 
     def _check_sizes(self) -> None:
@@ -145,12 +146,6 @@ class MastermindEnv(MultistepEnv):
         """The form of a guess. It does not say "code": small models then write a program."""
         length = self.config.length
         return f"Answer with {length} color{'s' if length > 1 else ''} only."
-
-    def _format_result(self, state: State, reward: float) -> str:
-        return state["said"]
-
-    def _format_reflection(self, state: State, reward: float) -> str:
-        return f"{state['said']} {REFLECT}"
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes:\n{reflection}"
@@ -281,35 +276,25 @@ class MastermindEnv(MultistepEnv):
         """The first color, then the second one in all other places."""
         return say_code((0, *[1] * (self.config.length - 1)), self.color_names)
 
-    def optimal_agent(self) -> Agent:
-        """The best player: exact up to 64 codes, else greedy by entropy."""
-        return MastermindAgent(self)
+    def best_action(self, state: State, kind: str = "best") -> str:
+        """The guess of a reference player (see `player`)."""
+        left = self.config.max_steps_per_episode - state["steps"]
+        episode = state["trial"].episode if self.carries else 0
+        guess = self.player(kind).choose(state["possible"], episode, left)
+        return say_code(self.space.codes[guess], self.color_names)
+
+    def notes(self, state: State) -> str:
+        """The guesses with their feedback, one per line, in the form of the opening hints."""
+        answers = dict(state["told"])
+        lines = (f"{say_code(c, self.color_names)}: {say_feedback(f)}" for c, f in answers.items())
+        return "\n".join(lines)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """The agent that uses the feedback half of the time."""
-        return MastermindTeacher(self, seed=seed)
+        """The agent that half of the time guesses a code that agrees with all feedback, else any
+        code."""
+        return DrawnAgent(self, self._drawn, seed)
 
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The best player's reward on this task: the mean over the scored episodes."""
-        cost = float(self.config.step_cost)
-        played = self.reference_play(task_data)[self.config.free_shots :]
-        return sum(won - cost * guesses for won, guesses in played) / len(played)
-
-    def reference_play(
-        self, task_data: Mapping[str, Any], kind: str = "best"
-    ) -> list[tuple[bool, int]]:
-        """(won, guesses used) of a reference player in each episode of a trial on this task."""
-        solution, hints = self.read_task(task_data)
-        start = candidates = self.possible(hints)
-        player, result = self.player(kind), []
-        for episode in range(self.config.episodes_per_trial):
-            candidates = candidates if self.carries else start
-            left, won = self.config.max_steps_per_episode, False
-            while left and not won:
-                place = episode if self.carries else 0
-                guess = self.space.codes[player.choose(candidates, place, left)]
-                answer = feedback(guess, solution)
-                candidates = self.space.narrow(candidates, guess, answer)
-                left, won = left - 1, answer == self.space.win
-            result.append((won, self.config.max_steps_per_episode - left))
-        return result
+    def _drawn(self, state: State, rng: random.Random) -> str:
+        among = state["possible"] if rng.random() < 0.5 else self.space.everything
+        codes = [code for number, code in enumerate(self.space.codes) if among >> number & 1]
+        return say_code(rng.choice(codes), self.color_names)

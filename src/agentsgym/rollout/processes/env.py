@@ -163,7 +163,8 @@ class ProcessEnv(MultistepEnv):
         return self._ask(state, "_format_reflection", reward)
 
     def admissible_actions(self, state: ProcessState) -> Any:
-        return self._ask(state, "admissible_actions")
+        listed = hasattr(self._env, "admissible_actions")
+        return self._ask(state, "admissible_actions") if listed else None
 
     def _format_memory(self, reflection: str) -> str:
         return self._env._format_memory(reflection)

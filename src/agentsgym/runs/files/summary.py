@@ -18,7 +18,7 @@ Status = Literal["running", "interrupted", "failed", "finished"]
 class Summary(BaseModel):
     """A run's summary. `warm_started` are the figures after the warm start of a pretrained model
     and before RL. `references` are the mean scores of other players on the held-out tasks, by name
-    (see `MultistepEnv.other_references`). `seconds` is the sum of `phases` (seconds each, over all
+    (see `KnownPlay.other_references`). `seconds` is the sum of `phases` (seconds each, over all
     resumes); `error` is the error that ended a failed run."""
 
     model_config = ConfigDict(extra="forbid")

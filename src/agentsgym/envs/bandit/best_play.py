@@ -1,19 +1,55 @@
-"""The finite-horizon Bayes-optimal player of a Bernoulli bandit, by dynamic programming."""
+"""The finite-horizon Bayes-optimal player of a Bernoulli bandit, by dynamic programming.
+
+Knowledge is `Counts`: (successes, failures) of each arm. With independent Beta(a, b) priors an arm
+with counts (s, f) succeeds next with probability (s + a) / (s + f + a + b).
+"""
 
 import math
 from collections.abc import Sequence
 
-from agentsgym.envs.bandit.beliefs import (
-    UNIFORM,
-    Counts,
-    Prior,
-    no_counts,
-    observe,
-    predictive,
-)
-
+Counts = tuple[tuple[int, int], ...]
+Prior = tuple[float, float]
+UNIFORM: Prior = (1.0, 1.0)
 MAX_STATES = 200_000
 _TIE = 1e-12
+
+
+def no_counts(arms: int) -> Counts:
+    """Nothing pulled yet."""
+    return ((0, 0),) * arms
+
+
+def observe(counts: Counts, arm: int, success: bool) -> Counts:
+    """The counts after one more pull of `arm`."""
+    s, f = counts[arm]
+    return (*counts[:arm], (s + success, f + (not success)), *counts[arm + 1 :])
+
+
+def add(left: Counts, right: Counts) -> Counts:
+    """The sum of two counts."""
+    return tuple((a + c, b + d) for (a, b), (c, d) in zip(left, right, strict=True))
+
+
+def predictive(count: tuple[int, int], prior: Prior) -> float:
+    """Probability that an arm with these counts succeeds next."""
+    (s, f), (a, b) = count, prior
+    return (s + a) / (s + f + a + b)
+
+
+def trial_weights(pulls: int, episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
+    """The value of a success at each pull of a trial: its share of the trial's score.
+
+    Shape (episodes · pulls,): 0 in the first `free_shots` episodes, else
+    1 / (pulls · (episodes − free_shots)), so that the score (the mean reward of the scored
+    episodes) is the weighted sum of successes and lies in [0, 1].
+    """
+    if not 0 <= free_shots < episodes or pulls < 1:
+        raise ValueError(
+            f"need pulls >= 1 and 0 <= free_shots < episodes; got pulls={pulls}, "
+            f"free_shots={free_shots}, episodes={episodes}"
+        )
+    scored = 1.0 / (pulls * (episodes - free_shots))
+    return (0.0,) * (pulls * free_shots) + (scored,) * (pulls * (episodes - free_shots))
 
 
 class FiniteHorizon:
@@ -57,11 +93,6 @@ class FiniteHorizon:
         values = self.action_values(counts, pulled)
         highest = max(values)
         return next(arm for arm, value in enumerate(values) if value >= highest - _TIE)
-
-    def policy(self, pulled: int, counts: Counts) -> list[float]:
-        """The same as probabilities (see `beliefs.Policy`)."""
-        best = self.best_arm(counts, pulled)
-        return [float(arm == best) for arm in range(self.arms)]
 
     def _value(self, pulled: int, counts: Counts) -> float:
         if not self._left[pulled]:

@@ -1,4 +1,5 @@
-"""Thompson sampling: pull each arm with the posterior probability that it is the best one.
+"""Expected scores of the bandit's players, and Thompson sampling: pull each arm with the posterior
+probability that it is the best one.
 
 In a free shot, where a pull earns nothing, it samples the top two instead: with probability 1/2
 the best arm of a posterior draw, else the best of the other arms in a new draw, so that it does not
@@ -6,27 +7,72 @@ only confirm its current belief (after Russo, 2016).
 """
 
 import functools
-import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from math import comb
 
 import numpy as np
 
-from agentsgym.envs.bandit.beliefs import UNIFORM, Counts, Policy, Prior
+from agentsgym.envs.bandit import (
+    UNIFORM,
+    Counts,
+    FiniteHorizon,
+    Prior,
+    no_counts,
+    observe,
+    predictive,
+)
 from agentsgym.types.records import Floats
 
-
-def sample_arm(counts: Counts, prior: Prior, rng: random.Random, *, explore: bool = False) -> int:
-    """An arm drawn by Thompson sampling; by top-two sampling with `explore`."""
-    best = _leader(counts, prior, rng)
-    if not explore or len(counts) < 2 or rng.random() < 0.5:
-        return best
-    return _leader(counts, prior, rng, without=best)
+Policy = Callable[[int, Counts], Sequence[float]]
+"""From (pulls made in the trial, counts) to the probability of pulling each arm."""
 
 
-def _leader(counts: Counts, prior: Prior, rng: random.Random, without: int = -1) -> int:
-    draws = [rng.betavariate(s + prior[0], f + prior[1]) for s, f in counts]
-    return max((arm for arm in range(len(counts)) if arm != without), key=lambda arm: draws[arm])
+def expected_successes(
+    policy: Policy,
+    pulls: int,
+    *,
+    arms: int = 0,
+    prior: Prior = UNIFORM,
+    probabilities: Sequence[float] | None = None,
+) -> list[float]:
+    """Probability of success at each of `pulls` pulls, shape (pulls,), summed over all histories.
+
+    With `probabilities` these are the arms; without, `arms` arms are drawn from the prior. Exact;
+    it visits all reachable counts, at most C(pulls + 2·arms, 2·arms).
+    """
+    number = len(probabilities) if probabilities is not None else arms
+    reached: dict[Counts, float] = {no_counts(number): 1.0}
+    successes = []
+    for pulled in range(pulls):
+        following: dict[Counts, float] = defaultdict(float)
+        total = 0.0
+        for counts, weight in reached.items():
+            for arm, chance in enumerate(policy(pulled, counts)):
+                if not chance:
+                    continue
+                p = predictive(counts[arm], prior) if probabilities is None else probabilities[arm]
+                total += weight * chance * p
+                following[observe(counts, arm, True)] += weight * chance * p
+                following[observe(counts, arm, False)] += weight * chance * (1.0 - p)
+        successes.append(total)
+        reached = following
+    return successes
+
+
+def weighted(successes: Sequence[float], weights: Sequence[float]) -> float:
+    """The trial's score: Σ weight · probability of success over its pulls."""
+    return sum(w * p for w, p in zip(weights, successes, strict=True))
+
+
+def best_policy(player: FiniteHorizon) -> Policy:
+    """The best play as probabilities."""
+
+    def policy(pulled: int, counts: Counts) -> list[float]:
+        best = player.best_arm(counts, pulled)
+        return [float(arm == best) for arm in range(player.arms)]
+
+    return policy
 
 
 def best_arm_odds(counts: Counts, prior: Prior = UNIFORM) -> list[float]:

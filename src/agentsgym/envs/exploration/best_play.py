@@ -1,0 +1,333 @@
+"""A trial of an exploration game as an exact decision process, without words, and its best play.
+
+A game hides `facts` values, each one of `choices` equally likely ones. `Evidence` about a value has
+an integer per possible value: RULED_OUT, or the number of answers that agree with it, less the
+smallest such number. With answers that are wrong with probability ε among M possible ones, a value
+with count c has the posterior probability ρ^c / Σ ρ^c', ρ = (1 − ε)(M − 1) / ε.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+
+MAX_STATES = 5_000
+MAX_ACTIONS = 100
+_TIE = 1e-12
+
+Evidence = tuple[int, ...]
+Beliefs = tuple[Evidence, ...]
+RULED_OUT = -1
+
+
+def nothing_known(choices: int) -> Evidence:
+    """Every value is equally likely."""
+    return (0,) * choices
+
+
+def certain(choices: int, value: int) -> Evidence:
+    """The value is known."""
+    return tuple(0 if other == value else RULED_OUT for other in range(choices))
+
+
+def without(evidence: Evidence, value: int) -> Evidence:
+    """The evidence once `value` is known to be wrong."""
+    return _normal([RULED_OUT if other == value else c for other, c in enumerate(evidence)])
+
+
+def heard(evidence: Evidence, agrees: Sequence[bool], *, noisy: bool) -> Evidence:
+    """The evidence after an answer; `agrees` says for each value whether it agrees with it."""
+    if noisy:
+        counts = [c if c == RULED_OUT else c + ok for c, ok in zip(evidence, agrees, strict=True)]
+    else:
+        counts = [c if ok else RULED_OUT for c, ok in zip(evidence, agrees, strict=True)]
+    return _normal(counts)
+
+
+def _normal(counts: Sequence[int]) -> Evidence:
+    """The counts less the smallest one. Raises ValueError if no value is left."""
+    least = min((c for c in counts if c != RULED_OUT), default=None)
+    if least is None:
+        raise ValueError("the answers contradict each other: no value is left")
+    return tuple(c if c == RULED_OUT else c - least for c in counts)
+
+
+def posterior(evidence: Evidence, ratio: float) -> list[float]:
+    """The probability of each value, shape (choices,); `ratio` is ρ (1.0 without noise, where all
+    values that are left are equally likely)."""
+    most = max(evidence) if ratio >= 1.0 else 0
+    weights = [0.0 if c == RULED_OUT else ratio ** (c - most) for c in evidence]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+Canonical = Callable[[Evidence], Evidence]
+
+_MOST_PERMUTED = 4
+
+
+def any_order(evidence: Evidence) -> Evidence:
+    """For games in which a true answer tells the value, so that all values are alike."""
+    return tuple(sorted(evidence))
+
+
+@lru_cache(maxsize=100_000)
+def any_bits(evidence: Evidence) -> Evidence:
+    """For queries that each tell a bit of the value: bits may be flipped and, if there are at most
+    4, change places."""
+    return min(_renamed(evidence))
+
+
+def _renamed(evidence: Evidence) -> Iterator[Evidence]:
+    for moved in _orders(len(evidence)):
+        for mask in range(len(evidence)):
+            yield tuple([evidence[value ^ mask] for value in moved])
+
+
+@lru_cache(maxsize=16)
+def _orders(choices: int) -> list[tuple[int, ...]]:
+    """The values in the order that each order of their bits gives."""
+    bits = range(choices.bit_length() - 1)
+    orders = permutations(bits) if len(bits) <= _MOST_PERMUTED else [tuple(bits)]
+    return [
+        tuple(
+            sum((value >> k & 1) << place for place, k in enumerate(order))
+            for value in range(choices)
+        )
+        for order in orders
+    ]
+
+
+Queries = tuple[tuple[int, ...], ...]
+"""`queries[q][v]` is the true answer to query q if the hidden value is v. Either every query tells
+the value (in words of its own), or query q tells bit q of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inform:
+    """Ask query `query` about fact `fact`: earns nothing, and costs `look_cost`."""
+
+    fact: int
+    query: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Name a value of the fact that is asked for: pays, says whether it was right, and ends the
+    episode."""
+
+    value: int
+
+
+Move = Inform | Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of the environment to a query."""
+
+    fact: int
+    query: int
+    answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """The environment's judgment of a claim."""
+
+    fact: int
+    value: int
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A trial: `steps` actions per episode, which has the share `weights[episode]` in the score.
+
+    Each episode asks for one of the `facts`, each equally likely. An answer to a query is wrong
+    with probability `noise`; then each other answer is equally likely. In `Beliefs` the fact that
+    is asked for comes first.
+    """
+
+    queries: Queries
+    weights: tuple[float, ...]
+    steps: int = 1
+    facts: int = 1
+    noise: float = 0.0
+    look_cost: float = 0.0
+    right: float = 1.0
+    wrong: float = 0.0
+
+    @property
+    def choices(self) -> int:
+        """Number of values of a fact."""
+        return len(self.queries[0])
+
+    @property
+    def answers(self) -> int:
+        """Number of answers to a query."""
+        return max(self.queries[0]) + 1
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a true answer tells everything; then all values are alike."""
+        return self.answers == self.choices
+
+    @property
+    def start(self) -> Beliefs:
+        """Nothing is known."""
+        return (nothing_known(self.choices),) * self.facts
+
+    def chances(self, evidence: Evidence) -> list[float]:
+        """The probability of each value of a fact, shape (choices,)."""
+        noise = self.noise
+        return posterior(evidence, (1.0 - noise) * (self.answers - 1) / noise if noise else 1.0)
+
+    def answered(self, evidence: Evidence, query: int, answer: int) -> Evidence:
+        """The evidence after an answer to a query."""
+        agrees = [true == answer for true in self.queries[query]]
+        return heard(evidence, agrees, noisy=self.noise > 0)
+
+    def learned(self, beliefs: Beliefs, news: Reply | Judgment) -> Beliefs:
+        """The beliefs (in the facts' own order) after an answer or a judgment."""
+        evidence = beliefs[news.fact]
+        if isinstance(news, Reply):
+            evidence = self.answered(evidence, news.query, news.answer)
+        elif news.right:
+            evidence = certain(self.choices, news.value)
+        else:
+            evidence = without(evidence, news.value)
+        return (*beliefs[: news.fact], evidence, *beliefs[news.fact + 1 :])
+
+    def outcomes(self, beliefs: Beliefs, move: Move) -> Iterator[tuple[float, float, Beliefs]]:
+        """(probability, reward, beliefs afterwards) of each possible outcome of a move."""
+        if isinstance(move, Claim):
+            asked, rest = beliefs[0], beliefs[1:]
+            p = self.chances(asked)[move.value]
+            if p > 0:
+                yield p, self.right, (certain(self.choices, move.value), *rest)
+            if p < 1:
+                yield 1.0 - p, self.wrong, (without(asked, move.value), *rest)
+            return
+        before, after = beliefs[: move.fact], beliefs[move.fact + 1 :]
+        evidence = beliefs[move.fact]
+        for answer, p in enumerate(self.answer_chances(evidence, move.query)):
+            if p > 0:
+                known = self.answered(evidence, move.query, answer)
+                yield p, 0.0 - self.look_cost, (*before, known, *after)
+
+    def answer_chances(self, evidence: Evidence, query: int) -> list[float]:
+        """The probability of each answer to a query, shape (answers,)."""
+        true = [0.0] * self.answers
+        for value, p in enumerate(self.chances(evidence)):
+            true[self.queries[query][value]] += p
+        others = self.noise / (self.answers - 1)
+        return [p * (1.0 - self.noise) + (1.0 - p) * others for p in true]
+
+    def canonical(self, beliefs: Beliefs) -> Beliefs:
+        """One of the beliefs that differ only by names: of values, of facts not asked for."""
+        rename = any_order if self.symmetric else any_bits
+        asked, *others = map(rename, beliefs)
+        return (asked, *sorted(others))
+
+    def asking(self, beliefs: Beliefs, fact: int) -> Beliefs:
+        """The beliefs of an episode that asks for another fact."""
+        return (beliefs[fact], *beliefs[:fact], *beliefs[fact + 1 :])
+
+
+def trial_weights(episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
+    """The share of each episode in the score, shape (episodes,): 0 in free shots, else the mean."""
+    if not 0 <= free_shots < episodes:
+        raise ValueError(
+            f"need 0 <= free_shots < episodes, got {free_shots} of {episodes} episodes"
+        )
+    return (0.0,) * free_shots + (1.0 / (episodes - free_shots),) * (episodes - free_shots)
+
+
+class BestPlayer:
+    """Maximizes the expected score of a trial, exactly, by dynamic programming over beliefs.
+
+    With w_e the weight of episode e, b the beliefs (the asked fact first), N_e(b) the mean of
+    V_{e,0} over the facts that episode e may ask for, and N past the last episode = 0,
+
+        V_{e,t}(b) = max( max_v p_v (w_e right + N_{e+1}(b, v known))
+                              + (1 − p_v) (w_e wrong + N_{e+1}(b, v ruled out)),
+                          max_q −w_e look_cost + Σ_a P(a | b, q) V_{e,t+1}(b, a heard) ),
+
+    where V_{e,steps} = N_{e+1}. With `informs=False` only claims are allowed, so this is the best
+    play that never explores. Among equally good moves it prefers claims, the most probable value,
+    and low numbers. Raises ValueError if the trial is too large.
+    """
+
+    def __init__(self, plan: Plan, *, informs: bool = True) -> None:
+        actions = plan.steps * len(plan.weights)
+        if actions > MAX_ACTIONS:
+            raise ValueError(f"exact play allows {MAX_ACTIONS} actions in a trial, got {actions}")
+        self._plan = plan
+        self._informs = informs
+        # In a symmetric game all queries tell the same.
+        self._queries = [0] if plan.symmetric else range(len(plan.queries))
+        self._values: dict[tuple[int, int, Beliefs], float] = {}
+        self._best: dict[tuple[int, int, Beliefs], Move] = {}
+
+    def value(self) -> float:
+        """The expected score of the trial."""
+        return self._next(0, self._plan.start)
+
+    def best_move(self, episode: int, step: int, beliefs: Beliefs) -> Move:
+        """The best move, with `step` actions of the episode used."""
+        key = (episode, step, beliefs)
+        if key not in self._best:
+            self._best[key] = self._search(*key)
+        return self._best[key]
+
+    def _search(self, episode: int, step: int, beliefs: Beliefs) -> Move:
+        best, highest = None, float("-inf")
+        for move in self._candidates(beliefs, merged=False):
+            value = self._move_value(episode, step, beliefs, move)
+            if value > highest + _TIE:
+                best, highest = move, value
+        assert best is not None
+        return best
+
+    def _next(self, episode: int, beliefs: Beliefs) -> float:
+        """The value at the start of an episode, before it is known what it asks for."""
+        plan = self._plan
+        if episode == len(plan.weights):
+            return 0.0
+        asked = (self._value(episode, 0, plan.asking(beliefs, fact)) for fact in range(plan.facts))
+        return sum(asked) / plan.facts
+
+    def _value(self, episode: int, step: int, beliefs: Beliefs) -> float:
+        key = (episode, step, self._plan.canonical(beliefs))
+        if key not in self._values:
+            if len(self._values) >= MAX_STATES:
+                raise ValueError(f"exact play needs more than {MAX_STATES} states")
+            self._values[key] = max(
+                self._move_value(episode, step, key[2], move)
+                for move in self._candidates(key[2], merged=True)
+            )
+        return self._values[key]
+
+    def _move_value(self, episode: int, step: int, beliefs: Beliefs, move: Move) -> float:
+        plan = self._plan
+        over = isinstance(move, Claim) or step + 1 == plan.steps
+        total = 0.0
+        for p, reward, after in plan.outcomes(beliefs, move):
+            later = (
+                self._next(episode + 1, after) if over else self._value(episode, step + 1, after)
+            )
+            total += p * (plan.weights[episode] * reward + later)
+        return total
+
+    def _candidates(self, beliefs: Beliefs, *, merged: bool) -> Iterator[Move]:
+        """Claims, the most probable first, then queries; with `merged` one of equivalent ones."""
+        plan = self._plan
+        chances = plan.chances(beliefs[0])
+        order = sorted(range(plan.choices), key=lambda value: (-chances[value], value))
+        if merged and plan.symmetric:
+            order = list({beliefs[0][value]: value for value in reversed(order)}.values())
+        yield from (Claim(value) for value in order)
+        if self._informs:
+            for fact in range(plan.facts):
+                yield from (Inform(fact, query) for query in self._queries)
