@@ -12,7 +12,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src/agentsgym"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DISTRIBUTIONS = {"yaml": "pyyaml", "fast_downward": "fast-downward-textworld"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "pydantic_core": "pydantic",
+    "fast_downward": "fast-downward-textworld",
+}
 # Which extras a folder or file may use, the nearest one counts. All else uses the base only.
 EXTRAS = {
     "cli": {"train"},
@@ -23,10 +27,10 @@ EXTRAS = {
     "envs/textworld": {"textworld"},
     "envs/twenty_questions/guess_consistency.py": {"train"},
     "generation/embedded": {"train"},
-    "generation/http": {"http"},
-    "generation/plain": {"train"},
-    "generation/vllm/launched.py": {"http", "train"},
-    "generation/vllm/pool.py": {"http", "train"},
+    "generation/http.py": {"http"},
+    "generation/plain.py": {"train"},
+    "generation/sampling.py": {"train"},
+    "generation/vllm": {"http", "train"},
     "integrations/openenv": {"openenv"},
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},

@@ -7,6 +7,7 @@ New weights enter between actions: those that are open are finished first, and r
 after the weights wait for that.
 """
 
+import contextlib
 import os
 import queue
 import signal
@@ -27,11 +28,9 @@ from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, GenerationResult, WeightUpdate
 
-_LOOK = 0.5  # seconds between two looks at the parent
-
 
 @dataclass(slots=True)
-class Server:
+class EngineServer:
     """Carries out the messages of the parent, in their order."""
 
     engine: InProcessEngine
@@ -111,14 +110,10 @@ class Server:
         self.line.send(("taken", version))
 
     def _listen(self) -> None:
-        """Pass messages on; end the process, whatever it does, when the parent has ended."""
-        parent = os.getppid()
-        try:
-            while os.getppid() == parent:
-                if self.line.poll(_LOOK):
-                    self.inbox.put(self.line.recv())
-        except (EOFError, OSError):
-            pass
+        """Pass messages on; end the process, whatever it does, when the parent closes the line."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.inbox.put(self.line.recv())
         os._exit(0)
 
 
@@ -141,7 +136,7 @@ def main() -> None:
         structure, specs, device, tokenizer, options = line.recv()
         memory = SharedMemory(bytes_of(specs), int(sys.argv[2]))
         weights = ModelInMemory(structure, specs, memory, device)
-        server = Server(make_engine(weights.model, tokenizer, options), weights, line)
+        server = EngineServer(make_engine(weights.model, tokenizer, options), weights, line)
         line.send(("ready", type(server.engine).__name__))
         server.serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):

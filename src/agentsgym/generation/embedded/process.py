@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from agentsgym.child_process import bare_environment, start_python
 from agentsgym.generation.embedded.shared_weights import ModelParts, SharedMemory, bytes_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
@@ -261,12 +262,13 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 def _started(memory: int) -> tuple["subprocess.Popen[bytes]", Connection]:
     """The process, which never runs the main script of this one, and our end of the line."""
     ours, theirs = socket.socketpair()
-    module = "agentsgym.generation.embedded.child"
     with theirs:
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(memory)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-            pass_fds=[theirs.fileno(), memory],
+        process = start_python(
+            "agentsgym.generation.embedded.child",
+            str(theirs.fileno()),
+            str(memory),
+            env={**os.environ, "PYTHONPATH": bare_environment()["PYTHONPATH"]},
+            pass_fds=(theirs.fileno(), memory),
             stdin=subprocess.DEVNULL,
             stdout=2,
             process_group=0,  # Ctrl-C at the terminal must only reach this process
