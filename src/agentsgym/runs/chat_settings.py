@@ -6,6 +6,7 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.runs.settings import RunConfig
 from agentsgym.tokens import inspect_tokenizer
+from agentsgym.tokens.template import unread_options
 
 
 def template_remarks(config: RunConfig, tokenizer: Any) -> list[str]:
@@ -42,12 +43,10 @@ def evaluated_rendering(
     config: RunConfig, tokenizer: Any, note: Callable[[str], None]
 ) -> dict[str, Any]:
     """`rendering`, with a note about options that have no effect."""
-    from agentsgym.training.chat_templates import not_read
-
     options = rendering(config, tokenizer)
     if tokenizer is None and options:
         note("chat_template_kwargs: no effect, for this agent's conversations are not rendered")
     elif tokenizer is not None:
-        for name in not_read(tokenizer, options):
+        for name in unread_options(tokenizer, options):
             note(f"chat_template_kwargs: the chat template does not read {name!r}")
     return options

@@ -82,7 +82,12 @@ class ChatTemplate:
         if refused:
             raise ValueError(f"template option {refused[0]!r} cannot be set: rendering sets it")
         self.text = template_text(tokenizer, self._options)
-        self._warn_unread()
+        unread = unread_options(tokenizer, self._options)
+        if unread:
+            logger.warning(
+                "The chat template does not read these options, so they have no effect: %s.",
+                ", ".join(map(repr, unread)),
+            )
         self._as_parts = False
         self._as_parts = self._wants_parts()
         self.written = self._written()
@@ -124,8 +129,7 @@ class ChatTemplate:
     @property
     def variables(self) -> frozenset[str]:
         """The variables that the template reads from outside; empty if its text is unknown."""
-        tree = parse_template(self.text) if self.text else None
-        return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()
+        return _variables(self.text)
 
     def default_system_prompt(self) -> str:
         """The template's own system prompt for a conversation without one; "" if it writes none or
@@ -165,15 +169,6 @@ class ChatTemplate:
         except TemplateFailed:
             return None
 
-    def _warn_unread(self) -> None:
-        options = self._options.keys() - _READ_ANYWAY
-        unread = sorted(options - self.variables) if options and self.text else []
-        if unread:
-            logger.warning(
-                "The chat template does not read these options, so they have no effect: %s.",
-                ", ".join(map(repr, unread)),
-            )
-
 
 def _in_parts(message: Message) -> dict[str, Any]:
     return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}]}
@@ -187,6 +182,18 @@ def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | Non
     known = own if isinstance(own, Mapping) else {"default": own}
     text = known.get(named or "default", named)
     return text if isinstance(text, str) and text else None
+
+
+def unread_options(tokenizer: Tokenizer, options: Mapping[str, Any]) -> list[str]:
+    """The `options` that the template does not read, so that they have no effect; none if its text
+    is unknown."""
+    text = template_text(tokenizer, options)
+    return sorted(options.keys() - _READ_ANYWAY - _variables(text)) if text else []
+
+
+def _variables(template: str | None) -> frozenset[str]:
+    tree = parse_template(template) if template else None
+    return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()
 
 
 class _GenerationBlock(Extension):

@@ -1,8 +1,6 @@
 """TRL's training chat templates, which replace templates that rewrite history."""
 
-import inspect
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,19 +54,3 @@ def tell_about(tokenizer: Any, options: Mapping[str, Any]) -> None:
     level = logging.WARNING if check.forgeable else logging.INFO
     for remark in check.remarks:
         logger.log(level, "Tokenizer: %s.", remark)
-    for name in not_read(tokenizer, options):
-        logger.warning("chat_template_kwargs: the chat template does not read %r.", name)
-
-
-def not_read(tokenizer: Any, options: Mapping[str, Any]) -> list[str]:
-    """The `options` that neither the rendering nor the template reads, whose text does not even
-    have their name. Empty if there is no one template's text."""
-    template = options.get("chat_template") or getattr(tokenizer, "chat_template", None)
-    if not isinstance(template, str):
-        return []
-    known = inspect.signature(tokenizer.apply_chat_template).parameters
-    return [
-        name
-        for name in options
-        if name not in known and not re.search(rf"\b{re.escape(name)}\b", template)
-    ]
