@@ -36,7 +36,7 @@ EXTRAS = {
     "integrations/inspect": {"inspect"},
     "integrations/verifiers": {"verifiers"},
     "integrations/trl": {"train"},
-    "rollout/workers/ray_actor.py": {"ray"},
+    "rollout/ray": {"ray"},
     "runs": {"train"},
     "training": {"train"},
 }
