@@ -123,8 +123,6 @@ class DrawingAgent:
 
 def rows_of(batch: Any) -> dict[str, list[Any]]:
     """All rows of a batch, by column."""
-    from agentsgym.types.reward_placement import per_token_rewards
-
     rows = batch.rows
     return {
         "ids": [[int(x) for x in row.token_ids] for row in rows],
