@@ -1,12 +1,11 @@
 """When checkpoints are made, which model is the best, and what a run goes on from."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 
 from helpers import DigitEnv
 
@@ -168,47 +167,21 @@ def test_the_loss_decides_nothing(make_trainer, metric):
         make_trainer(metric_for_best_model=metric)
 
 
-def test_a_best_model_that_is_loaded_is_pushed_again(make_trainer, tmp_path):
-    """Servers know weights by their version, which loading does not change."""
-    from agentsgym.generation.vllm import VLLMEngine
-    from agentsgym.generation.vllm.weight_files import WeightFiles
-    from agentsgym.training.collect import WeightSync
+def test_weights_that_changed_without_a_step_are_pushed_again(make_trainer, tmp_path):
+    """A best model that was loaded: servers know weights by their version, which stays."""
+    trainer, pushed = make_trainer(), []
+    push = trainer.collector.engine.update_weights
 
-    class Engine(VLLMEngine):
-        """Without servers: looks at what they would load."""
+    def look(update):
+        pushed.append(update.changed)
+        push(update)
 
-        base_model = "base"
-        _lent = False
-        policy_version = 0
-        pool = SimpleNamespace(maybe_on_cpu=False, dtype=None, lacking=(), used_paths=lambda: ())
-
-        def __init__(self):
-            self._run = lambda found: found
-            self._files = WeightFiles()
-            self.loaded = []
-
-        def load(self, weights):
-            held = AutoModelForCausalLM.from_pretrained(weights.path)
-            self.loaded.append((weights.path, weights_of(held)))
-            self.policy_version = weights.version
-
-    def weights_of(model):
-        return next(model.parameters()).detach().clone()
-
-    trainer, engine = make_trainer(), Engine()
-    sync = WeightSync(engine, tmp_path / "sync", trainer.ranks)
-    sync.push(trainer.model, 4)
-    sync.push(trainer.model, 4)
-    with torch.no_grad():
-        next(trainer.model.parameters()).add_(1.0)
-    sync.forget()
-    sync.push(trainer.model, 4)
-    (first, before), (second, after) = engine.loaded
-    assert first != second and not torch.equal(before, after)
-    sync.push(trainer.model, 5)
-    assert sorted(p.name for p in (tmp_path / "sync").iterdir()) == sorted(
-        path.rpartition("/")[2] for path, _ in engine.loaded[-2:]
-    )
+    trainer.collector.engine.update_weights = look
+    for _ in range(2):
+        trainer.push_weights(4)
+    trainer.best_model_loaded()
+    trainer.push_weights(4)
+    assert pushed == [True, False, True]
 
 
 def test_a_checkpoint_that_deepspeed_read_is_known_as_loaded(make_trainer, tmp_path, monkeypatch):

@@ -70,11 +70,6 @@ def test_without_repeated_actions_the_model_is_not_asked_and_credit_is_that_of_t
     assert (credit_steps(table_of(rollouts, choices), "trial_cv").value == plain).all()
 
 
-def test_a_trial_of_one_step_has_no_later_luck(trainer):
-    rollouts = [trial_of(0, (7,)), trial_of(1, (7,)), trial_of(2, (8,))]
-    assert trainer.choices.choices_of(rollouts, None) == [{}, {}, {}]
-
-
 def test_training_with_choices_leaves_no_trace_in_the_model(trainer):
     before = [p.detach().clone() for p in trainer.model.parameters()]
     rollouts = [trial_of(0, (7, 8), (7, 8)), trial_of(1, (7, 8), (7, 9))]

@@ -62,18 +62,6 @@ def test_training_stops_at_the_first_generation_that_failed_and_says_why(
     assert [p.name for p in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
 
 
-def test_the_run_goes_on_from_its_last_checkpoint(make_trainer, breaks_later, tmp_path):
-    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    trainer = make_trainer(breaks_later, **options)
-    trainer.add_callback(break_at(2))
-    with pytest.raises(EveryRolloutFailed):
-        trainer.train()
-    BreaksLater.broken = False
-    again = make_trainer(breaks_later, **options)
-    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    assert again.state.global_step == 4
-
-
 def test_each_error_is_told_once(make_trainer, caplog):
     class Fragile(DigitEnv):
         def _step_episode(self, session_id, state, action):
@@ -94,16 +82,6 @@ def test_each_error_is_told_once(make_trainer, caplog):
     ]
     assert all("Traceback" in text and "train, step 0" in text for text in told)
     assert [e["failed"] for e in trainer.state.log_history if "failed" in e] == [0.5] * 3
-
-
-def test_errors_that_all_differ_do_not_fill_the_log(caplog):
-    from agentsgym.rollout.failures import FailureLog
-
-    log = FailureLog(logging.getLogger("agentsgym.test"))
-    with caplog.at_level(logging.WARNING, logger="agentsgym"):
-        log.note([f"Traceback\nError: {k}" for k in range(100)], "train", 0)
-    assert len(caplog.records) == 20
-    assert "are not logged" in caplog.records[-1].getMessage()
 
 
 def test_an_evaluation_in_which_everything_failed_does_not_end_training(

@@ -10,7 +10,7 @@ from datasets import Dataset
 from agentsgym import register
 from agentsgym.envs import ConfigError, EnvPool, task_dataset
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.evaluation import select, tasks
+from agentsgym.evaluation import select
 from agentsgym.training import datasets
 from agentsgym.training.tasks import TaskSampler
 from helpers import DigitEnv
@@ -53,14 +53,20 @@ def test_a_generation_of_a_large_set_costs_no_list_of_it():
     assert first[1][0] == first[1][2] and peak < 100_000
 
 
-def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some(monkeypatch):
-    rows = [{"env_class_path": "x", "env_config": {}, "task_data": {"n": n}} for n in range(60)]
-    monkeypatch.setattr(tasks, "_MOST_SEEN", 50)
-    monkeypatch.setattr(tasks, "_SEEN_OF_LARGE", 20)
+class ManyRows:
+    """More rows than an evaluation looks at."""
+
+    def __len__(self):
+        return 100_001
+
+    def __getitem__(self, number):
+        return {"env_class_path": "x", "env_config": {}, "task_data": {"n": number}}
+
+
+def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some():
     seen = []
-    found = select(rows, 10, seed=1, cluster=lambda task: seen.append(task) or str(task))
-    assert len(seen) == 20 and len(set(found)) == 10
-    assert len(select(rows, 30, seed=1, cluster=str)) == 30
+    chosen = select(ManyRows(), 10, seed=1, cluster=lambda task: seen.append(task) or str(task))
+    assert len(seen) == 10_000 and len(set(chosen)) == 10
 
 
 # -- rows that are checked when they are drawn ---------------------------------------------------

@@ -181,12 +181,6 @@ def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tin
     assert trainer._metrics["train"]["aux_loss"][-1] == pytest.approx(whole.aux_loss.item())
 
 
-def test_without_a_coefficient_experts_are_not_balanced(make_trainer, tiny_mixtral):
-    trainer = make_trainer(model=tiny_mixtral, router_aux_loss_coef=0.0)
-    trainer._compute_loss(trainer.model, {"rollouts": rollouts_of(trainer)})
-    assert not trainer.aux_loss_enabled and "aux_loss" not in trainer._metrics["train"]
-
-
 def test_shares_of_the_auxiliary_loss_add_up_to_one():
     rollouts = [TrainRollout(r, [], not r.failed) for r in random_rollouts(6, vocabulary=50)]
     for rollout in rollouts:
@@ -228,15 +222,6 @@ def test_tokens_are_counted(make_trainer, kind):
     trainer.loss.scorer.forward = keep
     trainer.train()
     assert trainer.state.num_input_tokens_seen == sum(seen) > 0
-
-
-def test_the_cache_is_emptied_when_asked(make_trainer, monkeypatch):
-    emptied = []
-    monkeypatch.setattr(
-        "agentsgym.training.trl_base.clear_device_cache", lambda: emptied.append(True)
-    )
-    make_trainer(torch_empty_cache_steps=2, max_steps=2).train()
-    assert len(emptied) == 1
 
 
 @pytest.mark.parametrize(

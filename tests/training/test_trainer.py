@@ -2,7 +2,6 @@
 
 import copy
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,24 +33,6 @@ def reference_loss(model, rollouts, advantage_of):
 
 def gradients(model):
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
-def test_the_time_of_an_update_holds_no_rollouts(make_trainer, monkeypatch):
-    trainer = make_trainer()
-    now = [0.0]
-    clock = SimpleNamespace(perf_counter=lambda: now[0])
-    monkeypatch.setattr("agentsgym.training.trainer.time", clock)
-    play = trainer.collector.train
-
-    def slow(*args):
-        now[0] += 100.0
-        return play(*args)
-
-    monkeypatch.setattr(trainer.collector, "train", slow)
-    trainer._step = 0
-    trainer.training_step(trainer.model, batch_of(trainer))
-    metrics = trainer._metrics["train"]
-    assert (metrics["time/rollouts"], metrics["time/update"]) == ([100.0], [0.0])
 
 
 def test_one_step_equals_the_gradient_by_hand(make_trainer):
@@ -182,15 +163,6 @@ def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
     assert all(torch.equal(whole[n], resumed[n]) for n in whole)
 
 
-def test_checkpoints_fall_on_generation_boundaries(make_trainer, tmp_path):
-    trainer = make_trainer(
-        max_steps=4, num_iterations=2, save_strategy="steps", save_steps=1, logging_steps=4
-    )
-    trainer.train()
-    saved = sorted(p.name for p in (tmp_path / "out").glob("checkpoint-*"))
-    assert saved == ["checkpoint-2", "checkpoint-4"]
-
-
 def test_a_second_pass_over_the_same_rollouts_uses_their_old_logprobs(make_trainer):
     trainer = make_trainer(num_iterations=2)
     trainer.model.train()
@@ -270,9 +242,7 @@ def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tok
     trainer._compute_loss = None
     metrics = trainer.evaluate()
     assert played == [("eval", 24)]
-    assert set(metrics) >= {"eval_win_rate", "eval_reward", "eval_steps", "eval_stop/done"} - {
-        "eval_stop/done"
-    }
+    assert set(metrics) >= {"eval_win_rate", "eval_reward", "eval_steps"}
     assert metrics["eval_reward"] == metrics["eval_win_rate"]
 
 
@@ -281,27 +251,6 @@ def test_learning_shows(make_trainer, chat_tokenizer):
     trainer.train()
     rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"loss_type": "bnpo"}, "micro-batch"),
-        ({"advantage_estimator": "gae"}, "known: gigpo"),
-        ({"advantage_options": {"alpha": 1}}, "alpha"),
-        ({"zero_signal_groups": "forget"}, "keep"),
-        ({"gradient_accumulation_steps": 2, "steps_per_generation": 3}, "multiple of"),
-        ({"top_p": 0.9}, "allow_truncated_sampling"),
-        ({"loss_type": "dr_grpo"}, "loss_norm_tokens"),
-        ({"temperature": 0.0}, "temperature"),
-        ({"importance_sampling_level": "sequence"}, "importance_sampling_level"),
-        ({"top_entropy_quantile": 0.5}, "top_entropy_quantile"),
-        ({"num_generations": 1}, "at least 2"),
-    ],
-)
-def test_settings_that_would_train_something_else_are_refused(make_trainer, options, words):
-    with pytest.raises(ValueError, match=words):
-        make_trainer(**options)
 
 
 def test_metrics_have_clear_names(make_trainer):

@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from agentsgym.generation.embedded import EmbeddedEngine
-from agentsgym.types import trainable
 
 
 class SamplingEngine:
@@ -67,19 +66,6 @@ def test_an_engine_that_only_samples_is_refused_with_what_it_lacks(make_trainer,
     for name in ("policy_version", "can_generate_ahead", "update_weights", "finish", "close"):
         assert name in text
     assert "submit" not in text
-
-
-def test_one_missing_method_is_named_alone(inner):
-    class Half(ToyEngine):
-        update_weights = property(lambda self: self.nowhere)
-
-    class Nothing:
-        pass
-
-    with pytest.raises(TypeError, match="Half can't be trained with: it lacks update_weights "):
-        trainable(Half(inner))
-    with pytest.raises(TypeError, match="tokenizer, capacity, submit, poll, cancel, release"):
-        trainable(Nothing())
 
 
 @pytest.mark.parametrize("section", [{"urls": ["http://127.0.0.1:9"]}, {"capacity": 3}])
