@@ -10,7 +10,7 @@ from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
 from agentsgym.cli.options import TrustOption
 
 if TYPE_CHECKING:
-    from agentsgym.report.doctor import Evidence, Finding
+    from agentsgym.report.doctor import Evidence, Fault
 
 
 def doctor(
@@ -46,7 +46,7 @@ def doctor(
         raise typer.Exit(FAILURE)
 
 
-def _data(run: Path, evidence: "Evidence", found: "list[Finding]") -> dict[str, object]:
+def _data(run: Path, evidence: "Evidence", found: "list[Fault]") -> dict[str, object]:
     return {
         "run": str(run),
         "training_steps": len(evidence.metrics),
@@ -56,7 +56,7 @@ def _data(run: Path, evidence: "Evidence", found: "list[Finding]") -> dict[str, 
     }
 
 
-def _tell(run: Path, evidence: "Evidence", found: "list[Finding]") -> None:
+def _tell(run: Path, evidence: "Evidence", found: "list[Fault]") -> None:
     from agentsgym.report.doctor import RULES
 
     for problem in evidence.problems:

@@ -4,16 +4,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from agentsgym.report.doctor.curve import Curve, rise
 from agentsgym.report.doctor.evidence import (
     SOLVED,
+    Curve,
     Evidence,
     PlayedSet,
     in_command,
     named,
+    rise,
     share,
 )
-from agentsgym.report.doctor.finding import Finding
+from agentsgym.report.doctor.fault import Fault
 from agentsgym.types import Rollout
 
 _MOST_FAILED = 0.05
@@ -21,7 +22,7 @@ _OF_ENVIRONMENT = re.compile(r"env/(?P<env>.+)/failed")
 _LONGEST = 160
 
 
-def rollouts_fail(evidence: Evidence) -> Finding | None:
+def rollouts_fail(evidence: Evidence) -> Fault | None:
     """Exceptions end rollouts: of all environments, or of one of a mix."""
     failed = {name: curve for name, curve in _failures(evidence) if _fails(curve)}
     if not failed:
@@ -30,7 +31,7 @@ def rollouts_fail(evidence: Evidence) -> Finding | None:
     environments = list(parts)
     curve = next(iter(failed.values()))
     where = f" of {', '.join(environments)}" if environments else ""
-    return Finding(
+    return Fault(
         "rollouts_fail",
         f"Rollouts{where} fail; what they played is lost.",
         (
@@ -47,13 +48,13 @@ def rollouts_fail(evidence: Evidence) -> Finding | None:
     )
 
 
-def idle_environment(evidence: Evidence) -> Finding | None:
+def idle_environment(evidence: Evidence) -> Fault | None:
     """One environment of a mix is no longer played, or always earns the same."""
     names = _mix(evidence)
     told = {name: why for name in names if (why := _idle(evidence, name))}
     if not told or len(told) == len(names):
         return None
-    return Finding(
+    return Fault(
         "idle_environment",
         f"Of the mix, {', '.join(told)} teaches nothing.",
         tuple(f"{name}: {why}" for name, why in told.items()),

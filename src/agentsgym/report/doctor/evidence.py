@@ -1,4 +1,4 @@
-"""What a diagnosis rests on."""
+"""What a diagnosis rests on, read from a run directory, which may be another person's."""
 
 import math
 import re
@@ -7,11 +7,85 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeGuard
 
+from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.doctor.curve import Curve
+from agentsgym.report.viewer.rollout_set import RolloutSet
+from agentsgym.report.viewer.selection import spread
+from agentsgym.report.viewer.source import Source
+from agentsgym.runs.sources import load_yaml
 from agentsgym.types import Rollout
 from agentsgym.types.records import TokenRecord
+
+_PART, _LEAST_VALUES, _MOST_VALUES = 5, 3, 40
+"""A part is a fifth of the curve, but at least 3 and at most 40 values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Values of neighboring steps: their `mean` and its standard `error` (0 of a single value)."""
+
+    first: int
+    last: int
+    mean: float
+    error: float
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The first and the last step."""
+        return self.first, self.last
+
+    def __str__(self) -> str:
+        return f"steps {self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric's finite values and the steps they belong to; there is at least one."""
+
+    steps: Sequence[int]
+    values: Sequence[float]
+
+    @property
+    def early(self) -> Part:
+        """The beginning."""
+        return self._part(0, self._width)
+
+    @property
+    def recent(self) -> Part:
+        """The end."""
+        return self._part(len(self.values) - self._width, len(self.values))
+
+    @property
+    def whole(self) -> Part:
+        """All of it."""
+        return self._part(0, len(self.values))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether beginning and end share no value."""
+        return len(self.values) >= 2 * self._width
+
+    @property
+    def _width(self) -> int:
+        size = len(self.values)
+        return min(size, _MOST_VALUES, max(_LEAST_VALUES, size // _PART))
+
+    def _part(self, start: int, stop: int) -> Part:
+        values = self.values[start:stop]
+        count = len(values)
+        middle = sum(values) / count
+        spread = sum((value - middle) ** 2 for value in values) / max(1, count - 1)
+        return Part(self.steps[start], self.steps[stop - 1], middle, math.sqrt(spread / count))
+
+
+def rise(curve: Curve) -> float:
+    """The end's mean minus the beginning's, or 0 within two standard errors of it."""
+    early, recent = curve.early, curve.recent
+    change = recent.mean - early.mean
+    sure = abs(change) > 2 * math.hypot(early.error, recent.error)
+    return change if sure and curve.is_long else 0.0
+
 
 Group = Sequence[Rollout]
 
@@ -159,3 +233,60 @@ def share_now(curve: Curve, of: str) -> str:
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and math.isfinite(value)
+
+
+_EARLY, _RECENT = 3, 5
+"""Generations that are read of the beginning and of the end of training."""
+
+
+def read_evidence(source: Source) -> Evidence:
+    """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
+    generations. Reading follows no link out of the directory that the source does not allow."""
+    told = source.overview()
+    metrics = _training_lines(told["metrics"])
+    played = [_read(one) for one in _chosen(source.sets(), Evidence(metrics).since)]
+    return Evidence(
+        metrics=metrics,
+        played=[one for one, _ in played],
+        evaluations=_evaluations(told),
+        config=_config(told["config"]),
+        problems=[*told["problems"], *(problem for _, problem in played if problem)],
+    )
+
+
+def _chosen(sets: Sequence[RolloutSet], since: int) -> list[RolloutSet]:
+    """Generations of the beginning, and of the end from step `since` on; of an evaluation, all."""
+    training = [one for one in sets if one.phase == "train"]
+    if not training:
+        return list(sets)
+    recent = [one for one in training if one.step >= since] or training[-1:]
+    return [*(one for one in training[:_EARLY] if one not in recent), *spread(recent, _RECENT)]
+
+
+def _read(one: RolloutSet) -> tuple[PlayedSet, str | None]:
+    contents = one.read()
+    rollouts = [line.rollout for line in contents.lines]
+    return PlayedSet(one.id, one.phase, one.step, rollouts, contents.records), contents.problem
+
+
+def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns of the viewer as lines again."""
+    places = [at for at, phase in enumerate(metrics["phase"]) if phase == "train"]
+    values = metrics["values"]
+    return [
+        {"step": metrics["step"][at]} | {name: values[name][at] for name in values} for at in places
+    ]
+
+
+def _evaluations(told: Mapping[str, Any]) -> dict[str, Evaluation]:
+    summary, saved = told["summary"] or {}, told["evaluation"] or {}
+    found = {name: summary.get(name) for name in ("before", "warm_started", "after")}
+    found["evaluation"] = saved.get("figures")
+    return {name: Evaluation.model_validate(one) for name, one in found.items() if one}
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        return load_yaml(text, "config.yaml") if text else {}
+    except ConfigError:
+        return {}

@@ -3,19 +3,27 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentsgym.report.doctor.clipping import ratios_clipped
-from agentsgym.report.doctor.collapse import one_action
-from agentsgym.report.doctor.entropy import entropy_gone
+from agentsgym.report.doctor.actions import (
+    exhausted_budget,
+    malformed_actions,
+    rows_break,
+    truncated_actions,
+)
 from agentsgym.report.doctor.environments import idle_environment, rollouts_fail
 from agentsgym.report.doctor.evidence import Evidence
-from agentsgym.report.doctor.finding import Finding
-from agentsgym.report.doctor.malformed import malformed_actions
-from agentsgym.report.doctor.mismatch import sampler_mismatch
-from agentsgym.report.doctor.reference import reference_loses
-from agentsgym.report.doctor.reward import reward_against_wins, reward_falls
-from agentsgym.report.doctor.rows import rows_break
-from agentsgym.report.doctor.signal import no_signal
-from agentsgym.report.doctor.truncation import exhausted_budget, truncated_actions
+from agentsgym.report.doctor.fault import Fault
+from agentsgym.report.doctor.policy import (
+    entropy_gone,
+    one_action,
+    ratios_clipped,
+    sampler_mismatch,
+)
+from agentsgym.report.doctor.rewards import (
+    no_signal,
+    reference_loses,
+    reward_against_wins,
+    reward_falls,
+)
 from agentsgym.types.names import table
 
 
@@ -25,7 +33,7 @@ class Rule:
 
     name: str
     help: str
-    find: Callable[[Evidence], Finding | None]
+    find: Callable[[Evidence], Fault | None]
 
 
 RULES = table(
@@ -90,6 +98,6 @@ RULES = table(
 """The faults by name."""
 
 
-def diagnose(evidence: Evidence) -> list[Finding]:
+def diagnose(evidence: Evidence) -> list[Fault]:
     """Every fault that is found, in the order of the table."""
     return [found for rule in RULES.values() if (found := rule.find(evidence)) is not None]

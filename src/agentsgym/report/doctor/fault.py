@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fault:
     """What goes wrong, in a sentence; the numbers that show it; rollouts to look at, by the names
     that `agentsgym view --rollout` takes; and what to try, the likeliest first. `steps` are the
     first and the last optimizer step that it rests on, None where it rests on no step."""

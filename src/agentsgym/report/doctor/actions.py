@@ -1,0 +1,182 @@
+"""What goes wrong with actions: they are malformed, cut off, or break rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
+from agentsgym.report.doctor.fault import Fault
+from agentsgym.types import Rollout, Step
+
+_MOST_MALFORMED = 0.1
+_LONGEST = 60
+
+
+def malformed_actions(evidence: Evidence) -> Fault | None:
+    """The environment calls many actions malformed, or does not parse them."""
+    for name in ("malformed", "unparsed"):
+        curve = evidence.curve(name)
+        if curve is None or curve.recent.mean < _MOST_MALFORMED:
+            continue
+        return Fault(
+            "malformed_actions",
+            "The environment cannot read many of the actions.",
+            (
+                share_now(curve, f"the actions are {name}"),
+                *_examples(evidence),
+            ),
+            (
+                "a prompt that shows the form of an action (explain_actions, system_prompt)",
+                "a warm start, so that the model knows the form before it is rewarded",
+                "a penalty for malformed actions, or a larger error_allowance if they come early",
+            ),
+            named(evidence.recent, _with_malformed),
+            curve.recent.steps,
+        )
+    return None
+
+
+def _examples(evidence: Evidence) -> Iterator[str]:
+    counts = Counter(
+        _short(step.action)
+        for one in evidence.recent
+        for rollout in one.live
+        for step in _steps(rollout)
+    )
+    if counts:
+        actions = ", ".join(f"{text!r} ({count})" for text, count in counts.most_common(3))
+        yield f"the most frequent: {actions}"
+
+
+def _with_malformed(one: PlayedSet) -> Iterable[Rollout]:
+    return (rollout for rollout in one.live if any(_steps(rollout)))
+
+
+def _steps(rollout: Rollout) -> Iterator[Step]:
+    for episode in rollout.episodes:
+        for step in episode.actions:
+            if step.malformed or _unparsed(step):
+                yield step
+
+
+def _unparsed(step: Step) -> bool:
+    metrics = step.info.get("metrics")
+    return isinstance(metrics, dict) and bool(metrics.get("unparsed"))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_BUDGET = "max_rollout_tokens"
+_MOST_ACTIONS = _MOST_ROLLOUTS = 0.1
+
+
+def truncated_actions(evidence: Evidence) -> Fault | None:
+    """Many actions reach `max_action_tokens`."""
+    curve = evidence.curve("truncated")
+    if curve is None or curve.recent.mean < _MOST_ACTIONS:
+        return None
+    cap = evidence.setting("max_action_tokens")
+    limit = "" if cap is None else f" of {cap} tokens"
+    lengths = _lengths(evidence)
+    return Fault(
+        "truncated_actions",
+        f"Many actions are cut off at the cap{limit}.",
+        (
+            share_now(curve, "the actions"),
+            *lengths,
+        ),
+        (
+            f"a higher train.max_action_tokens{'' if cap is None else f' (now {cap})'}",
+            "a prompt that asks for short answers, or a stop string (train.stop_strings)",
+            "a warm start, if the model never ends its turn (`agentsgym tokens MODEL` names the "
+            "token that ends it)",
+        ),
+        named(evidence.recent, _cut),
+        curve.recent.steps,
+    )
+
+
+def exhausted_budget(evidence: Evidence) -> Fault | None:
+    """Many episodes end because the rollout's tokens are used up."""
+    curve = evidence.curve(f"stop/{_BUDGET}")
+    if curve is None or curve.recent.mean < _MOST_ROLLOUTS:
+        return None
+    return Fault(
+        "exhausted_budget",
+        "Many episodes end because the tokens of the rollout are used up.",
+        (share_now(curve, "the scored episodes"),),
+        (
+            "a higher train.max_rollout_tokens",
+            "fewer steps (max_steps_per_episode), or shorter observations",
+        ),
+        named(evidence.recent, _exhausted),
+        curve.recent.steps,
+    )
+
+
+def _lengths(evidence: Evidence) -> Iterator[str]:
+    curve = evidence.curve("agent_tokens")
+    if curve is not None:
+        yield f"{curve.recent.mean:.0f} agent tokens per rollout"
+
+
+def _cut(one: PlayedSet) -> Iterable[Rollout]:
+    return (r for r in one.live if any(step.truncated for e in r.episodes for step in e.steps))
+
+
+def _exhausted(one: PlayedSet) -> Iterable[Rollout]:
+    return (r for r in one.live if any(e.stop_reason == _BUDGET for e in r.episodes))
+
+
+_MOST_BREAKS = 0.1
+"""Breaks per rollout."""
+_WORDS = {
+    "thoughts": "drops earlier thoughts",
+    "answer": "changes the text of the last answer",
+    "opening": "writes something else before the last answer",
+    "earlier": "changes earlier turns",
+}
+
+
+def rows_break(evidence: Evidence) -> Fault | None:
+    """The chat template rewrites history, so that the context is read and trained on again."""
+    breaks = evidence.curve("template_breaks")
+    if breaks is None or breaks.recent.mean < _MOST_BREAKS:
+        return None
+    return Fault(
+        "rows_break",
+        "The chat template rewrites earlier turns: a rollout is several rows, each with the whole "
+        "context.",
+        (
+            f"rows that the template began: {breaks.recent.mean:.2g} per rollout in "
+            f"{breaks.recent}",
+            *_reasons(evidence),
+            *_cost(evidence),
+        ),
+        (
+            "model.chat_template=training (TRL's template for the model, which only appends)",
+            "model.chat_template_kwargs.enable_thinking=false, if it drops thoughts",
+            "`agentsgym tokens MODEL` shows where and why, and what another template would cost",
+        ),
+        named(evidence.recent, _most_rows),
+        breaks.recent.steps,
+    )
+
+
+def _reasons(evidence: Evidence) -> Iterator[str]:
+    for what, words in _WORDS.items():
+        curve = evidence.curve(f"template_breaks/{what}")
+        if curve is not None:
+            yield f"the template {words} ({curve.recent.mean:.2g} per rollout)"
+
+
+def _cost(evidence: Evidence) -> Iterator[str]:
+    tokens, rows = evidence.curve("tokens"), evidence.curve("rows_per_rollout")
+    if tokens is not None and rows is not None:
+        yield f"{tokens.recent.mean:.0f} tokens in {rows.recent.mean:.2g} rows per rollout"
+
+
+def _most_rows(one: PlayedSet) -> Iterable[Rollout]:
+    broken = [r for r in one.live if any(row.begins == "template" for row in r.rows)]
+    return sorted(broken, key=lambda rollout: -len(rollout.rows))

@@ -1,0 +1,215 @@
+"""What goes wrong with rewards: they fall, pay for something else, or are all the same."""
+
+from collections.abc import Iterable, Iterator
+
+from agentsgym.evaluation import Evaluation
+from agentsgym.report.doctor.evidence import (
+    Curve,
+    Evidence,
+    Group,
+    PlayedSet,
+    has_won,
+    named,
+    rise,
+    share,
+)
+from agentsgym.report.doctor.fault import Fault
+from agentsgym.types import Rollout
+
+_LEAST_WON = 0.95
+
+
+def reference_loses(evidence: Evidence) -> Fault | None:
+    """The best known play loses many of the held-out tasks, or earns no more than the model did
+    before training."""
+    lines = [
+        line
+        for label, figures in evidence.evaluations.items()
+        for name, part in _parts(figures)
+        for line in _reference_line(label, name, part)
+    ]
+    if not lines:
+        return None
+    return Fault(
+        "reference_loses",
+        "The reference player does not win: the tasks, limits or rewards are in doubt.",
+        tuple(dict.fromkeys(lines)),
+        (
+            f"`agentsgym eval agent:optimal --env {evidence.env} --output DIR` with the run's "
+            "settings, and its lost games: `agentsgym view DIR`",
+            "more steps (max_steps_per_episode), or tasks that can be won with those there are",
+            f"`agentsgym check {evidence.env}`",
+        ),
+    )
+
+
+def _parts(figures: Evaluation) -> Iterator[tuple[str, Evaluation]]:
+    yield from figures.environments.items() or [("", figures)]
+
+
+def _reference_line(label: str, name: str, figures: Evaluation) -> Iterator[str]:
+    reference, reward = figures.reference, figures.reward
+    of = f"{name}: " if name else ""
+    if reference is None or reward is None:
+        return
+    if figures.win_rate == reward and reference < _LEAST_WON:
+        yield f"{of}best known play wins {share(reference)} of the held-out tasks"
+    elif label == "before" and reference <= reward:
+        yield (
+            f"{of}best known play earns {reference:.3g} on the held-out tasks, and the model "
+            f"{reward:.3g} before training"
+        )
+
+
+_LEAST_FALL = 0.03
+"""Of the win rate."""
+
+
+def reward_falls(evidence: Evidence) -> Fault | None:
+    """The policy becomes worse: in training, or on the held-out tasks."""
+    reward = evidence.curve("reward")
+    lines = [*_fall(reward), *_worse(evidence)]
+    if not lines:
+        return None
+    return Fault(
+        "reward_falls",
+        "Training makes the policy worse.",
+        tuple(lines),
+        (
+            "the other faults that are named here: mend them first",
+            "a lower train.learning_rate, a KL penalty (train.beta above 0)",
+            "a larger batch, so that an update rests on more groups",
+        ),
+        named(evidence.recent, lambda one: sorted(one.live, key=lambda r: r.final_reward)),
+        None if reward is None else (reward.early.first, reward.recent.last),
+    )
+
+
+def _fall(reward: Curve | None) -> Iterator[str]:
+    if reward is not None and rise(reward) < 0:
+        yield (
+            f"reward {reward.early.mean:.3g} in {reward.early}, {reward.recent.mean:.3g} in "
+            f"{reward.recent}"
+        )
+
+
+def _worse(evidence: Evidence) -> Iterator[str]:
+    """Held-out tasks before and after, if their intervals are apart."""
+    before, after = (evidence.evaluations.get(name) for name in ("before", "after"))
+    if before is None or after is None:
+        return
+    low, high = before.reward_ci95[0], after.reward_ci95[1]
+    if low is not None and high is not None and high < low:
+        yield (
+            f"reward on held-out tasks {before.reward:.3g} before and {after.reward:.3g} after "
+            "training, with intervals that do not meet"
+        )
+
+
+def reward_against_wins(evidence: Evidence) -> Fault | None:
+    """The reward rises while the win rate falls."""
+    reward, wins = evidence.curve("reward"), evidence.curve("win_rate")
+    if reward is None or wins is None or rise(reward) <= 0 or rise(wins) > -_LEAST_FALL:
+        return None
+    return Fault(
+        "reward_against_wins",
+        "The reward rises while wins fall: it pays for something else than winning.",
+        (
+            f"reward {reward.early.mean:.3g} in {reward.early}, {reward.recent.mean:.3g} in "
+            f"{reward.recent}",
+            f"win rate {share(wins.early.mean)} and then {share(wins.recent.mean)}",
+        ),
+        (
+            "look at which steps of the rollouts below are rewarded, and lower what rewards them",
+            "let the reward be the win alone, or larger than all that is earned on the way",
+        ),
+        named(evidence.recent, _best_lost),
+        (wins.early.first, wins.recent.last),
+    )
+
+
+def _best_lost(one: PlayedSet) -> Iterable[Rollout]:
+    """The lost rollouts, those with the highest reward first."""
+    lost = [rollout for rollout in one.live if has_won(rollout) is False]
+    return sorted(lost, key=lambda rollout: -rollout.final_reward)
+
+
+_MOST_WITHOUT_SIGNAL = 0.5
+"""Share of groups that may have no signal, those that are all won not counted."""
+
+
+def no_signal(evidence: Evidence) -> Fault | None:
+    """Most groups earn one reward, and not because they all win."""
+    sets = evidence.recent
+    groups = [members for one in sets for members in one.groups]
+    if not groups:
+        return None
+    best = _best(evidence)
+    without = [members for members in groups if _is_equal(members)]
+    unsolved = [members for members in without if not _is_won(members, best)]
+    if len(unsolved) / len(groups) < _MOST_WITHOUT_SIGNAL:
+        return None
+    rewards = sorted(members[0].final_reward for members in unsolved)
+    middle = rewards[len(rewards) // 2]
+    steps = sets[-1].step + 1, sets[0].step + 1
+    lost = middle <= min(r.final_reward for one in sets for r in one.live)
+    return Fault(
+        "no_signal",
+        "Most groups give no learning signal: their rollouts all earn the same, without winning.",
+        (
+            f"{len(unsolved)} of {len(groups)} groups that were read have one reward (median "
+            f"{middle:.3g}); {len(without) - len(unsolved)} more are all won",
+            *_signal_over_time(evidence),
+        ),
+        (*(_HAD_SIGNAL if _had_signal(evidence) else _LOST if lost else ()), *_BOTH),
+        named(sets, lambda one: _of_groups(one, best)),
+        steps,
+    )
+
+
+_HAD_SIGNAL = (
+    "an earlier checkpoint and a lower train.learning_rate: at the beginning there was signal",
+)
+_LOST = (
+    "easier tasks, or a reward for progress on the way, so that some rollouts of a group win",
+    "a warm start on games of a better player (warm_start.source=teacher)",
+)
+_BOTH = (
+    "more rollouts of each task (train.num_generations), a higher train.temperature",
+    "train.zero_signal_groups=resample, which plays other tasks instead",
+)
+
+
+def _signal_over_time(evidence: Evidence) -> Iterator[str]:
+    curve = evidence.curve("groups_without_signal")
+    if curve is not None:
+        yield (
+            f"groups_without_signal is {share(curve.recent.mean)} in {curve.recent}, and was "
+            f"{share(curve.values[0])} in step {curve.steps[0]}"
+        )
+
+
+def _had_signal(evidence: Evidence) -> bool:
+    curve = evidence.curve("groups_without_signal")
+    return curve is not None and curve.values[0] < _MOST_WITHOUT_SIGNAL
+
+
+def _best(evidence: Evidence) -> float | None:
+    """The highest reward of the run; None if there is only one."""
+    rewards = [r.final_reward for one in evidence.played for r in one.live]
+    return max(rewards) if rewards and max(rewards) > min(rewards) else None
+
+
+def _is_equal(members: Group) -> bool:
+    return len({rollout.final_reward for rollout in members}) == 1
+
+
+def _is_won(members: Group, best: float | None) -> bool:
+    wins = [has_won(rollout) for rollout in members]
+    if any(win is not None for win in wins):
+        return all(wins)
+    return best is not None and members[0].final_reward >= best
+
+
+def _of_groups(one: PlayedSet, best: float | None) -> Iterable[Rollout]:
+    return (m[0] for m in one.groups if _is_equal(m) and not _is_won(m, best))
