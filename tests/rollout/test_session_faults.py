@@ -12,7 +12,6 @@ from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
-from agentsgym.rollout.complete_episode import _CALLED
 from agentsgym.rollout.processes.serve import ServedSession
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import TrialInfo
@@ -196,7 +195,7 @@ def test_keyboard_interrupt_ends_the_run_and_leaves_no_state():
     env = Interrupted(PLAIN)
     with pytest.raises(KeyboardInterrupt):
         env.run_trial([{"rewards": [0.0]}], ScriptedAgent(["a"]))
-    assert env.active_states == {} and _CALLED == {}
+    assert env.active_states == {} and env.active_sessions == {}
 
 
 def test_tasks_nested_too_deep_fail_alone(tmp_path):

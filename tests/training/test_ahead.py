@@ -176,7 +176,7 @@ class _StopAt(TrainerCallback):
 
 def test_a_trainer_that_stopped_early_goes_on_with_its_engine(ahead, monkeypatch):
     """When the action that was being sampled has ended: only one thread polls the engine."""
-    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.0)
     trainer, _ = ahead(max_staleness=2)
     trainer.add_callback(_StopAt(1))
     engine, polling, together = trainer.collector.engine, [], []

@@ -69,6 +69,7 @@ class MultistepEnv:
         self.codec: Codec | None = None
         self.set_template_options({})
         self.active_states: dict[str, Any] = {}
+        self.active_sessions: dict[str, Any] = {}  # of `_run_complete_episode` calls
 
     # -- methods that an author overrides -------------------------------------------------------
 
@@ -196,7 +197,7 @@ class MultistepEnv:
         other = copy.copy(self)
         other.tokenizer = tokenizer
         other.codec = codec_for(tokenizer) if tokenizer is not None else None
-        other.active_states = {}
+        other.active_states, other.active_sessions = {}, {}
         return other
 
     def set_template_options(self, options: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Playing trials: one at a time, or many at once with one engine."""
 
+from agentsgym.rollout.ahead import LocalSource
 from agentsgym.rollout.drive import GenerationError, advance, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed
-from agentsgym.rollout.local_source import LocalSource
 from agentsgym.rollout.run import play, run, run_env
 from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
 from agentsgym.types import RolloutRequest

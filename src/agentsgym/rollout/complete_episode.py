@@ -28,9 +28,6 @@ from agentsgym.types.reward_placement import place_rewards
 from agentsgym.types.text import clean_text, short_repr
 
 _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
-_CALLED: dict[tuple[int, str], Session] = {}
-"""Sessions whose `_run_complete_episode` is running, by the environment's `id` and the session's:
-the method only gets the session's id."""
 
 
 def complete_episodes(agent: Agent) -> EpisodePlayer:
@@ -40,12 +37,12 @@ def complete_episodes(agent: Agent) -> EpisodePlayer:
 
     def play(session: Session) -> EpisodeGenerator:
         yield from ()  # nothing: the agent is asked further down
-        key = id(session.env), session.session_id
-        _CALLED[key] = session
+        env, session_id = session.env, session.session_id
+        env.active_sessions[session_id] = session  # the method only gets the session's id
         try:
-            record = session.env._run_complete_episode(session.session_id, agent)
+            record = env._run_complete_episode(session_id, agent)
         finally:
-            del _CALLED[key]
+            del env.active_sessions[session_id]
         return _episode_of(session, record)
 
     return play
@@ -53,7 +50,7 @@ def complete_episodes(agent: Agent) -> EpisodePlayer:
 
 def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> dict[str, Any]:
     """Play the episode whose state is `env.active_states[session_id]` to its end."""
-    session = _CALLED.get((id(env), session_id)) or _lone_session(env, session_id)
+    session = env.active_sessions.get(session_id) or _lone_session(env, session_id)
     session.sampling = sampling_of(agent)
     first_row = len(session.transcript.rows)
     episode = drive(play_episode(session), agent, session)

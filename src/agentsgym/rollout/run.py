@@ -10,7 +10,7 @@ from agentsgym.rollout.complete_episode import complete_episodes
 from agentsgym.rollout.drive import drive, is_engine_agent, sampling_of, tokenizer_of
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.processes.env import hosted
-from agentsgym.rollout.scheduler import Asked, Scheduler
+from agentsgym.rollout.scheduler import Assignment, Scheduler
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
 from agentsgym.types import (
@@ -72,8 +72,8 @@ def play(
 
     `on_rollout` is called with each rollout as soon as it is over, in no fixed order.
     """
-    asked = [(envs.of(r.env_class_path, r.env_config), r) for r in requests]
-    return _play(asked, agent, on_rollout)
+    assigned = [(envs.of(r.env_class_path, r.env_config), r) for r in requests]
+    return _play(assigned, agent, on_rollout)
 
 
 def run_env(
@@ -158,18 +158,18 @@ def _batch(
 
 
 def _play(
-    asked: Sequence[Asked], agent: Agent, on_rollout: OnRollout | None = None
+    assigned: Sequence[Assignment], agent: Agent, on_rollout: OnRollout | None = None
 ) -> list[Rollout]:
-    envs = {id(env): env for env, _ in asked}
+    envs = {id(env): env for env, _ in assigned}
     hosts = {key: hosted(env) for key, env in envs.items()}  # each is packed once
-    asked = [(hosts[id(env)], request) for env, request in asked]
+    assigned = [(hosts[id(env)], request) for env, request in assigned]
     if not is_engine_agent(agent):
-        return [play_alone(env, request, agent, on_rollout) for env, request in asked]
-    together = [(env, request) for env, request in asked if not plays_episodes(env)]
+        return [play_alone(env, request, agent, on_rollout) for env, request in assigned]
+    together = [(env, request) for env, request in assigned if not plays_episodes(env)]
     rollouts = iter(Scheduler(agent, on_rollout).play(together))
     return [
         play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
-        for env, request in asked
+        for env, request in assigned
     ]
 
 

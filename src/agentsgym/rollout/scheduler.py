@@ -28,7 +28,7 @@ from agentsgym.types import (
 
 BLOCKING_THREADS = 32
 
-Asked = tuple[MultistepEnv, RolloutRequest]
+Assignment = tuple[MultistepEnv, RolloutRequest]
 """A request and the environment that plays it."""
 
 _Outcome = GenerationRequest | Rollout
@@ -44,7 +44,7 @@ class Scheduler:
         self._on_rollout = on_rollout
         self._sampling = agent.sampling
         self._engine = agent.engine
-        self._waiting: deque[Asked] = deque()
+        self._waiting: deque[Assignment] = deque()
         self._open: dict[str, Trial] = {}
         self._blocking: set[str] = set()
         self._limited: dict[str, MultistepEnv] = {}
@@ -56,20 +56,20 @@ class Scheduler:
         self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
         self._threads: Threads | None = None
 
-    def play(self, asked: Sequence[Asked]) -> list[Rollout]:
+    def play(self, assigned: Sequence[Assignment]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
         rollouts: dict[str, Rollout] = {}
-        self.add(asked)
+        self.add(assigned)
         try:
             while self._waiting or self._open:
                 rollouts |= {rollout.session_id: rollout for rollout in self.advance()}
         finally:
             self.close()
-        return [rollouts[request.session_id] for _, request in asked]
+        return [rollouts[request.session_id] for _, request in assigned]
 
-    def add(self, asked: Sequence[Asked]) -> None:
+    def add(self, assigned: Sequence[Assignment]) -> None:
         """Play these too, after those that wait already."""
-        self._waiting.extend(asked)
+        self._waiting.extend(assigned)
 
     def advance(self) -> list[Rollout]:
         """One round: start what there is room for, and pass on the results that are ready, waiting
@@ -166,12 +166,12 @@ class Scheduler:
         self._submit([self._settle(self._stepping.pop(f), f.result()) for f in futures])
 
     def _submit(self, requests: Sequence[GenerationRequest | None]) -> None:
-        asked = [request for request in requests if request is not None]
+        ready = [request for request in requests if request is not None]
         if self._held is not None:
-            self._held += asked
-        elif asked:
-            self._in_flight += len(asked)
-            self._engine.submit(asked)
+            self._held += ready
+        elif ready:
+            self._in_flight += len(ready)
+            self._engine.submit(ready)
 
     def close(self) -> None:
         """Release everything, also if an exception or Ctrl-C ends the play.

@@ -37,7 +37,6 @@ class Threads:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None] = (
             queue.SimpleQueue()
         )
-        self._idle = threading.Semaphore(0)
         self._given_up = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -45,7 +44,7 @@ class Threads:
         """Run a call in a thread; the future gets its result or exception."""
         future: Future[Any] = Future()
         self._calls.put((future, call, arguments))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+        if len(self._threads) < self._most:
             thread = threading.Thread(target=self._serve, daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -63,17 +62,10 @@ class Threads:
 
     def _serve(self) -> None:
         _HERE.given_up = self._given_up
-        while (item := self._next()) is not None:
+        while (item := self._calls.get()) is not None:
             if not self._given_up.is_set():
                 _carry_out(*item)
             del item  # an idle thread must not keep a session alive
-
-    def _next(self) -> tuple["Future[Any]", Callable[..., Any], Any] | None:
-        try:
-            return self._calls.get_nowait()
-        except queue.Empty:
-            self._idle.release()
-            return self._calls.get()
 
 
 def _carry_out(future: "Future[Any]", call: Callable[..., Any], arguments: Any) -> None:

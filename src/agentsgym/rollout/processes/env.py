@@ -22,7 +22,7 @@ from agentsgym.rollout.trial import needs_end
 from agentsgym.types import TrialInfo
 from agentsgym.types.errors import ConfigError
 
-_HERE_ONLY = frozenset({"tokenizer", "codec", "active_states"})
+_HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "active_sessions"})
 _HOOKS = frozenset(
     {
         "_begin_episode",
@@ -88,6 +88,7 @@ class ProcessEnv(MultistepEnv):
         self.env_config = env.env_config
         self.config = env.config
         self.active_states = env.active_states
+        self.active_sessions = env.active_sessions
         self.most_sessions = env.most_sessions
         self._number, self._payload = _packed(env)
 

@@ -192,7 +192,7 @@ def unpack(payload: bytes) -> MultistepEnv:
     env.__dict__.update(attributes)
     env.config = kind.Settings.model_construct(**attributes["config"])
     env.tokenizer = env.codec = None
-    env.active_states = {}
+    env.active_states, env.active_sessions = {}, {}
     return env
 
 

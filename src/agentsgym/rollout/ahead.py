@@ -17,7 +17,7 @@ from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.run import play, play_alone, plays_episodes
-from agentsgym.rollout.scheduler import Asked, Scheduler
+from agentsgym.rollout.scheduler import Assignment, Scheduler
 from agentsgym.types import (
     EngineAgent,
     Rollout,
@@ -47,13 +47,11 @@ class LocalSource:
         self._scheduler = Scheduler(agent)
         # All that follows is shared with the thread and guarded by `_changed`.
         self._changed = threading.Condition()
-        self._asked: list[Asked] = []
-        self._alone: deque[Asked] = deque()
+        self._asked: list[Assignment] = []
+        self._alone: deque[Assignment] = deque()
         self._over: list[Rollout] = []
         self._open = 0
-        self._pauses = 0
-        self._quiet = False
-        self._lent = False
+        self._paused = self._quiet = self._lent = False
         self._idle = 0.0
         self._closed = False
         self._error: BaseException | None = None
@@ -91,14 +89,14 @@ class LocalSource:
         if can_update_while_sampling(engine):
             engine.update_weights(replace(update, sampling=True))
             return
-        with self._paused():
+        with self._pause():
             engine.update_weights(update)
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
         """Play these with other sampling settings, in this thread, when the open actions are
         finished; the sessions go on afterwards. Raises the error that ended the playing."""
         agent = DirectOutputAgent(self._agent.engine, sampling)
-        with self._paused(lent=True):
+        with self._pause(lent=True):
             self._check()
             return play(requests, agent, self._envs)
 
@@ -108,35 +106,22 @@ class LocalSource:
         return self._idle
 
     @contextmanager
-    def _paused(self, *, lent: bool = False) -> Iterator[None]:
+    def _pause(self, *, lent: bool = False) -> Iterator[None]:
         """Within this context the sessions wait between two actions; `lent`: and the caller samples
         for others."""
-        with self._changed:  # the thread that waits must not see a pause before what it is for
-            self.pause()
-            self._lent = lent
+        with self._changed:
+            self._paused, self._quiet, self._lent = True, False, lent
+            self._scheduler.hold()
+            self._changed.notify_all()
+            self._scheduler.wake()
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._quiet or self._ended)
             yield
         finally:
-            self.go_on()
-
-    def pause(self) -> None:
-        """Let the sessions wait between two actions until `go_on`; the open actions are finished.
-        Does not wait for them."""
-        with self._changed:
-            self._pauses += 1
-            self._quiet = False
-            self._scheduler.hold()
-            self._changed.notify_all()
-            self._scheduler.wake()
-
-    def go_on(self) -> None:
-        """End a pause, if there is one."""
-        with self._changed:
-            self._pauses = max(0, self._pauses - 1)
-            self._lent = False
-            self._changed.notify_all()
+            with self._changed:
+                self._paused = self._lent = False
+                self._changed.notify_all()
 
     def close(self) -> None:
         """End the playing and drop what is open. A thread in which an environment hangs, or which
@@ -208,7 +193,7 @@ class LocalSource:
 
     def _pause_begun(self) -> bool:
         """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""
-        if not self._pauses:
+        if not self._paused:
             self._scheduler.resume()
             return False
         self._scheduler.hold()

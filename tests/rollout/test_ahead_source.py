@@ -160,7 +160,7 @@ def test_an_action_that_was_open_ends_before_the_weights_change(engine, source):
     engine.wait_open(2)
     changing = threading.Thread(target=source.use_weights, args=(update(7),), daemon=True)
     changing.start()
-    while not source._pauses:
+    while not source._paused:
         time.sleep(0.001)
     engine.allow(one)
     engine.wait_open(1)  # the next action of `one` is held back
@@ -195,7 +195,7 @@ def test_what_is_played_now_comes_before_what_is_open(engine, source):
 
     playing = threading.Thread(target=evaluate, daemon=True)
     playing.start()
-    while not source._pauses:
+    while not source._paused:
         time.sleep(0.001)
     engine.allow(first[0], *later)
     engine.wait_open(1)
@@ -225,20 +225,9 @@ def test_the_time_without_requests_is_counted(engine, source):
     assert source.idle_seconds - idle < 0.25
 
 
-def test_the_time_of_a_play_is_never_counted_as_idle(engine, source, monkeypatch):
-    pause = source.pause
-    monkeypatch.setattr(source, "pause", lambda: (pause(), time.sleep(0.05)))
-
-    with source._paused(lent=True):
-        time.sleep(0.3)
-    time.sleep(0.05)
-
-    assert source.idle_seconds < 0.25
-
-
 @pytest.mark.parametrize("name", ["Hang", "BlockingHang"])
 def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name, monkeypatch):
-    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.2)
     monkeypatch.setattr("agentsgym.rollout.threads.JOIN_SECONDS", 0.1)
     requests = asked(name, 1)
     engine.allow(*requests)
@@ -254,7 +243,7 @@ def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, nam
 
 def test_the_engine_is_left_when_its_open_action_has_ended(engine, source, monkeypatch):
     """Until then somebody else who polled it could lose an answer to the closed source."""
-    monkeypatch.setattr("agentsgym.rollout.local_source.CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.01)
     requests = asked("Digit", 2)
     source.submit(requests)
     engine.wait_open(2)
