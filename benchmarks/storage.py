@@ -79,8 +79,7 @@ def _rollout(number: int, rng: np.random.Generator, mask: list[int]) -> Rollout:
 def store(rollouts: int, tokens: int) -> dict[str, Any]:
     """Seconds to store a generation and to compute its figures, and their share of a step."""
     from agentsgym.evaluation.metrics import record, summarize
-    from agentsgym.runs.files import MetricsFile, RolloutWriter
-    from agentsgym.runs.files.shard import read_group
+    from agentsgym.runs.files import MetricsFile, RolloutWriter, read_file
 
     played, advantages = generation(rollouts, tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -93,10 +92,10 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         figures = summarize([record(rollout) for rollout in played], per_environment=False)
         MetricsFile(root / "metrics.jsonl").append("train", 1, figures)
         told, told_cpu = watch.read()
-        files = list((root / "rollouts").glob("*.jsonl.gz"))
+        files = list((root / "rollouts").glob("*.parquet"))
         watch = common.Stopwatch("cpu")
         last = rollouts // GROUP - 1
-        found = [line for path in files for line in read_group(path, last)]
+        found = [line for path in files for line in read_file(path, last)]
         _, group_cpu = watch.read()
         size = sum(path.stat().st_size for path in files)
     assert len(found) == GROUP

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams
 from agentsgym.agents.random import RandomAgent
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.runs.files import read_lines
+from agentsgym.runs.files import read_stored
 from agentsgym.types.reward_placement import per_token_rewards
 
 # -- tokenizers and models (nothing of the package) -----------------------------------------------
@@ -183,7 +183,7 @@ def stored_rollouts(run: Path, phase: str) -> list[dict[str, Any]]:
             if line.advantages is None
             else [[float(x) for x in row] for row in line.advantages],
         }
-        for line in read_lines(run, phase)
+        for line in read_stored(run, phase)
     ]
 
 

@@ -1,10 +1,10 @@
 """docs/run-directory.md names every key that a run writes, and no other."""
 
-import gzip
 import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from agentsgym.runs import load_config, train_run
@@ -23,7 +23,7 @@ def documented(start: str) -> set[str]:
 
 
 METRICS = documented("\n## metrics.jsonl\n")
-LINE = documented("line.rollout, line.phase, line.step, line.advantages\n```\n")
+LINE = documented("one.rollout, one.phase, one.step, one.advantages\n```\n")
 SUMMARY = documented("\n## summary.json\n")
 FIGURES = documented("The keys of an evaluation:")
 
@@ -102,22 +102,11 @@ def test_every_key_of_metrics_is_documented_and_every_documented_key_is_written(
 
 
 def test_every_key_of_a_rollout_is_documented_and_every_documented_key_is_written(run):
-    texts = [t for _, _, p in run.shards() for t in gzip.decompress(p.read_bytes()).splitlines()]
-    assert set().union(*(paths(json.loads(text)) for text in texts)) == LINE
+    rows = [row for _, _, path in run.rollout_files() for row in pq.read_table(path).to_pylist()]
+    assert set().union(*map(paths, rows)) == LINE
 
 
 def test_every_key_of_the_summary_is_documented_and_every_documented_key_is_written(run):
     summary = json.loads(run.summary.read_text())
     assert set(summary) == SUMMARY
     assert set(summary["before"]) == set(summary["after"]) == FIGURES
-
-
-def test_the_versions_on_the_page_are_those_that_are_written():
-    from agentsgym.runs.files import formats
-
-    rows = dict(re.findall(r"^\| (\S+) \| (\d+) \|", PAGE, re.MULTILINE))
-    assert {name.strip("`"): int(version) for name, version in rows.items()} == {
-        "metrics.jsonl": formats.METRICS.version,
-        "rollouts": formats.ROLLOUTS.version,
-        "summary.json": formats.SUMMARY.version,
-    }

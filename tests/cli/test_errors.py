@@ -201,11 +201,11 @@ def test_no_command_prints_foreign_escapes(invoke, tmp_path, plain_tokenizer):
 
 
 def test_a_damaged_shard_is_one_sentence(invoke, tmp_path):
-    shard = tmp_path / "rollouts" / "train-000000.jsonl.gz"
+    shard = tmp_path / "rollouts" / "train-000000.parquet"
     shard.parent.mkdir()
     shard.write_bytes(b"nothing of the kind")
     result = invoke("credit", str(tmp_path))
-    assert result.exit_code == 1 and "train-000000.jsonl.gz is damaged" in result.stderr
+    assert result.exit_code == 1 and "train-000000.parquet is damaged" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -1,13 +1,9 @@
 """A stranger's run directory makes nothing be written or deleted elsewhere, and fills no memory."""
 
-import gzip
-
 import pytest
 import yaml
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.files import read_rollouts, shard
-from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
@@ -34,7 +30,7 @@ def test_a_lock_that_is_a_link_empties_nothing(tmp_path, run):
 def test_a_run_with_a_link_to_elsewhere_is_not_resumed(tmp_path, run, invoke, name):
     mine = tmp_path / "mine"
     mine.mkdir()
-    (mine / "train-000001.jsonl.gz").write_text("kept")
+    (mine / "train-000001.parquet").write_text("kept")
     (run / "model").mkdir()
     (run / name).symlink_to(mine)
     (run / "config.yaml").write_text(yaml.safe_dump({"env": "Bandit", "train": {"max_steps": 1}}))
@@ -44,7 +40,7 @@ def test_a_run_with_a_link_to_elsewhere_is_not_resumed(tmp_path, run, invoke, na
     assert result.exit_code == 2, said
     assert "is a link to" in said and "--trust" in said
     assert sorted(path.name for path in run.iterdir()) == before
-    assert [path.name for path in mine.iterdir()] == ["train-000001.jsonl.gz"]
+    assert [path.name for path in mine.iterdir()] == ["train-000001.parquet"]
 
 
 def test_links_within_a_run_are_followed(tmp_path, run):
@@ -63,12 +59,3 @@ def test_mappings_that_merge_each_other_again_and_again_are_refused():
     with pytest.raises(ConfigError, match="more than 10000 keys"):
         load_yaml("\n".join(lines), "config.yaml")
     assert load_yaml("a: &a {x: 1}\nb: {<<: *a, y: 1e-4}", "mine")["b"] == {"x": 1, "y": 1e-4}
-
-
-def test_a_line_without_end_is_not_read_into_the_memory(run, monkeypatch):
-    monkeypatch.setattr(shard, "MOST_BYTES", 1000)
-    (run / "rollouts").mkdir()
-    with gzip.open(run / "rollouts" / "train-000001.jsonl.gz", "wb") as file:
-        file.write(b"[" * 5000)
-    with pytest.raises(DamagedFile, match="line 1: it is longer than 1000 bytes"):
-        list(read_rollouts(run))

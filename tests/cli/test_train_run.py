@@ -11,7 +11,13 @@ import torch
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Silent, load_config, load_run, train_run
-from agentsgym.runs.files import RunDirectory, read_lines, read_metrics, read_rollouts, read_summary
+from agentsgym.runs.files import (
+    RunDirectory,
+    read_metrics,
+    read_rollouts,
+    read_stored,
+    read_summary,
+)
 
 TIMES = {"seconds", "tokens_per_second", "time/rollouts", "time/update", "eval_runtime"}
 
@@ -60,7 +66,7 @@ def test_a_run_from_beginning_to_end(config):
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert all({"win_rate", "reward", "loss", "groups_without_signal"} <= set(m) for m in lines)
     assert directory.picture.is_file() and directory.last_checkpoint()[0] == 4
-    trained = list(read_lines(directory.root, "train"))
+    trained = list(read_stored(directory.root, "train"))
     assert len(trained) == 4 * 16 and {line.step for line in trained} == {0, 1, 2, 3}
     assert sum(line.rollout.agent_tokens for line in trained) == summary.agent_tokens
     assert lines[-1]["total_agent_tokens"] == summary.agent_tokens
@@ -101,7 +107,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(config):
     assert second.after == whole.after
     assert second.agent_tokens == whole.agent_tokens
     assert timeless("parts") == timeless("whole")
-    assert list(read_lines("parts")) == list(read_lines("whole"))
+    assert list(read_stored("parts")) == list(read_stored("whole"))
     mine, theirs = weights("parts/model"), weights("whole/model")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
@@ -111,14 +117,14 @@ def test_what_came_after_the_checkpoint_is_played_again(config):
     whole = train_run(config(output_dir="whole", **{"train.save_steps": 2}))
     run = RunDirectory(config(output_dir="whole").directory)
     before = timeless("whole")
-    rollouts = list(read_lines("whole"))
+    rollouts = list(read_stored("whole"))
     shutil.rmtree(run.checkpoints / "checkpoint-4")
     shutil.rmtree(run.model)
     summary = whole.model_copy(update={"status": "running", "stop_reason": None, "after": None})
     summary.write(run.summary)
     again = train_run(load_run(run.root), resume=True)
     assert again.after == whole.after and again.agent_tokens == whole.agent_tokens
-    assert timeless("whole") == before and list(read_lines("whole")) == rollouts
+    assert timeless("whole") == before and list(read_stored("whole")) == rollouts
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["before the model was saved", "after it"])
@@ -328,5 +334,5 @@ def test_a_run_whose_rollouts_all_fail_says_why(config, monkeypatch):
     assert summary.status == "failed" and directory.last_checkpoint()[0] == 2
     assert "all 16 rollouts" in summary.error
     assert summary.error.endswith("the first one: ConnectionError: the answerer is down")
-    failed = [line.rollout.failed for line in read_lines(directory.root, "train")]
+    failed = [line.rollout.failed for line in read_stored(directory.root, "train")]
     assert failed == [False] * 32 + [True] * 16

@@ -247,7 +247,7 @@ def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):
     write = RolloutWriter(Path("first"))
     for step in (0, 1):
         write(games, {"phase": "train", "step": step, "advantages": None})
-    *_, (_, _, last) = RunDirectory(Path("first")).shards()
+    *_, (_, _, last) = RunDirectory(Path("first")).rollout_files()
     last.write_bytes(b"broken")
     notes = Notes()
     train_run(

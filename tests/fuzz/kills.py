@@ -184,7 +184,7 @@ def told(run: Path) -> dict[str, Any]:
     """All that a run says but for times: metrics, rollouts, summary, weights."""
     from safetensors.numpy import load_file
 
-    from agentsgym.runs.files import RunDirectory, read_lines, read_metrics, read_summary
+    from agentsgym.runs.files import RunDirectory, read_metrics, read_stored, read_summary
 
     directory = RunDirectory(run)
     if not directory.summary.is_file() or not directory.model.is_dir():
@@ -196,7 +196,7 @@ def told(run: Path) -> dict[str, Any]:
     ]
     return {
         "metrics": metrics,
-        "rollouts": list(read_lines(run)),
+        "rollouts": list(read_stored(run)),
         "summary": [summary.status, summary.steps, summary.before, summary.after],
         "agent tokens": summary.agent_tokens,
         "weights": [

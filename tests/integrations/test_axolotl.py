@@ -16,7 +16,7 @@ pytest.importorskip("axolotl")
 import torch
 from safetensors.torch import load_file
 
-from agentsgym.runs.files import read_lines
+from agentsgym.runs.files import read_stored
 from helpers import child_environment
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_the_learning_curve_is_that_of_agentsgym_train(by_axolotl, by_us):
 
 
 def test_the_same_games_rewards_ids_and_masks(by_axolotl, by_us):
-    theirs, ours = (list(read_lines(run, "train")) for run in (by_axolotl, by_us))
+    theirs, ours = (list(read_stored(run, "train")) for run in (by_axolotl, by_us))
     assert len(theirs) == len(ours) == 40 * 64
     assert [line.step for line in theirs] == [line.step for line in ours]
     for line, same in zip(theirs, ours, strict=True):
@@ -145,7 +145,7 @@ def test_lora_evaluation_accumulation_rex_and_resume(train):
     assert rates[-1] == 0 and all(a > b for a, b in itertools.pairwise(rates))
     evaluations = [entry for entry in state if "eval_reward" in entry]
     assert [entry["step"] for entry in evaluations] == [0, 2, 4]
-    assert [len(list(read_lines(whole, phase))) for phase in ("train", "eval")] == [4 * 32, 3 * 24]
+    assert [len(list(read_stored(whole, phase))) for phase in ("train", "eval")] == [4 * 32, 3 * 24]
     resumed = train(
         "lora-resumed", section, resume_from_checkpoint=str(whole / "checkpoint-2"), **options
     )

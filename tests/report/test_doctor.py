@@ -334,7 +334,7 @@ def test_exit_status_and_json(tmp_path):
 def test_what_cannot_be_read_is_told_and_the_rest_is_used(tmp_path):
     changes, *_ = CASES["truncated_actions"]
     run = write_run(tmp_path, **changes)
-    (run / "rollouts/train-000039.jsonl.gz").write_bytes(b"no rollouts")
+    (run / "rollouts/train-000039.parquet").write_bytes(b"no rollouts")
     (run / "summary.json").write_text("{")
     result = CliRunner().invoke(app, ["doctor", str(run)])
     assert result.exit_code == 1 and result.stdout.count("not read:") == 2

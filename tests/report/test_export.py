@@ -1,6 +1,5 @@
 """Exports of stored rollouts, and the one step that TRL's trainers really take on them."""
 
-import gzip
 import json
 import re
 import shutil
@@ -246,20 +245,6 @@ def test_the_command(run, tmp_path, capsys):
     ):
         result = told(capsys, run, *arguments)
         assert result.exit_code == 2 and problem in result.output
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_foreign_file_may_hold_anything_where_texts_are_meant(tmp_path, tokenizer, name):
-    root = played(tmp_path / "run", tokenizer, (["a", "x"], [0.0, 0.0]), (["b", "y"], [0.0, 1.0]))
-    (path,) = (root / "rollouts").iterdir()
-    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    odd = {"session_id": "\ud800", "env_class_path": "\udc00", "phase": "\ud800train"}
-    for line in lines:
-        line |= odd
-        line["task_data"] = {"\ud800": ["\ud800"]}
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    counts, rows = exported(root, name, tmp_path / "out")
-    assert counts.examples == len(rows) > 0 and rows["session_id"][0] == "\ufffd"
 
 
 def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path, capsys):

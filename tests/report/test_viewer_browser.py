@@ -12,7 +12,7 @@ from agentsgym.report.viewer.file import write_page
 from agentsgym.report.viewer.naming import rollout_name
 from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
-from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_lines
+from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
 from agentsgym.types.records import StepNumbers, TokenRecord
 from agentsgym.types.text import visible
 from browser import (
@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
     tokenizer = build_tokenizer(None)
     root = tmp_path_factory.mktemp("runs")
     made = [make_run(root / name, tokenizer, shift=n) for n, name in enumerate(("one", "two"))]
-    rollout = next(read_lines(made[0], "train")).rollout
+    rollout = next(read_stored(made[0], "train")).rollout
     steps = {
         span.key: StepNumbers(
             tuple(x + 0.25 for x in rollout.rows[0].logprobs[span.start : span.stop]),

@@ -195,7 +195,7 @@ def test_two_runs_have_equal_keys_for_equal_tasks(tmp_path, plain_tokenizer):
 
 def test_damaged_files_are_named_and_the_rest_is_shown(run, tmp_path):
     (run / "summary.json").write_text("[]")
-    shard = run / "rollouts" / "train-000001.jsonl.gz"
+    shard = run / "rollouts" / "train-000001.parquet"
     shard.write_bytes(shard.read_bytes()[:-20])
     _, parts = written(tmp_path, Source(run))
     (source,) = parts.value("page-data")["sources"]
@@ -209,7 +209,7 @@ def test_links_out_of_the_directory_are_not_read(run, tmp_path):
     secret.write_text("my own password")
     (run / "config.yaml").unlink()
     (run / "config.yaml").symlink_to(secret)
-    shard = run / "rollouts" / "train-000001.jsonl.gz"
+    shard = run / "rollouts" / "train-000001.parquet"
     shard.rename(tmp_path / "elsewhere.gz")
     shard.symlink_to(tmp_path / "elsewhere.gz")
     _, parts = written(tmp_path, Source(run))

@@ -2,8 +2,9 @@
 same with and without it."""
 
 import copy
-import gzip
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -100,9 +101,16 @@ def test_a_resumed_run_drops_the_records_that_it_makes_again(tmp_path):
     assert [step for step, _ in RunDirectory(tmp_path).token_record_files()] == [3]
 
 
-@pytest.mark.parametrize("content", [b"", b'{"schema": 1}\n', b'{"schema": 1, "session_id": 4}\n'])
-def test_a_damaged_file_is_named(tmp_path, content):
-    path = tmp_path / "000001.jsonl.gz"
-    path.write_bytes(gzip.compress(content)[:-4] if not content else gzip.compress(content))
-    with pytest.raises(DamagedFile, match=r"000001\.jsonl\.gz is damaged"):
+@pytest.mark.parametrize("change", [{"session_id": None}, {"step": None}, {"logprobs": [None]}, 3])
+def test_a_damaged_file_is_named(tmp_path, change):
+    TokenRecordWriter(tmp_path)([record_of()], {"step": 1})
+    ((_, path),) = RunDirectory(tmp_path).token_record_files()
+    table = pq.read_table(path)
+    if change == 3:
+        path.write_bytes(path.read_bytes()[:-3])
+    else:
+        pq.write_table(
+            pa.Table.from_pylist([row | change for row in table.to_pylist()], table.schema), path
+        )
+    with pytest.raises(DamagedFile, match=r"000001\.parquet is damaged"):
         list(read_token_records(path))

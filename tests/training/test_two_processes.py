@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentsgym.runs.files import RunDirectory, read_lines, read_rollouts, read_token_records
+from agentsgym.runs.files import RunDirectory, read_rollouts, read_stored, read_token_records
 from training import learner, reference
 from training.cells import Cell
 from training.two import run_two
@@ -55,11 +55,11 @@ def test_each_process_stores_its_own_rollouts(two):
 def test_each_process_stores_token_records_of_its_own_rollouts(two):
     root = Path(two[0]["stored"][0])
     played = {}
-    for line in read_lines(root, "train"):
+    for line in read_stored(root, "train"):
         played.setdefault(line.step, set()).add(line.rollout.session_id)
     files = list(RunDirectory(root).token_record_files())
     assert sorted((step, path.name) for step, path in files) == [
-        (step, f"00000{step}{rank}.jsonl.gz") for step in (0, 1) for rank in ("-r1", "")
+        (step, f"00000{step}{rank}.parquet") for step in (0, 1) for rank in ("-r1", "")
     ]
     for step, path in files:
         recorded = {record.session_id for record in read_token_records(path)}

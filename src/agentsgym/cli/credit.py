@@ -53,13 +53,12 @@ def credit(
 
 def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     """The rollouts of one group of one generation."""
-    from agentsgym.runs.files import RunDirectory
-    from agentsgym.runs.files.shard import read_group
+    from agentsgym.runs.files import RunDirectory, read_file
 
     if not run.is_dir():
         raise fail(f"there is no directory {run}", BAD_USAGE)
     shards: dict[int, list[Path]] = {}
-    for phase, at, path in RunDirectory(run).shards():
+    for phase, at, path in RunDirectory(run).rollout_files():
         if phase == "train":
             shards.setdefault(at, []).append(path)
     if not shards:
@@ -68,14 +67,14 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     if chosen not in shards:
         known = ", ".join(map(str, sorted(shards)[:8]))
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
-    members = [line.rollout for path in shards[chosen] for line in read_group(path, group)]
+    members = [line.rollout for path in shards[chosen] for line in read_file(path, group)]
     return members or _no_group(shards[chosen], chosen)
 
 
 def _no_group(shards: "list[Path]", step: int) -> "NoReturn":
-    from agentsgym.runs.files.shard import read_shard
+    from agentsgym.runs.files import read_file
 
-    groups = [line.rollout.group for path in shards for line in read_shard(path)]
+    groups = [line.rollout.group for path in shards for line in read_file(path)]
     if not groups:
         raise fail(f"{shards[0]} contains no rollouts")
     raise fail(f"the generation at step {step} has groups 0 to {max(groups)}", BAD_USAGE)

@@ -8,13 +8,11 @@ the answers of a server. Credentials in URLs and bearer tokens are recognized by
 """
 
 import itertools
-import json
 import math
 import re
 import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -60,6 +58,11 @@ def short_repr(value: Any, most: int = 600) -> str:
         return clean_text(cut(_REPR.repr(value), most))
     except Exception:  # a foreign __repr__ may raise anything
         return f"<{type(value).__name__}>"
+
+
+def finite(value: float) -> float | None:
+    """The number, or None if it is not finite."""
+    return value if math.isfinite(value) else None
 
 
 def plain(value: Any) -> Any:
@@ -193,15 +196,9 @@ def mask_known(text: str) -> str:
     return text
 
 
-def may_hold_known(json_text: bytes) -> bool:
-    """Whether a remembered secret stands in a JSON text in UTF-8, as it stands or as JSON escapes
-    it: in a string, or by chance in a number or across a string's end."""
-    return any(_as_json(secret) in json_text for secret in _KNOWN)
-
-
-@lru_cache(maxsize=64)
-def _as_json(secret: str) -> bytes:
-    return json.dumps(secret, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+def knows_secrets() -> bool:
+    """Whether any secret was remembered."""
+    return bool(_KNOWN)
 
 
 def masked(value: Any, key: str = "") -> Any:

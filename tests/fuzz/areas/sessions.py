@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, credit
 from agentsgym.evaluation import evaluate
 from agentsgym.rollout import run
-from agentsgym.runs.files import RolloutWriter, read_lines
+from agentsgym.runs.files import RolloutWriter, read_stored
 from fuzz.areas.rows import consistent
 from fuzz.oracle import Area
 from fuzz.parts import chat_tokenizer, tiny_engine
@@ -175,7 +175,7 @@ def _stored_and_credited(batch: Any) -> bool:
     consistent(batch)
     with tempfile.TemporaryDirectory() as folder:
         RolloutWriter(Path(folder))(batch.rollouts, {"phase": "train", "step": 0})
-        back = [line.rollout for line in read_lines(folder)]
+        back = [line.rollout for line in read_stored(folder)]
         assert [r.session_id for r in back] == [r.session_id for r in batch.rollouts]
         assert [r.failed for r in back] == [r.failed for r in batch.rollouts]
     if batch.rows:

@@ -33,7 +33,7 @@ from agentsgym.integrations.inspect.transcript import Transcript, episode_facts
 from agentsgym.report.export.selection import Filters, select_groups, select_sets
 from agentsgym.report.viewer.rollout_set import RolloutSet
 from agentsgym.report.viewer.source import Source
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.types import Rollout
 from agentsgym.types.text import clean_text, masked, plain
@@ -81,7 +81,7 @@ def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> 
     return logs
 
 
-def log_of(lines: Sequence[RolloutLine], one: RolloutSet, run: str, model: str) -> EvalLog:
+def log_of(lines: Sequence[StoredRollout], one: RolloutSet, run: str, model: str) -> EvalLog:
     """The log of one set of rollouts of the directory `run`, played by `model`. A group of rollouts
     is one sample, its rollouts are the epochs."""
     rollouts = [line.rollout for line in lines]
@@ -121,7 +121,7 @@ def file_name(log: EvalLog) -> str:
     return f"{when}_{task}_{log.eval.eval_id}.eval"
 
 
-def sample_of(line: RolloutLine, model: str, played: datetime) -> EvalSample:
+def sample_of(line: StoredRollout, model: str, played: datetime) -> EvalSample:
     """A rollout as a sample."""
     rollout = line.rollout
     transcript = Transcript(rollout, model, played)
@@ -149,7 +149,7 @@ def _scores(rollout: Rollout, answer: str) -> dict[str, Score] | None:
     return {name: Score(value=v, answer=clean_text(answer)) for name, v in values.items()}
 
 
-def _metadata(line: RolloutLine) -> dict[str, Any]:
+def _metadata(line: StoredRollout) -> dict[str, Any]:
     rollout = line.rollout
     return {
         "env": rollout.env_class_path,

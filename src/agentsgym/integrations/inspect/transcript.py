@@ -16,9 +16,8 @@ from inspect_ai.model import (
 )
 from inspect_ai.scorer import Score
 
-from agentsgym.runs.files.encoding import finite
 from agentsgym.types import Episode, Message, Rollout, Step
-from agentsgym.types.text import clean_text, plain
+from agentsgym.types.text import clean_text, finite, plain
 
 _SETTINGS = GenerateConfig()
 

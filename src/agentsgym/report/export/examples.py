@@ -12,13 +12,12 @@ from agentsgym.report.export.conversations import (
     is_target,
 )
 from agentsgym.report.export.selection import Filters
-from agentsgym.runs.files import RolloutLine
-from agentsgym.runs.files.encoding import finite
+from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Rollout, Row
-from agentsgym.types.text import clean_text, plain
+from agentsgym.types.text import clean_text, finite, plain
 
 Json = dict[str, Any]
-Lines = Sequence[RolloutLine]
+Lines = Sequence[StoredRollout]
 
 
 def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
@@ -137,7 +136,7 @@ def _at(
     }
 
 
-def about(line: RolloutLine) -> Json:
+def about(line: StoredRollout) -> Json:
     """Where an example comes from. `task` and `env_config` are JSON."""
     rollout = line.rollout
     win = record(rollout).win

@@ -12,7 +12,7 @@ from agentsgym.report.export.examples import (
     whole_preference,
 )
 from agentsgym.report.export.selection import Filters
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -45,7 +45,7 @@ class Format:
     """One format: `examples` of a group's rollouts, and `columns` with their types (a list has the
     type of its entries)."""
 
-    examples: Callable[[Sequence[RolloutLine], Filters], Iterator[Json]]
+    examples: Callable[[Sequence[StoredRollout], Filters], Iterator[Json]]
     columns: Mapping[str, Any]
 
     def features(self) -> "Features":

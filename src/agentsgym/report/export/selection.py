@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.viewer.rollout_set import RolloutSet, groups
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def _first(usual: Sequence[Sequence[str]], there: Sequence[str]) -> Sequence[str
 
 
 def select_groups(
-    lines: Sequence[RolloutLine], filters: Filters, *, failed: bool = False
-) -> Iterator[Sequence[RolloutLine]]:
+    lines: Sequence[StoredRollout], filters: Filters, *, failed: bool = False
+) -> Iterator[Sequence[StoredRollout]]:
     """The rollouts of each group that pass the filters. Failed rollouts pass only if `failed`
     says so and no filter asks for a reward."""
     failed = failed and filters.min_reward is None and not filters.won and filters.best is None
@@ -69,7 +69,7 @@ def select_groups(
             yield kept
 
 
-def _passes(line: RolloutLine, filters: Filters, failed: bool) -> bool:
+def _passes(line: StoredRollout, filters: Filters, failed: bool) -> bool:
     rollout = line.rollout
     if filters.envs and rollout.env_class_path not in filters.envs:
         return False
@@ -80,7 +80,7 @@ def _passes(line: RolloutLine, filters: Filters, failed: bool) -> bool:
     return not filters.won or record(rollout).win == 1
 
 
-def _best(lines: Sequence[RolloutLine], count: int | None) -> Sequence[RolloutLine]:
+def _best(lines: Sequence[StoredRollout], count: int | None) -> Sequence[StoredRollout]:
     """The `count` lines with most reward, in their order."""
     if count is None or len(lines) <= count:
         return lines

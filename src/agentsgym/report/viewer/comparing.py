@@ -9,7 +9,7 @@ from agentsgym.evaluation import Comparison, compare
 from agentsgym.evaluation.comparison import Difference
 from agentsgym.report.viewer.index import number, task_key
 from agentsgym.report.viewer.selection import Chosen
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Rollout
 
 Json = dict[str, Any]
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 _MOST_SETS = 8
 
 
-def comparison(left: Sequence[RolloutLine], right: Sequence[RolloutLine]) -> Json | None:
+def comparison(left: Sequence[StoredRollout], right: Sequence[StoredRollout]) -> Json | None:
     """The differences right minus left over all pairs; None if there are no pairs, or if the sets
     number their tasks differently."""
     waiting: dict[str, list[Rollout]] = {}

@@ -9,7 +9,7 @@ from agentsgym.report.viewer.group_credit import Credit, group_credit
 from agentsgym.report.viewer.index import number
 from agentsgym.report.viewer.pieces import Pieces
 from agentsgym.report.viewer.rollout_set import groups
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import Floats, StepNumbers, TokenRecord
 from agentsgym.types.reward_placement import per_token_rewards
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def block_data(
-    lines: Sequence[RolloutLine],
+    lines: Sequence[StoredRollout],
     pieces: Pieces,
     records: Mapping[str, TokenRecord],
     estimator: str | None = None,
@@ -39,7 +39,7 @@ def block_data(
 
 
 def _group_data(
-    members: Sequence[RolloutLine], records: Mapping[str, TokenRecord], estimator: str | None
+    members: Sequence[StoredRollout], records: Mapping[str, TokenRecord], estimator: str | None
 ) -> list[Json]:
     rollouts = [line.rollout for line in members]
     credit = group_credit(members, estimator) if members[0].phase == "train" else {}
@@ -98,7 +98,7 @@ def _anchors(rollouts: Sequence[Rollout]) -> dict[str, tuple[int, int]]:
 
 
 def _rollout_data(
-    line: RolloutLine, credit: Credit, anchors: Mapping[str, tuple[int, int]]
+    line: StoredRollout, credit: Credit, anchors: Mapping[str, tuple[int, int]]
 ) -> Json:
     rollout = line.rollout
     advantages = line.advantages or [None] * len(rollout.rows)
@@ -155,7 +155,7 @@ def _known(value: float | None) -> float | None:
     return None if value is None else number(value)
 
 
-def _row_data(row: Row, rewards: Floats, advantages: Sequence[float] | None) -> Json:
+def _row_data(row: Row, rewards: Floats, advantages: Floats | None) -> Json:
     """A row's tokens. `runs` are the stretches [start, stop] that carry numbers; `logprobs`,
     `rewards` and `advantages` have one for each token in them, and `mask` whether it is trained."""
     runs = _runs(row, rewards, advantages)
@@ -171,16 +171,16 @@ def _row_data(row: Row, rewards: Floats, advantages: Sequence[float] | None) -> 
         "mask": mask[places].tolist(),
         "logprobs": _at(row.logprobs.tolist(), places),
         "rewards": _at(rewards.tolist(), places),
-        "advantages": None if advantages is None else _at(advantages, places),
+        "advantages": None if advantages is None else _at(advantages.tolist(), places),
     }
 
 
-def _runs(row: Row, rewards: Floats, advantages: Sequence[float] | None) -> list[list[int]]:
+def _runs(row: Row, rewards: Floats, advantages: Floats | None) -> list[list[int]]:
     shown = (row.agent_token_mask != 0) | (row.logprobs != 0) | (rewards != 0)
     for span in row.spans:
         shown[span.start : span.stop] = True
     if advantages is not None:
-        shown |= np.asarray(advantages) != 0
+        shown |= advantages != 0
     edges = np.flatnonzero(np.diff(np.concatenate([[False], shown, [False]])))
     runs: list[list[int]] = edges.reshape(-1, 2).tolist()
     return runs

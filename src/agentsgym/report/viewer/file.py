@@ -13,7 +13,7 @@ from agentsgym.report.viewer.page import page
 from agentsgym.report.viewer.rollout_set import Contents, RolloutSet, blocks
 from agentsgym.report.viewer.selection import Chosen, choose_rollouts, choose_sets
 from agentsgym.report.viewer.source import Source
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
 BLOCK = 32
@@ -102,7 +102,7 @@ def _chosen_data(chosen: Chosen) -> Json:
     return list_data(chosen.lines, chosen.contents)
 
 
-def list_data(lines: Sequence[RolloutLine], contents: Contents) -> Json:
+def list_data(lines: Sequence[StoredRollout], contents: Contents) -> Json:
     """The list of some of a set's rollouts, with the figures of all of them."""
     recorded = contents.records
     return {

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.report.credit import compare_credit
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 
 Credit = dict[str, dict[tuple[int, int], float | None]]
 """Estimator → (episode, step) → the number that it gives the step; None if it is not stored."""
 
 
-def group_credit(members: Sequence[RolloutLine], used: str | None) -> dict[int, Credit]:
+def group_credit(members: Sequence[StoredRollout], used: str | None) -> dict[int, Credit]:
     """Each rollout's credit, by its number in the group.
 
     Estimators that read the policy's probabilities of other actions, which are not stored, have
@@ -27,7 +27,7 @@ def group_credit(members: Sequence[RolloutLine], used: str | None) -> dict[int, 
     }
 
 
-def _of_rollout(line: RolloutLine, computed: Credit, used: str | None) -> Credit:
+def _of_rollout(line: StoredRollout, computed: Credit, used: str | None) -> Credit:
     return {
         name: (_stored(line) if name == used else {})
         if estimator.reads_choices
@@ -36,12 +36,12 @@ def _of_rollout(line: RolloutLine, computed: Credit, used: str | None) -> Credit
     }
 
 
-def _stored(line: RolloutLine) -> dict[tuple[int, int], float | None]:
+def _stored(line: StoredRollout) -> dict[tuple[int, int], float | None]:
     """The stored advantage of each step with agent tokens."""
     if line.advantages is None:
         return {}
     return {
-        span.key: advantages[span.start]
+        span.key: float(advantages[span.start])
         for row, advantages in zip(line.rollout.rows, line.advantages, strict=True)
         for span in row.spans
         if span.length

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Rollout
 from agentsgym.types.text import plain
 
@@ -18,7 +18,7 @@ _LONGEST_LABEL = 120
 _UNINTERESTING = ("seed",)
 
 
-def index_entry(line: RolloutLine, recorded: bool = False) -> Json:
+def index_entry(line: StoredRollout, recorded: bool = False) -> Json:
     """One rollout in the list. `key` is equal for equal tasks and numbers in the group, also in
     another run; `recorded` says whether the trainer's numbers are stored for its tokens."""
     rollout = line.rollout
@@ -45,7 +45,7 @@ def index_entry(line: RolloutLine, recorded: bool = False) -> Json:
     }
 
 
-def set_figures(lines: Sequence[RolloutLine]) -> Json:
+def set_figures(lines: Sequence[StoredRollout]) -> Json:
     """The set's mean reward and win rate with 95 % intervals over tasks with the same solution."""
     found = assess([line.rollout for line in lines])
     return {

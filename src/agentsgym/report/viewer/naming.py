@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agentsgym.envs import ConfigError
 from agentsgym.report.viewer.rollout_set import RolloutSet
 from agentsgym.report.viewer.selection import Chosen
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 
 _NAME = re.compile(r"(?P<set>[a-z]+-\d+(?:-[0-9a-f]+)?)/(?P<group>\d+)/(?P<number>\d+)")
 
@@ -28,7 +28,7 @@ class RolloutName:
     def __str__(self) -> str:
         return f"{self.set}/{self.group}/{self.number}"
 
-    def names(self, line: RolloutLine) -> bool:
+    def names(self, line: StoredRollout) -> bool:
         """Whether it is this rollout of its set."""
         return (line.rollout.group, line.rollout.index) == (self.group, self.number)
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentsgym.runs.files import RolloutLine, RunDirectory, read_token_records
+from agentsgym.runs.files import RunDirectory, StoredRollout, read_file, read_token_records
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.formats import NewerFormat
-from agentsgym.runs.files.rollouts import read_shard
 from agentsgym.types.records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -19,7 +18,7 @@ class Contents:
     """What a set contains: its rollouts, group by group; the trainer's numbers by session; and
     what could not be read, in a sentence."""
 
-    lines: list[RolloutLine]
+    lines: list[StoredRollout]
     records: Mapping[str, TokenRecord]
     problem: str | None
 
@@ -43,12 +42,12 @@ class RolloutSet:
 
     def read(self) -> Contents:
         """Read everything that can be read."""
-        lines: list[RolloutLine] = []
+        lines: list[StoredRollout] = []
         found: dict[str, TokenRecord] = {}
         problem = None
         for path in self.paths:
             try:
-                lines.extend(read_shard(path))
+                lines.extend(read_file(path))
             except _UNREADABLE as error:
                 problem = str(error)
         for path in self.records:
@@ -64,7 +63,7 @@ class RolloutSet:
 def rollout_sets(directory: RunDirectory, allowed: Callable[[Path], bool]) -> list[RolloutSet]:
     """The sets of a directory, in the order of the run, from the files that are allowed."""
     found: dict[tuple[str, int, str | None], list[Path]] = {}
-    for phase, step, path in directory.shards():
+    for phase, step, path in directory.rollout_files():
         key = phase, step, dataset_of(path)
         if allowed(path):
             found.setdefault(key, []).append(path)
@@ -78,9 +77,9 @@ def rollout_sets(directory: RunDirectory, allowed: Callable[[Path], bool]) -> li
     ]
 
 
-def groups(lines: Iterable[RolloutLine]) -> Iterator[Sequence[RolloutLine]]:
+def groups(lines: Iterable[StoredRollout]) -> Iterator[Sequence[StoredRollout]]:
     """The groups of a set's lines, which are adjacent."""
-    members: list[RolloutLine] = []
+    members: list[StoredRollout] = []
     for line in lines:
         if members and _group(line) != _group(members[0]):
             yield members
@@ -90,9 +89,9 @@ def groups(lines: Iterable[RolloutLine]) -> Iterator[Sequence[RolloutLine]]:
         yield members
 
 
-def blocks(lines: Sequence[RolloutLine], size: int) -> list[list[RolloutLine]]:
+def blocks(lines: Sequence[StoredRollout], size: int) -> list[list[StoredRollout]]:
     """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
-    found: list[list[RolloutLine]] = []
+    found: list[list[StoredRollout]] = []
     for members in groups(lines):
         if not found or len(found[-1]) + len(members) > size:
             found.append([])
@@ -100,5 +99,5 @@ def blocks(lines: Sequence[RolloutLine], size: int) -> list[list[RolloutLine]]:
     return found
 
 
-def _group(line: RolloutLine) -> int:
+def _group(line: StoredRollout) -> int:
     return line.rollout.group

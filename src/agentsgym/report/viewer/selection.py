@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from agentsgym.report.viewer.rollout_set import Contents, RolloutSet, groups
-from agentsgym.runs.files import RolloutLine
+from agentsgym.runs.files import StoredRollout
 
 _MOST_GENERATIONS = 16
 
@@ -17,7 +17,7 @@ class Chosen:
     """The `lines` of a set that the page contains, and everything that the set contains."""
 
     rollouts: RolloutSet
-    lines: list[RolloutLine]
+    lines: list[StoredRollout]
     contents: Contents
 
     @property
@@ -67,7 +67,7 @@ def share(sizes: Sequence[int], most: int) -> int:
     return max(sizes, default=0)
 
 
-def _whole_groups(contents: Contents, budget: int) -> list[RolloutLine]:
+def _whole_groups(contents: Contents, budget: int) -> list[StoredRollout]:
     """Groups spread evenly over the set, those with the trainer's numbers first; in two sets of
     equal groups, the same ones."""
     found = list(groups(contents.lines))
@@ -81,7 +81,7 @@ def _whole_groups(contents: Contents, budget: int) -> list[RolloutLine]:
     return [line for place in sorted(places) for line in found[place]]
 
 
-def _any_recorded(members: Sequence[RolloutLine], contents: Contents) -> bool:
+def _any_recorded(members: Sequence[StoredRollout], contents: Contents) -> bool:
     return any(line.rollout.session_id in contents.records for line in members)
 
 

@@ -1,14 +1,15 @@
 """The files of a run: its directory, metrics, rollouts and summary."""
 
+from agentsgym.runs.files.columns import StoredRollout
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.encoding import RolloutLine
 from agentsgym.runs.files.formats import NewerFormat
 from agentsgym.runs.files.metrics import MetricsFile, read_metrics
 from agentsgym.runs.files.rollouts import (
     RolloutWriter,
     drop_rollouts_from,
-    read_lines,
+    read_file,
     read_rollouts,
+    read_stored,
 )
 from agentsgym.runs.files.summary import Summary, read_summary
 from agentsgym.runs.files.token_records import (
@@ -20,16 +21,17 @@ from agentsgym.runs.files.token_records import (
 __all__ = [
     "MetricsFile",
     "NewerFormat",
-    "RolloutLine",
     "RolloutWriter",
     "RunDirectory",
+    "StoredRollout",
     "Summary",
     "TokenRecordWriter",
     "drop_rollouts_from",
     "drop_token_records_from",
-    "read_lines",
+    "read_file",
     "read_metrics",
     "read_rollouts",
+    "read_stored",
     "read_summary",
     "read_token_records",
 ]

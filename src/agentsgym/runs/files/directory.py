@@ -8,12 +8,11 @@ from urllib.parse import quote, unquote
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _PHASES = ("before", "probe", "warmstart", "warmstarted", "train", "eval", "after")
-_SHARD = re.compile(
-    r"(?P<phase>[a-z]+)-(?P<step>\d+)(?:-r(?P<rank>\d+))?(?:-p(?P<part>\d+))?"
-    r"(?:\.(?P<dataset>[^/]+))?\.jsonl\.gz"
+_ROLLOUTS = re.compile(
+    r"(?P<phase>[a-z]+)-(?P<step>\d+)(?:-r(?P<rank>\d+))?(?:\.(?P<dataset>[^/]+))?\.parquet"
 )
 
-_TOKEN_RECORD = re.compile(r"(\d+)(?:-r\d+)?\.jsonl\.gz")
+_TOKEN_RECORD = re.compile(r"(\d+)(?:-r\d+)?\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class RunDirectory:
 
     @property
     def rollouts(self) -> Path:
-        """Directory of rollout shards."""
+        """Directory of the rollouts."""
         return self.root / "rollouts"
 
     @property
@@ -76,52 +75,46 @@ class RunDirectory:
         """Whether a run was started here."""
         return self.config.is_file()
 
-    def shard(
-        self, phase: str, step: int, dataset: str | None = None, *, rank: int = 0, part: int = 0
+    def rollout_file(
+        self, phase: str, step: int, dataset: str | None = None, *, rank: int = 0
     ) -> Path:
-        """The shard of the rollouts that the process `rank` played in `phase` at optimizer step
-        `step`, on the evaluation set `dataset` if there are several; `part` counts the shards of
-        more rollouts than one shard takes."""
+        """The file of the rollouts that the process `rank` played in `phase` at optimizer step
+        `step`, on the evaluation set `dataset` if there are several."""
         process = f"-r{rank}" if rank else ""
-        number = f"-p{part}" if part else ""
         name = "" if dataset is None else f".{quote(dataset, safe='')}"
-        return self.rollouts / f"{phase}-{step:06d}{process}{number}{name}.jsonl.gz"
+        return self.rollouts / f"{phase}-{step:06d}{process}{name}.parquet"
 
-    def shards(self) -> Iterator[tuple[str, int, Path]]:
-        """Phase, step and path of each shard, by step; "before" comes first, "after" last, and the
-        shards of several processes by rank, with their parts in order. Phases of a warm start have
-        steps of their own. Parts without the first one, which is written last, are left out: a
-        killed run left them."""
+    def rollout_files(self) -> Iterator[tuple[str, int, Path]]:
+        """Phase, step and path of each file of rollouts, by step; "before" comes first, "after"
+        last, and the files of several processes by rank. Phases of a warm start have steps of their
+        own."""
         order = {name: number for number, name in enumerate(_PHASES)}
-        matches = list(self._matches("*"))
-        whole = {_set(match) for _, match in matches if _numbers(match)[1] == 0}
-        found = [
-            (int(match["step"]), order.get(match["phase"], len(order)), *_numbers(match), path)
-            for path, match in matches
-            if _set(match) in whole
+        files = [
+            (int(match["step"]), order.get(match["phase"], len(order)), _rank(match), path)
+            for path, match in self._matches("*")
         ]
-        for step, _, _, _, path in sorted(found):
+        for step, _, _, path in sorted(files):
             yield path.name.partition("-")[0], step, path
 
-    def training_shards(self) -> Iterator[tuple[int, int, Path]]:
-        """Process, step and path of each shard of training rollouts."""
+    def training_files(self) -> Iterator[tuple[int, int, Path]]:
+        """Process, step and path of each file of training rollouts."""
         for path, match in self._matches("train-*"):
             if match["phase"] == "train":
-                yield _numbers(match)[0], int(match["step"]), path
+                yield _rank(match), int(match["step"]), path
 
     def _matches(self, names: str) -> Iterator[tuple[Path, re.Match[str]]]:
-        for path in self.rollouts.glob(f"{names}.jsonl.gz"):
-            if match := _SHARD.fullmatch(path.name):
+        for path in self.rollouts.glob(f"{names}.parquet"):
+            if match := _ROLLOUTS.fullmatch(path.name):
                 yield path, match
 
     def token_record(self, step: int, *, rank: int = 0) -> Path:
         """The file of the process `rank` for the generation at optimizer step `step`."""
         process = f"-r{rank}" if rank else ""
-        return self.token_records / f"{step:06d}{process}.jsonl.gz"
+        return self.token_records / f"{step:06d}{process}.parquet"
 
     def token_record_files(self) -> Iterator[tuple[int, Path]]:
         """Step and path of each such file, by step."""
-        for path in sorted(self.token_records.glob("*.jsonl.gz")):
+        for path in sorted(self.token_records.glob("*.parquet")):
             if match := _TOKEN_RECORD.fullmatch(path.name):
                 yield int(match[1]), path
 
@@ -140,20 +133,15 @@ class RunDirectory:
         return next(whole, None)
 
 
-def dataset_of(shard: Path) -> str | None:
-    """The evaluation set that a shard's name names; None for the only one."""
-    match = _SHARD.fullmatch(shard.name)
+def dataset_of(path: Path) -> str | None:
+    """The evaluation set that the name of a file of rollouts names; None for the only one."""
+    match = _ROLLOUTS.fullmatch(path.name)
     return None if match is None or match["dataset"] is None else unquote(match["dataset"])
 
 
-def _numbers(match: re.Match[str]) -> tuple[int, int]:
-    """The process and the part in a shard's name."""
-    return int(match["rank"] or 0), int(match["part"] or 0)
-
-
-def _set(match: re.Match[str]) -> tuple[str | None, ...]:
-    """What the parts of one process's generation or evaluation have in common."""
-    return match["phase"], match["step"], match["rank"], match["dataset"]
+def _rank(match: re.Match[str]) -> int:
+    """The process in a file's name."""
+    return int(match["rank"] or 0)
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -11,11 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation, Passes
 from agentsgym.runs.files.atomic import DamagedFile, write_text
+from agentsgym.runs.files.columns import StoredRollout
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.encoding import RolloutLine
 from agentsgym.runs.files.formats import EVALUATION
-from agentsgym.runs.files.rollouts import write_set
-from agentsgym.runs.files.shard import read_shard, remove_shard
+from agentsgym.runs.files.rollouts import read_file, write_rollouts
 from agentsgym.runs.files.summary import read_record
 from agentsgym.types import Rollout
 from agentsgym.types.text import masked, plain
@@ -83,26 +82,27 @@ class EvaluationDirectory:
 
     def rollouts(self) -> Iterator[Rollout]:
         """The stored rollouts."""
-        for phase, _, path in RunDirectory(self.root).shards():
-            if phase == PHASE:
-                yield from (line.rollout for line in read_shard(path))
+        for path in self._files():
+            yield from (stored.rollout for stored in read_file(path))
 
     def write_part(self, rollouts: Sequence[Rollout]) -> None:
-        """Store rollouts while an evaluation runs, in a shard of their own."""
-        numbers = [int(found[1]) for path in self._shards() if (found := _PART.search(path.name))]
+        """Store rollouts while an evaluation runs, in a file of their own."""
+        numbers = [int(found[1]) for path in self._files() if (found := _PART.search(path.name))]
         name = f"part-{max(numbers, default=0) + 1:06d}"
-        write_set(RunDirectory(self.root), PHASE, 0, _lines(rollouts), dataset=name)
+        self._write(rollouts, name)
 
     def write_all(self, rollouts: Sequence[Rollout]) -> None:
         """Store the rollouts of a finished evaluation together, instead of its parts."""
-        whole = write_set(RunDirectory(self.root), PHASE, 0, _lines(rollouts))
-        for path in self._shards():
-            if path not in whole:
-                remove_shard(path)
+        whole = self._write(rollouts)
+        for path in self._files():
+            if path != whole:
+                path.unlink(missing_ok=True)
 
-    def _shards(self) -> list[Path]:
-        return [path for phase, _, path in RunDirectory(self.root).shards() if phase == PHASE]
+    def _write(self, rollouts: Sequence[Rollout], name: str | None = None) -> Path:
+        path = RunDirectory(self.root).rollout_file(PHASE, 0, name)
+        write_rollouts(path, (StoredRollout(one, PHASE, 0, dataset=name) for one in rollouts))
+        return path
 
-
-def _lines(rollouts: Sequence[Rollout]) -> Iterator[RolloutLine]:
-    return (RolloutLine(rollout, PHASE, 0) for rollout in rollouts)
+    def _files(self) -> list[Path]:
+        files = RunDirectory(self.root).rollout_files()
+        return [path for phase, _, path in files if phase == PHASE]

@@ -9,8 +9,8 @@ from pydantic import Field
 from agentsgym.types.settings import Count, Positive, Section
 
 
-class StoredShard(NamedTuple):
-    """A shard of a generation: the process that wrote it, the optimizer steps before it, its path,
+class RolloutFile(NamedTuple):
+    """A file of a generation: the process that wrote it, the optimizer steps before it, its path,
     and its bytes on disk."""
 
     rank: int
@@ -36,15 +36,15 @@ class KeepRollouts(Section):
         """Whether nothing is ever deleted."""
         return self.last is None and self.every is None and self.gigabytes is None
 
-    def outdated(self, shards: Sequence[StoredShard], rank: int = 0) -> list[Path]:
-        """The shards that the process `rank` deletes, of all shards of a run's generations: its
+    def outdated(self, files: Sequence[RolloutFile], rank: int = 0) -> list[Path]:
+        """The files that the process `rank` deletes, of all files of a run's generations: its
         own, and the first one also those of processes that wrote none of the last two."""
-        kept = set(_within(self._named({one.step for one in shards}), shards, self))
-        last = sorted({one.step for one in shards})[-2:]
-        there = {one.rank for one in shards if one.step in last}
+        kept = set(_within(self._named({one.step for one in files}), files, self))
+        last = sorted({one.step for one in files})[-2:]
+        there = {one.rank for one in files if one.step in last}
         return [
             one.path
-            for one in shards
+            for one in files
             if one.step not in kept and (one.rank == rank or (rank == 0 and one.rank not in there))
         ]
 
@@ -59,14 +59,14 @@ class KeepRollouts(Section):
 
 
 def _within(
-    steps: Sequence[int], shards: Sequence[StoredShard], keep: KeepRollouts
+    steps: Sequence[int], files: Sequence[RolloutFile], keep: KeepRollouts
 ) -> Sequence[int]:
-    """The first of the steps whose shards fit, and at least one."""
+    """The first of the steps whose files fit, and at least one."""
     if keep.gigabytes is None:
         return steps
     left = keep.gigabytes * 1e9
     for number, step in enumerate(steps):
-        left -= sum(one.size for one in shards if one.step == step)
+        left -= sum(one.size for one in files if one.step == step)
         if left < 0:
             return steps[: max(1, number)]
     return steps

@@ -1,35 +1,31 @@
-"""Every rollout of a run on disk, in shards per generation or evaluation."""
+"""Every rollout of a run on disk: a Parquet file per generation or evaluation, and process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.columns import SCHEMA, StoredRollout, rollouts_of, table_of
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.encoding import RolloutLine
-from agentsgym.runs.files.retention import KeepRollouts, StoredShard
-from agentsgym.runs.files.shard import read_group, read_shard, remove_shard, write_shards
+from agentsgym.runs.files.formats import ROLLOUTS
+from agentsgym.runs.files.parquet import named_damage, read_tables, writing
+from agentsgym.runs.files.retention import KeepRollouts, RolloutFile
 from agentsgym.types import Rollout
 
-__all__ = [
-    "RolloutWriter",
-    "drop_rollouts_from",
-    "read_group",
-    "read_lines",
-    "read_rollouts",
-    "read_shard",
-    "write_set",
-]
+_ROW_GROUP = 1 << 19
+"""Tokens in a row group: so much is read at once."""
+
 
 _KEEP_ALL = KeepRollouts()
 
 
 class RolloutWriter:
-    """A trainer's rollout sink: writes its rollouts to the run's shards, and deletes those of
+    """A trainer's rollout sink: writes its rollouts to the run's files, and deletes those of
     generations that `keep` does not name.
 
-    A shard appears only when it is complete. Each of several processes writes and deletes shards of
+    A file appears only when it is complete. Each of several processes writes and deletes files of
     its own. `agent_tokens` counts the tokens that this process sampled in training.
     """
 
@@ -43,8 +39,8 @@ class RolloutWriter:
         `rank` if there are several, and the `dataset`'s name if there are several evaluation sets.
         """
         phase, step, rank = info["phase"], info["step"], info.get("rank", 0)
-        lines = _lines(rollouts, info)
-        write_set(self._directory, phase, step, lines, dataset=info.get("dataset"), rank=rank)
+        path = self._directory.rollout_file(phase, step, info.get("dataset"), rank=rank)
+        write_rollouts(path, _stored(rollouts, info))
         if phase == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
             self._delete_outdated(rank)
@@ -53,12 +49,12 @@ class RolloutWriter:
         if self._keep.everything:
             return
         stored = [
-            StoredShard(writer, step, path, size)
-            for writer, step, path in self._directory.training_shards()
+            RolloutFile(writer, step, path, size)
+            for writer, step, path in self._directory.training_files()
             if (size := _size(path)) is not None
         ]
         for path in self._keep.outdated(stored, rank):
-            remove_shard(path)
+            path.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int | None:
@@ -69,52 +65,63 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _lines(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[RolloutLine]:
-    given = info.get("advantages")
-    by_row = None if given is None else iter(given)
+def _stored(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[StoredRollout]:
+    by_row = None if info.get("advantages") is None else iter(info["advantages"])
     for rollout in rollouts:
         advantages = None
         if by_row is not None:
-            advantages = tuple(
-                tuple(np.asarray(next(by_row), float).tolist()) for _ in rollout.rows
-            )
-        yield RolloutLine(rollout, info["phase"], info["step"], advantages, info.get("dataset"))
+            advantages = tuple(np.asarray(next(by_row), np.float64) for _ in rollout.rows)
+        yield StoredRollout(rollout, info["phase"], info["step"], advantages, info.get("dataset"))
 
 
-def write_set(
-    directory: RunDirectory,
-    phase: str,
-    step: int,
-    lines: Iterator[RolloutLine],
-    *,
-    dataset: str | None = None,
-    rank: int = 0,
-) -> list[Path]:
-    """Write the rollouts of one generation or evaluation; returns their shards."""
-    return write_shards(
-        lambda part: directory.shard(phase, step, dataset, rank=rank, part=part), lines
-    )
+def write_rollouts(path: Path, rollouts: Iterable[StoredRollout]) -> None:
+    """Write a file of rollouts, or nothing at all."""
+    with replacing(path) as part, writing(part, SCHEMA, ROLLOUTS) as write:
+        for batch in _batches(rollouts):
+            write(table_of(batch))
 
 
-def read_lines(run_dir: str | Path, phase: str | None = None) -> Iterator[RolloutLine]:
+def _batches(rollouts: Iterable[StoredRollout]) -> Iterator[list[StoredRollout]]:
+    batch: list[StoredRollout] = []
+    tokens = 0
+    for one in rollouts:
+        batch.append(one)
+        tokens += sum(len(row.token_ids) for row in one.rollout.rows)
+        if tokens >= _ROW_GROUP:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
+
+
+def read_file(path: Path, group: int | None = None) -> Iterator[StoredRollout]:
+    """The rollouts of one file, or those of one group in it. Raises DamagedFile if it has any other
+    content, NewerFormat if a newer agentsgym wrote it."""
+    for table in read_tables(path, SCHEMA, ROLLOUTS, group):
+        with named_damage(path):
+            read = list(rollouts_of(table))
+        yield from (one for one in read if group in (None, one.rollout.group))
+
+
+def read_stored(run_dir: str | Path, phase: str | None = None) -> Iterator[StoredRollout]:
     """All stored data about a run's rollouts, by step; of one phase or of all."""
-    for name, _, path in RunDirectory(Path(run_dir)).shards():
+    for name, _, path in RunDirectory(Path(run_dir)).rollout_files():
         if phase in (None, name):
-            yield from read_shard(path)
+            yield from read_file(path)
 
 
 def read_rollouts(run_dir: str | Path, phase: str | None = None) -> Iterator[Rollout]:
     """The rollouts of a run as they were played; `phase` is "before", "train", "eval" or "after".
 
     A group's rollouts are adjacent; group numbers start again at each step. The last group of a
-    process's shards may continue in the next process's.
+    process's file may continue in the next process's.
     """
-    return (line.rollout for line in read_lines(run_dir, phase))
+    return (stored.rollout for stored in read_stored(run_dir, phase))
 
 
 def drop_rollouts_from(run_dir: Path, step: int) -> None:
-    """Delete the shards that a run resumed at `step` will play again."""
-    for phase, played, path in RunDirectory(run_dir).shards():
+    """Delete the files that a run resumed at `step` will play again."""
+    for phase, played, path in RunDirectory(run_dir).rollout_files():
         again = {"train": played >= step, "eval": played > step, "after": True}
         if again.get(phase, False):
-            remove_shard(path)
+            path.unlink(missing_ok=True)

@@ -1,20 +1,29 @@
-"""The trainer's numbers for the tokens of a sample of rollouts: gzipped JSON lines, one file per
-generation and process."""
+"""The trainer's numbers for the tokens of a sample of rollouts: a Parquet file per generation and
+process, with a row for each step."""
 
-import gzip
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentsgym.runs.files.atomic import DamagedFile, replacing
-from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.encoding import finite
-from agentsgym.runs.files.formats import TOKEN_RECORDS, NewerFormat
-from agentsgym.types.records import Numbers, StepNumbers, TokenRecord
+import pyarrow as pa
 
-_MOST_BYTES = 1 << 26
+from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import RunDirectory
+from agentsgym.runs.files.formats import TOKEN_RECORDS
+from agentsgym.runs.files.parquet import named_damage, read_tables, writing
+from agentsgym.types.records import StepNumbers, TokenRecord
+
+_NUMBERS = pa.list_(pa.float64())
+SCHEMA = pa.schema(
+    [
+        ("session_id", pa.string()),
+        ("episode", pa.int64()),
+        ("step", pa.int64()),
+        ("logprobs", _NUMBERS),
+        ("ratios", _NUMBERS),
+        ("entropies", _NUMBERS),
+    ]
+)
 
 
 class TokenRecordWriter:
@@ -26,27 +35,48 @@ class TokenRecordWriter:
     def __call__(self, records: Sequence[TokenRecord], info: Mapping[str, Any]) -> None:
         """Store the records of the generation that began at `step`."""
         path = self._directory.token_record(info["step"], rank=info.get("rank", 0))
-        with replacing(path) as part, gzip.open(part, "wb", compresslevel=1) as file:
-            for record in records:
-                text = json.dumps(TOKEN_RECORDS.stamped(_to_json(record)), allow_nan=False)
-                file.write(text.encode() + b"\n")
+        rows = [
+            {
+                "session_id": record.session_id,
+                "episode": episode,
+                "step": step,
+                "logprobs": numbers.logprobs,
+                "ratios": numbers.ratios,
+                "entropies": numbers.entropies,
+            }
+            for record in records
+            for (episode, step), numbers in record.steps.items()
+        ]
+        with replacing(path) as part, writing(part, SCHEMA, TOKEN_RECORDS) as write:
+            write(pa.Table.from_pylist(rows, SCHEMA))
 
 
 def read_token_records(path: Path) -> Iterator[TokenRecord]:
     """The records of one file. Raises DamagedFile if it has any other content, NewerFormat if a
     newer agentsgym wrote it."""
-    try:
-        with gzip.open(path, "rb") as file:
-            while line := file.readline(_MOST_BYTES):
-                yield _from_json(TOKEN_RECORDS.current(json.loads(line), path))
-    except NewerFormat:
-        raise
-    except KeyError as error:
-        raise DamagedFile(f"{path} is damaged: {error} is missing") from None
-    except (
-        OSError, EOFError, zlib.error, ValueError, TypeError, AttributeError, RecursionError,
-    ) as error:  # fmt: skip
-        raise DamagedFile(f"{path} is damaged: {error}") from None
+    sessions: dict[str, dict[tuple[int, int], StepNumbers]] = {}
+    for table in read_tables(path, SCHEMA, TOKEN_RECORDS):
+        with named_damage(path):
+            for row in table.to_pylist():
+                key = row.pop("episode"), row.pop("step")
+                session = row.pop("session_id")
+                sessions.setdefault(session, {})[key] = _numbers(session, *key, **row)
+    return (TokenRecord(session, steps) for session, steps in sessions.items())
+
+
+def _numbers(
+    session: str | None,
+    episode: int | None,
+    step: int | None,
+    logprobs: Sequence[float],
+    ratios: Sequence[float],
+    entropies: Sequence[float] | None,
+) -> StepNumbers:
+    if None in (session, episode, step, *logprobs, *ratios, *(entropies or ())):
+        raise ValueError("a value is missing")
+    return StepNumbers(
+        tuple(logprobs), tuple(ratios), None if entropies is None else tuple(entropies)
+    )
 
 
 def drop_token_records_from(run_dir: Path, step: int) -> None:
@@ -54,42 +84,3 @@ def drop_token_records_from(run_dir: Path, step: int) -> None:
     for played, path in RunDirectory(run_dir).token_record_files():
         if played >= step:
             path.unlink()
-
-
-def _to_json(record: TokenRecord) -> dict[str, Any]:
-    return {
-        "session_id": record.session_id,
-        "steps": [
-            {
-                "episode": episode,
-                "step": step,
-                "logprobs": _listed(numbers.logprobs),
-                "ratios": _listed(numbers.ratios),
-                "entropies": None if numbers.entropies is None else _listed(numbers.entropies),
-            }
-            for (episode, step), numbers in record.steps.items()
-        ],
-    }
-
-
-def _listed(values: Numbers) -> list[float | None]:
-    return [finite(value) for value in values]
-
-
-def _from_json(data: Mapping[str, Any]) -> TokenRecord:
-    session = data["session_id"]
-    if not isinstance(session, str):
-        raise ValueError("session_id is not a text")
-    steps = {
-        (int(step["episode"]), int(step["step"])): StepNumbers(
-            _numbers(step["logprobs"]),
-            _numbers(step["ratios"]),
-            None if step["entropies"] is None else _numbers(step["entropies"]),
-        )
-        for step in data["steps"]
-    }
-    return TokenRecord(session, steps)
-
-
-def _numbers(values: Sequence[float | None]) -> Numbers:
-    return tuple(float("nan") if value is None else float(value) for value in values)

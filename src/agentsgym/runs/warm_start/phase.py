@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import rollout_requests
 from agentsgym.evaluation.metrics import record, step_means
-from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts
+from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
 from agentsgym.runs.files.atomic import DamagedFile, remove, replacing, write_text
-from agentsgym.runs.files.shard import read_shard, remove_shard
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
@@ -186,17 +185,18 @@ class WarmStart:
 
     def _stored_parts(self) -> list[int]:
         """Number of games in each stored round; a damaged round and those after it are removed."""
-        shards = [(step, path) for phase, step, path in self._directory.shards() if phase == GAMES]
+        files = self._directory.rollout_files()
+        stored = [(step, path) for phase, step, path in files if phase == GAMES]
         done: dict[int, int] = {}
-        for step, path in shards:
+        for step, path in stored:
             try:
-                done[step] = done.get(step, 0) + sum(1 for _ in read_shard(path))
+                done[step] = done.get(step, 0) + sum(1 for _ in read_file(path))
             except DamagedFile as error:
                 self._progress.note(f"{error}; these games are played again")
                 done.pop(step, None)
-                for later, remaining in shards:
+                for later, remaining in stored:
                     if later >= step:
-                        remove_shard(remaining)
+                        remaining.unlink(missing_ok=True)
                 break
         return list(done.values())
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files import RunDirectory, read_file
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.formats import NewerFormat
-from agentsgym.runs.files.rollouts import read_shard
 from agentsgym.tokens import Codec, Transcript
 from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
 from agentsgym.types import Episode, GenerationResult, Message, Rollout, Step
@@ -88,7 +87,7 @@ def stored_games(
 
 def _training_shards(folder: str) -> list[tuple[int, Path]]:
     """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
-    shards = RunDirectory(Path(folder)).shards()
+    shards = RunDirectory(Path(folder)).rollout_files()
     found = [(step, path) for phase, step, path in shards if phase == "train"]
     if not found:
         raise ConfigError(f"warm_start.run: {folder} holds no training rollouts of a run")
@@ -102,7 +101,7 @@ def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
         best: dict[int, Rollout] = {}  # a group may continue in the next shard
         for path in files:
             try:
-                for line in read_shard(path):
+                for line in read_file(path):
                     game = line.rollout
                     known = best.get(game.group)
                     if counts(game) and (known is None or game.final_reward > known.final_reward):

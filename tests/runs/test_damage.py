@@ -1,21 +1,28 @@
 """Files that were cut off, damaged, or never written whole; values that JSON cannot say."""
 
-import gzip
-import json
 import math
 import os
 import subprocess
 import sys
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.runs.files import MetricsFile, RolloutWriter, Summary, read_metrics, read_rollouts
+from agentsgym.runs.files import (
+    MetricsFile,
+    NewerFormat,
+    RolloutWriter,
+    Summary,
+    read_file,
+    read_metrics,
+    read_rollouts,
+)
 from agentsgym.runs.files.atomic import DamagedFile, replacing, write_text
-from agentsgym.runs.files.encoding import plain
-from agentsgym.runs.files.rollouts import read_shard
 from agentsgym.runs.files.summary import read_summary
+from agentsgym.types.text import plain
 from helpers import CountdownEnv
 
 SUMMARY = Summary(name="x", seed=0, env="E", env_config={}, model="tiny")
@@ -29,7 +36,7 @@ def rollout(plain_tokenizer):
 
 def write(directory, *rollouts):
     RolloutWriter(directory)(rollouts, {"phase": "train", "step": 0, "advantages": None})
-    return directory / "rollouts" / "train-000000.jsonl.gz"
+    return directory / "rollouts" / "train-000000.parquet"
 
 
 def with_info(rollout, info):
@@ -137,82 +144,90 @@ class Hostile:
 def test_no_info_keeps_a_rollout_from_being_written(tmp_path, rollout, info):
     odd = with_info(rollout, info)
     path = write(tmp_path, odd, rollout)
-    first, second = (line.rollout for line in read_shard(path))
+    first, second = (line.rollout for line in read_file(path))
     assert first.episodes[0].steps[0].info == plain(info)
     assert replace(first, episodes=()) == replace(odd, episodes=()) and second == rollout
 
 
-def test_what_was_said_with_half_a_surrogate_pair_comes_back_equal(tmp_path, rollout):
-    episode = rollout.episodes[0]
-    steps = (replace(episode.steps[0], action="\ud800", observation="é"), *episode.steps[1:])
-    odd = replace(rollout, episodes=(replace(episode, steps=steps),), task_data={"q": "\udc00"})
-    write(tmp_path, odd)
-    assert list(read_rollouts(tmp_path)) == [replace(odd, task_data={"q": "\ufffd"})]
-
-
-def test_numbers_that_are_not_finite_are_written_as_null(tmp_path, rollout):
-    row = replace(rollout.rows[0], logprobs=(math.nan,) * len(rollout.rows[0].logprobs))
+def test_numbers_that_are_not_finite_come_back(tmp_path, rollout):
+    row = replace(rollout.rows[0], logprobs=[math.nan] * len(rollout.rows[0].logprobs))
     episode = replace(rollout.episodes[0], reward=math.inf)
-    path = write(tmp_path, replace(rollout, rows=(row,), episodes=(episode,)))
-    assert "NaN" not in gzip.decompress(path.read_bytes()).decode()
-    back = next(read_rollouts(tmp_path))
-    assert all(map(math.isnan, back.rows[0].logprobs)) and math.isnan(back.episodes[0].reward)
+    odd = replace(rollout, rows=(row,), episodes=(episode,))
+    write(tmp_path, odd)
+    assert list(read_rollouts(tmp_path)) == [odd]
 
 
-def set_in(line, path, value):
+def set_in(row, path, value):
     *way, last = path
     for key in way:
-        line = line[key]
-    if value is KeyError:
-        del line[last]
-    else:
-        line[last] = value
+        row = row[key]
+    row[last] = value
 
 
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["rows"], KeyError, "'rows' is missing"),
-        (["rows"], 3, "not a rollout"),
-        (["rows"], [3], "not a rollout"),
-        (["rows", 0, "logprobs"], None, "not a rollout"),
-        (["rows", 0, "spans"], [[0, 0, 5, 9999]], "outside its row"),
-        (["rows", 0, "spans"], [[0, 0]], "not a rollout"),
-        (["episodes", 0, "steps", 0, "reward"], "much", "steps: reward is 'much'"),
-        (["episodes", 0, "steps", 0, "info"], [], r"steps: info is \[\]"),
-        (["episodes", 0, "steps", 0, "anchor"], KeyError, "'anchor' is missing"),
-        (["group"], 1e400, "group is"),
-        (["group"], 10**30, "group is 1000"),
-        (["error"], 3, "error is 3"),
-        (["advantages"], [[0.5]], "advantages do not fit"),
+        (["rows"], None, "rows is missing"),
+        (["rows", 0, "token_ids"], [1], "different lengths"),
+        (["rows", 0, "token_ids"], [None], "holds a null"),
+        (["rows", 0, "logprobs"], None, "different lengths"),
+        (["rows", 0, "spans", 0, "stop"], 9999, "outside its row"),
+        (["rows", 0, "spans", 0, "step"], 7, "names step 7"),
+        (["rows", 0, "spans", 0, "episode"], -1, "of episode -1"),
+        (["rows", 0, "begins"], None, "begins is missing"),
+        (["rows", 0, "advantages"], [0.5], "advantages do not fit"),
+        (["episodes", 0, "steps", 0, "reward"], None, "reward is missing"),
+        (["episodes", 0, "steps", 0, "info"], "[]", "info is not a JSON object"),
+        (["episodes", 0, "steps", 0, "info"], "[" * 100_000, "info is not a JSON object"),
+        (["episodes", 0, "steps"], [None], "steps holds a null"),
+        (["episodes", 0, "written"], [{"role": None, "content": ""}], "role is missing"),
+        (["episodes", 0, "index"], 3, "not numbered"),
+        (["task_data"], "{", "task_data is not a JSON object"),
+        (["reward_placement"], "evil", "reward_placement is 'evil'"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path, rollout, path, value, words):
-    shard = write(tmp_path, rollout, rollout)
-    lines = [json.loads(line) for line in gzip.decompress(shard.read_bytes()).splitlines()]
-    set_in(lines[1], path, value)
-    with gzip.open(shard, "wt") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-    with pytest.raises(DamagedFile, match=f"is damaged: line 2: .*{words}"):
-        list(read_shard(shard))
+def test_a_row_that_is_no_rollout_is_named(tmp_path, rollout, path, value, words):
+    file = write(tmp_path, rollout, rollout)
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    set_in(rows[1], path, value)
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
+    with pytest.raises(DamagedFile) as caught:
+        list(read_file(file))
+    assert str(caught.value).startswith(f"{file} is damaged: ") and words in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", ["text", "cut", "flipped", "brackets", "empty line"])
-def test_a_damaged_shard_is_named(tmp_path, rollout, damage):
-    shard = write(tmp_path, rollout)
-    data = shard.read_bytes()
-    flipped = data[:40] + bytes(255 - byte for byte in data[40:60]) + data[60:]
-    shard.write_bytes(
-        {
-            "text": b"hello",
-            "cut": data[: len(data) // 2],
-            "flipped": flipped,
-            "brackets": gzip.compress(b"[" * 100_000),
-            "empty line": gzip.compress(b"\n"),
-        }[damage]
-    )
-    with pytest.raises(DamagedFile, match=r"train-000000.jsonl.gz is damaged"):
-        list(read_shard(shard))
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "flipped", "no column", "a text"])
+def test_a_damaged_file_is_named(tmp_path, rollout, damage):
+    file = write(tmp_path, rollout)
+    data, table = file.read_bytes(), pq.read_table(file)
+    if damage == "no column":
+        pq.write_table(table.drop_columns(["group"]), file)
+    elif damage == "a text":
+        place = table.schema.get_field_index("group")
+        pq.write_table(table.set_column(place, "group", pa.array(["0"] * len(table))), file)
+    else:
+        middle = bytes(255 - byte for byte in data[40:600])
+        file.write_bytes(
+            {
+                "empty": b"",
+                "text": b"hello",
+                "cut": data[: len(data) // 2],
+                "flipped": data[:40] + middle + data[600:],
+            }[damage]
+        )
+    with pytest.raises(DamagedFile) as caught:
+        list(read_file(file))
+    assert str(caught.value).startswith(f"{file} is damaged: ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_of_a_newer_version_says_so(tmp_path, rollout):
+    file = write(tmp_path, rollout)
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({b"agentsgym.schema": b"99"}), file)
+    with pytest.raises(NewerFormat, match="schema 99"):
+        list(read_file(file))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": 3}', "\udcff"])

@@ -1,0 +1,273 @@
+"""Rollouts on disk come back as they were played."""
+
+import json
+import math
+from dataclasses import replace
+from enum import Enum, IntEnum
+from uuid import UUID
+
+import numpy as np
+import pandas
+import pytest
+from datasets import load_dataset
+
+from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
+from agentsgym.credit import advantages
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.runs.files import (
+    RolloutWriter,
+    RunDirectory,
+    StoredRollout,
+    drop_rollouts_from,
+    read_file,
+    read_rollouts,
+    read_stored,
+    rollouts,
+)
+from agentsgym.runs.files.retention import KeepRollouts
+from agentsgym.types import RolloutBatch
+from agentsgym.types import text as texts
+from agentsgym.types.text import MASK, plain
+from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
+
+
+@pytest.fixture
+def sampled(tiny_llama, chat_tokenizer):
+    """Six rollouts of a model in two groups, two episodes each."""
+    env = DigitEnv(chat_tokenizer, {"episodes_per_trial": 2, "free_shots": 1})
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8)
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=5))
+    return env.run_trial([{"seed": 1}, {"seed": 2}], agent, num_rollouts=3).rollouts
+
+
+def write(run_dir, rollouts, phase="train", step=0, **info):
+    writer = RolloutWriter(run_dir)
+    writer(rollouts, {"phase": phase, "step": step, "advantages": None} | info)
+    return writer
+
+
+def test_sampled_rollouts_come_back_equal(tmp_path, sampled):
+    writer = write(tmp_path, sampled)
+    back = tuple(read_rollouts(tmp_path))
+    assert back == sampled
+    assert any(row.logprobs.any() for r in back for row in r.rows)
+    assert writer.agent_tokens == sum(r.agent_tokens for r in sampled) > 0
+
+
+def test_text_agents_and_failures_come_back_equal(tmp_path, chat_tokenizer):
+    env = CountdownEnv(chat_tokenizer)
+    tasks = [{"rewards": [0.5, 1.0]}, {"broken": True}, {"rewards": [0.0, 0.0]}]
+    rollouts = env.run_trial(tasks, ScriptedAgent(["yes", "fail"]), 2).rollouts
+    rollouts += env.run_trial(tasks[:1], ScriptedAgent(["one", "two"])).rollouts
+    write(tmp_path, rollouts)
+    back = tuple(read_rollouts(tmp_path))
+    assert back == rollouts
+    assert "the environment broke" in back[0].error and math.isnan(back[0].final_reward)
+    assert back[-1].final_reward == 1.5 and not back[-1].rows[0].sampled
+
+
+def test_what_a_template_rewrote_comes_back(tmp_path):
+    env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
+    played = env.run_trial(
+        [{"rewards": [0.0, 1.0]}], ScriptedAgent(["<think>a long one</think>b", "c"])
+    )
+    write(tmp_path, played.rollouts)
+    back = tuple(read_rollouts(tmp_path))
+    assert back == played.rollouts
+    assert [row.rewrites for row in back[0].rows] == ["", "thoughts"]
+
+
+def test_credit_works_on_what_was_read(tmp_path, sampled):
+    write(tmp_path, sampled)
+    expected = advantages(RolloutBatch(sampled))
+    for mine, theirs in zip(
+        advantages(RolloutBatch(read_rollouts(tmp_path))), expected, strict=True
+    ):
+        assert np.array_equal(mine, theirs)
+
+
+def test_advantages_stand_with_their_rollout(tmp_path, sampled):
+    given = advantages(RolloutBatch(sampled))
+    write(tmp_path, sampled, advantages=given)
+    lines = list(read_stored(tmp_path))
+    read = [row for line in lines for row in line.advantages]
+    assert [list(row) for row in read] == [row.tolist() for row in given]
+    for line in lines:
+        assert [len(a) for a in line.advantages] == [len(r.token_ids) for r in line.rollout.rows]
+
+
+def test_every_library_reads_the_file(tmp_path, sampled):
+    """Also the documented columns, and no others."""
+    write(tmp_path, sampled, step=7, advantages=advantages(RolloutBatch(sampled)))
+    path = str(RunDirectory(tmp_path).rollout_file("train", 7))
+    cache = str(tmp_path / "cache")
+    rows = load_dataset("parquet", data_files=path, split="train", cache_dir=cache).to_list()
+    assert [row["session_id"] for row in rows] == [one.session_id for one in sampled]
+    for row, rollout in zip(rows, sampled, strict=True):
+        assert json.loads(row["task_data"]) == rollout.task_data
+        assert [r["token_ids"] for r in row["rows"]] == [r.token_ids.tolist() for r in rollout.rows]
+        actions = [step["action"] for episode in row["episodes"] for step in episode["steps"]]
+        assert actions == [step.action for e in rollout.episodes for step in e.steps]
+    frame = pandas.read_parquet(path)
+    assert frame["final_reward"].tolist() == [rollout.final_reward for rollout in sampled]
+    assert set(frame.columns) == set(rows[0])
+
+
+def test_one_group_is_read_alone(tmp_path, sampled, monkeypatch):
+    monkeypatch.setattr(rollouts, "_ROW_GROUP", 1)
+    write(tmp_path, sampled)
+    path = RunDirectory(tmp_path).rollout_file("train", 0)
+    for group in (0, 1):
+        members = [one.rollout for one in read_file(path, group)]
+        assert members == [rollout for rollout in sampled if rollout.group == group]
+    assert list(read_file(path, 7)) == []
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path, sampled):
+    class Broken(Exception):
+        pass
+
+    def failing():
+        yield StoredRollout(sampled[0], "train", 0)
+        raise Broken
+
+    path = RunDirectory(tmp_path).rollout_file("train", 0)
+    with pytest.raises(Broken):
+        rollouts.write_rollouts(path, failing())
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_writer_deletes_its_own_old_generations_only(tmp_path, sampled):
+    for phase in ("before", "eval", "warmstart"):
+        write(tmp_path, sampled[:1], phase)
+    write(tmp_path, sampled[:1], rank=1)
+    writer = RolloutWriter(tmp_path, KeepRollouts(last=1))
+    for step in (0, 1):
+        writer(sampled[:1], {"phase": "train", "step": step, "advantages": None})
+    assert [path.name for _, _, path in RunDirectory(tmp_path).rollout_files()] == [
+        "before-000000.parquet", "warmstart-000000.parquet", "train-000000-r1.parquet",
+        "eval-000000.parquet", "train-000001.parquet",
+    ]  # fmt: skip
+
+
+def test_phases_are_read_in_order_and_one_by_one(tmp_path, sampled):
+    one = sampled[:1]
+    for phase, step in (("after", 2), ("train", 1), ("eval", 1), ("before", 0), ("train", 0)):
+        write(tmp_path, one, phase, step)
+    found = [(line.phase, line.step) for line in read_stored(tmp_path)]
+    assert found == [("before", 0), ("train", 0), ("train", 1), ("eval", 1), ("after", 2)]
+    assert [line.step for line in read_stored(tmp_path, "train")] == [0, 1]
+
+
+def test_a_resume_drops_what_it_plays_again(tmp_path, sampled):
+    one = sampled[:1]
+    for phase, step in (("before", 0), ("after", 3)):
+        write(tmp_path, one, phase, step)
+    for step in range(4):
+        write(tmp_path, one, "train", step)
+        write(tmp_path, one, "eval", step)
+    drop_rollouts_from(tmp_path, 2)
+    # Steps 0 and 1 were played before the checkpoint of step 2, and so was its evaluation.
+    assert [line.step for line in read_stored(tmp_path, "train")] == [0, 1]
+    assert [line.step for line in read_stored(tmp_path, "eval")] == [0, 1, 2]
+    assert not list(read_stored(tmp_path, "after")) and list(read_stored(tmp_path, "before"))
+
+
+def test_free_form_info_becomes_what_json_can_say(tmp_path, sampled):
+    odd = {"n": np.float32(0.5), "a": np.arange(2), "t": (1, {2}), 3: math.inf, "o": object}
+    assert plain(odd) == {
+        "n": 0.5, "a": [0, 1], "t": [1, [2]], "3": None, "o": "<class 'object'>"
+    }  # fmt: skip
+    rollout = sampled[0]
+    step = replace(rollout.episodes[0].steps[0], info=odd)
+    first = rollout.episodes[0]
+    episode = replace(first, steps=(step, *first.steps[1:]))
+    write(tmp_path, [replace(rollout, episodes=(episode, *rollout.episodes[1:]))])
+    assert next(read_rollouts(tmp_path)).episodes[0].steps[0].info == plain(odd)
+
+
+def test_evaluation_sets_of_one_step_have_shards_of_their_own(tmp_path, sampled):
+    write(tmp_path, sampled[:1], "eval", 3, dataset="easy")
+    write(tmp_path, sampled[1:3], "eval", 3, dataset="very/hard.")
+    write(tmp_path, sampled[3:], "eval", 3)
+    found = [(line.dataset, line.step) for line in read_stored(tmp_path, "eval")]
+    assert sorted(found, key=str) == [("easy", 3), *[("very/hard.", 3)] * 2, *[(None, 3)] * 3]
+    drop_rollouts_from(tmp_path, 2)
+    assert not list(read_stored(tmp_path))
+
+
+def test_each_process_has_shards_of_its_own(tmp_path, sampled):
+    """Two processes write the same generation; a later resume plays both parts again."""
+    write(tmp_path, sampled[2:], "train", 3, rank=1)
+    write(tmp_path, sampled[:2], "train", 3, rank=0)
+    write(tmp_path, sampled[:1], "eval", 3, rank=1, dataset="easy")
+    write(tmp_path, sampled[1:2], "eval", 3, rank=10, dataset="r1.easy")
+    assert tuple(read_rollouts(tmp_path, "train")) == sampled
+    assert [line.dataset for line in read_stored(tmp_path, "eval")] == ["easy", "r1.easy"]
+    drop_rollouts_from(tmp_path, 2)
+    assert not list(read_stored(tmp_path))
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800", float("nan"), {3: 4}, (1, 2), 1e300])
+def test_every_value_can_be_stored(tmp_path, sampled, value):
+    episode = sampled[0].episodes[0]
+    step = replace(episode.steps[0], info={"value": value}, observation="\ud800 é", reward=1 / 3)
+    episodes = (replace(episode, steps=(step, *episode.steps[1:])), *sampled[0].episodes[1:])
+    write(tmp_path, [replace(sampled[0], episodes=episodes)])
+    (line,) = read_stored(tmp_path)
+    read = line.rollout.episodes[0].steps[0]
+    assert read.reward == 1 / 3 and read.observation == "\ufffd é"
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize("beside", ["text", {7}], ids=["of JSON's types", "of others"])
+def test_enums_and_uuids_are_stored_alike_whatever_is_beside_them(tmp_path, sampled, beside):
+    name = UUID(int=7)
+    info = {"color": Color.RED, "one": Number.ONE, "name": name, "beside": beside}
+    episode = sampled[0].episodes[0]
+    steps = (replace(episode.steps[0], info=info), *episode.steps[1:])
+    episodes = (replace(episode, steps=steps), *sampled[0].episodes[1:])
+    write(tmp_path, [replace(sampled[0], episodes=episodes)])
+    (line,) = read_stored(tmp_path)
+    read = line.rollout.episodes[0].steps[0].info
+    assert (read["color"], read["one"], read["name"]) == ("red", 1, str(name))
+
+
+@pytest.mark.parametrize(
+    "secret", ["sesame-öffne", 'quo"ted\\se\ncret', '"hunter2', "nhunter2", "\ud800-half"]
+)
+@pytest.mark.parametrize("beside", ["text", {7}], ids=["of JSON's types", "of others"])
+def test_secrets_are_masked_in_what_is_stored(tmp_path, sampled, monkeypatch, secret, beside):
+    """Also those that JSON writes in another way, and those of which an escape may be a part."""
+    monkeypatch.setattr(texts, "_KNOWN", {secret})
+    task = {
+        "rewards": [], "key": f"a {secret} b", secret: 1, "at the end": secret,
+        "line": "\nhunter2", "beside": beside,
+    }  # fmt: skip
+    write(tmp_path, [replace(sampled[0], task_data=task, error=f"no {secret}")])
+    stored = next(read_stored(tmp_path)).rollout
+    if secret != "\ud800-half":  # in free-form values it is not what it was
+        assert stored.task_data["key"] == f"a {MASK} b" and stored.task_data["at the end"] == MASK
+        assert MASK in stored.task_data and stored.task_data["line"] == "\nhunter2"
+    assert stored.error == f"no {MASK}"
+
+
+@pytest.mark.parametrize("secret", ["333333", "token_ids", "hunter2"])
+def test_a_secret_that_is_a_part_of_a_number_or_a_key_damages_no_shard(
+    tmp_path, sampled, monkeypatch, secret
+):
+    monkeypatch.setattr(texts, "_KNOWN", {secret})
+    episode = sampled[0].episodes[0]
+    steps = (replace(episode.steps[0], reward=1 / 3, action=secret), *episode.steps[1:])
+    episodes = (replace(episode, steps=steps), *sampled[0].episodes[1:])
+    write(tmp_path, [replace(sampled[0], episodes=episodes)])
+    (line,) = read_stored(tmp_path)
+    step = line.rollout.episodes[0].steps[0]
+    assert (step.reward, step.action) == (1 / 3, MASK) and line.rollout.rows == sampled[0].rows
