@@ -92,6 +92,14 @@ def test_equal_tasks_and_seeds_give_equal_figures_everywhere(config, invoke):
     assert json.loads(result.stdout)["reward"] == summary.after.reward
 
 
+def test_an_error_that_resuming_cannot_mend_names_the_setting(config):
+    long = {"env_config.system_prompt": "long " * 2000, "signal_check": False}
+    with pytest.raises(RuntimeError) as caught:
+        train_run(config(output_dir="long", **long))
+    (note,) = caught.value.__notes__
+    assert "max_rollout_tokens" in note and "--resume" not in note
+
+
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(config):
     whole = train_run(config(output_dir="whole", **{"train.eval_strategy": "steps",
                                                    "train.eval_steps": 2}))  # fmt: skip

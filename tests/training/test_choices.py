@@ -10,7 +10,7 @@ import torch
 
 from agentsgym.credit import credit_steps, table_of
 from agentsgym.envs import task_dataset
-from agentsgym.training.choices import ChoiceScorer
+from agentsgym.training.advantages import ChoiceScorer
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv

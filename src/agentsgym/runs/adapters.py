@@ -76,7 +76,7 @@ def new_adapter(model: Any, lora: LoraSettings, base: str, revision: str | None)
 
 def with_stored(model: Any, adapter: StoredAdapter, *, trainable: bool) -> Any:
     """The base model `model` with a stored adapter. Raises ConfigError if it does not fit."""
-    from agentsgym.training.adapters import load_adapter
+    from agentsgym.training.checkpoints import load_adapter
 
     settings = dict(adapter.settings)
     adapted = _adapted(model, settings, adapter.base, adapter.revision, trainable=trainable)

@@ -37,7 +37,7 @@ def load_trained(config: RunConfig, folder: Path) -> Policy:
 
     Raises ConfigError if they are whole weights and the run trains an adapter, or the reverse.
     """
-    from agentsgym.training.adapters import load_adapters
+    from agentsgym.training.checkpoints import load_adapters
 
     adapted = config.model.lora is not None or is_adapter(Path(config.model.path))
     if is_adapter(folder) != adapted:

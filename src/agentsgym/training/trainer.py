@@ -20,11 +20,10 @@ from torch import nn
 from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.training.advantages import GenerationAdvantages
+from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
 from agentsgym.training.chat_templates import tell_about, template_options
 from agentsgym.training.checkpoints import GenerationEndCallback, check_metric, with_metric
-from agentsgym.training.choices import ChoiceScorer
 from agentsgym.training.collect import RolloutCollector, WeightSync, check_ray
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.datasets import (

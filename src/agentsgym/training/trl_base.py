@@ -27,7 +27,7 @@ from trl.trainer import utils
 
 from agentsgym.generation.embedded.requests import end_of_turn_ids
 from agentsgym.generation.models import is_adapted
-from agentsgym.training.adapters import load_adapters
+from agentsgym.training.checkpoints import load_adapters
 from agentsgym.training.loss.chunks import only_at
 
 REFERENCE_ADAPTER = "ref"
