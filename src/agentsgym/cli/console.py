@@ -1,5 +1,9 @@
 """The terminal: a console for results, a console for errors, and the form of errors."""
 
+import logging
+import os
+import warnings
+
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -28,10 +32,6 @@ def shown(text: str) -> str:
 
 def quiet_libraries() -> None:
     """Hide the progress bars and notices of other libraries."""
-    import logging
-    import os
-    import warnings
-
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)

@@ -3,15 +3,15 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, shown
-
-if TYPE_CHECKING:
-    from agentsgym.report.credit import StepCredit
-    from agentsgym.types import Rollout
+from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
+from agentsgym.runs.files import RunDirectory, read_file
+from agentsgym.types import Rollout
 
 _LONGEST = 120
 
@@ -37,8 +37,6 @@ def credit(
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
     """
-    from agentsgym.report.credit import RECORDED, compare_credit
-
     names = tuple(estimator or RECORDED)
     members = _group(run, step, group)
     try:
@@ -51,10 +49,8 @@ def credit(
         _print(lines, names)
 
 
-def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
+def _group(run: Path, step: int | None, group: int) -> list[Rollout]:
     """The rollouts of one group of one generation."""
-    from agentsgym.runs.files import RunDirectory, read_file
-
     if not run.is_dir():
         raise fail(f"there is no directory {run}", BAD_USAGE)
     shards: dict[int, list[Path]] = {}
@@ -71,18 +67,14 @@ def _group(run: Path, step: int | None, group: int) -> "list[Rollout]":
     return members or _no_group(shards[chosen], chosen)
 
 
-def _no_group(shards: "list[Path]", step: int) -> "NoReturn":
-    from agentsgym.runs.files import read_file
-
+def _no_group(shards: list[Path], step: int) -> NoReturn:
     groups = [line.rollout.group for path in shards for line in read_file(path)]
     if not groups:
         raise fail(f"{shards[0]} contains no rollouts")
     raise fail(f"the generation at step {step} has groups 0 to {max(groups)}", BAD_USAGE)
 
 
-def _print(lines: "list[StepCredit]", names: tuple[str, ...]) -> None:
-    from rich.table import Table
-
+def _print(lines: list[StepCredit], names: tuple[str, ...]) -> None:
     several = any(line.episode for line in lines)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("step", "action", "reward", *names):

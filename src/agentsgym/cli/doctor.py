@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
 from agentsgym.cli.options import TrustOption
-
-if TYPE_CHECKING:
-    from agentsgym.report.doctor import Evidence, Fault
+from agentsgym.report.doctor import RULES, Evidence, Fault, diagnose, read_evidence
+from agentsgym.report.viewer.source import Source
 
 
 def doctor(
@@ -31,9 +30,6 @@ def doctor(
 
         agentsgym doctor runs/quickstart --json
     """
-    from agentsgym.report.doctor import diagnose, read_evidence
-    from agentsgym.report.viewer.source import Source
-
     evidence = read_evidence(Source(run, trust))
     if not evidence.metrics and not evidence.played:
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
@@ -46,7 +42,7 @@ def doctor(
         raise typer.Exit(FAILURE)
 
 
-def _data(run: Path, evidence: "Evidence", found: "list[Fault]") -> dict[str, object]:
+def _data(run: Path, evidence: Evidence, found: list[Fault]) -> dict[str, object]:
     return {
         "run": str(run),
         "training_steps": len(evidence.metrics),
@@ -56,9 +52,7 @@ def _data(run: Path, evidence: "Evidence", found: "list[Fault]") -> dict[str, ob
     }
 
 
-def _tell(run: Path, evidence: "Evidence", found: "list[Fault]") -> None:
-    from agentsgym.report.doctor import RULES
-
+def _tell(run: Path, evidence: Evidence, found: list[Fault]) -> None:
     for problem in evidence.problems:
         _line(f"not read: {problem}")
     for one in found:

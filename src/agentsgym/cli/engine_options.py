@@ -1,14 +1,15 @@
 """The options that select the engine for an evaluated model."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from agentsgym.cli.console import err, shown
-
-if TYPE_CHECKING:
-    from agentsgym.generation.settings import EngineSettings
-    from agentsgym.runs import RunConfig
+from agentsgym.envs import ConfigError
+from agentsgym.generation.endpoint import ask, is_url
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs import RunConfig
+from agentsgym.types.settings import read
 
 CHAT, SCRIPTED = "chat:", "agent:"
 BaseUrlOption = Annotated[
@@ -43,17 +44,15 @@ EngineOption = Annotated[
 
 
 def engine_settings(
-    run: "RunConfig",
+    run: RunConfig,
     model: str,
     engine: str | None,
     base_urls: list[str] | None,
     served_model: str | None,
     key_env: str | None,
-) -> "EngineSettings":
+) -> EngineSettings:
     """The engine settings of `run`, for MODEL `model`; an option takes the place of its key in the
     section `engine`. If MODEL is an address, the model of `run` becomes what is served there."""
-    from agentsgym.generation.endpoint import is_url
-
     given = run.engine
     path = run.model.path
     engine = engine or given.name or ("chat" if path.startswith(CHAT) else None)
@@ -67,24 +66,18 @@ def engine_settings(
     return at_endpoint(run, model, chosen) if is_url(model) else chosen
 
 
-def _with(engine: "EngineSettings", **values: Any) -> "EngineSettings":
+def _with(engine: EngineSettings, **values: Any) -> EngineSettings:
     """The settings with other values, which are checked. Raises ConfigError."""
-    from agentsgym.generation.settings import EngineSettings
-    from agentsgym.types.settings import read
-
     return read(EngineSettings, engine.model_dump() | values, "engine.")
 
 
-def at_endpoint(run: "RunConfig", url: str, chosen: "EngineSettings") -> "EngineSettings":
+def at_endpoint(run: RunConfig, url: str, chosen: EngineSettings) -> EngineSettings:
     """The engine settings where MODEL is the address `url`; sets the model of `run` to what is
     served there. A vLLM server whose tokenizer is known is asked with token ids, anything else by
     chat.
 
     Raises ConfigError, NothingThere if nothing answers, and MissingKey.
     """
-    from agentsgym.envs import ConfigError
-    from agentsgym.generation.endpoint import ask
-
     if chosen.urls or chosen.launch:
         raise ConfigError(f"{url} already says where the model is; leave the other servers out")
     found = ask(url, chosen.key_env)

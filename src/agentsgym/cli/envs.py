@@ -6,12 +6,13 @@ from importlib.util import find_spec
 from rich.table import Table
 
 from agentsgym.cli.console import out, shown
+from agentsgym.envs import UnknownEnvironment, find, registered
+from agentsgym.envs.builtin import BUILTIN, DOORS
+from agentsgym.types.names import install_command
 
 
 def envs() -> None:
     """List the registered environments, their descriptions, and whether they are installed."""
-    from agentsgym.envs import registered
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("environment", no_wrap=True)
     table.add_column("installed", no_wrap=True)
@@ -28,9 +29,6 @@ def envs() -> None:
 
 def _missing_extra(name: str) -> str | None:
     """The command that installs a built-in environment's missing extra; None if none is missing."""
-    from agentsgym.envs.builtin import BUILTIN, DOORS
-    from agentsgym.types.names import install_command
-
     env = {**BUILTIN, **DOORS}.get(name)
     if env is None or env.module is None or env.extra is None:
         return None
@@ -40,9 +38,6 @@ def _missing_extra(name: str) -> str | None:
 
 
 def _description(name: str) -> str:
-    from agentsgym.envs import UnknownEnvironment, find
-    from agentsgym.envs.builtin import BUILTIN, DOORS
-
     known = {**BUILTIN, **DOORS}.get(name)
     if known is not None:
         return known.help

@@ -1,14 +1,12 @@
-"""What `agentsgym train … --estimate` prints: memory and tokens of a run that is not started."""
-
-from typing import TYPE_CHECKING
+"""What `agentsgym train` prints with `--estimate` and `--dry-run`."""
 
 from rich.table import Table
 
-from agentsgym.cli.console import out, shown
-
-if TYPE_CHECKING:
-    from agentsgym.runs.estimate import Estimate
-    from agentsgym.runs.settings import RunConfig
+from agentsgym.cli.console import out, quiet_libraries, shown
+from agentsgym.cli.progress import Bars
+from agentsgym.runs.estimate import Estimate, estimate
+from agentsgym.runs.launch import Launch
+from agentsgym.runs.settings import RunConfig
 
 _PARTS = {
     "weights": "weights",
@@ -21,10 +19,8 @@ _PARTS = {
 }
 
 
-def print_estimate(config: "RunConfig", processes: int) -> None:
+def print_estimate(config: RunConfig, processes: int) -> None:
     """Estimate a run and print the result."""
-    from agentsgym.runs.estimate import estimate
-
     found = estimate(config, processes)
     tokens, adapter = found.tokens, found.adapter
     trained = f"; an adapter of {_count(adapter)} is trained" if adapter else ", all are trained"
@@ -42,7 +38,7 @@ def print_estimate(config: "RunConfig", processes: int) -> None:
         out.print(note)
 
 
-def _table(found: "Estimate", processes: int) -> Table:
+def _table(found: Estimate, processes: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("memory")
     for layout in found.memory:
@@ -63,3 +59,24 @@ def size(value: int) -> str:
 
 def _count(number: int) -> str:
     return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.2f} M"
+
+
+def print_dry_run(config: RunConfig, launch: Launch) -> None:
+    """Run in small and print the result; `launch` says in which processes the run will be."""
+    quiet_libraries()
+    from agentsgym.runs.dry_run import dry_run
+
+    with Bars() as bars:
+        done = dry_run(config, bars, launch)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("in the run")
+    table.add_column("here instead")
+    for part, exchange in done.exchanged.items():
+        table.add_row(f"{part}: {shown(exchange.configured)}", shown(exchange.instead))
+    out.print(table)
+    out.print(
+        f"\nThe settings are valid. {done.summary.steps} optimizer step ran, on "
+        f"{done.summary.agent_tokens} sampled tokens; nothing was kept."
+    )
+    for text in done.not_tried:
+        out.print(f"Not tried here: {shown(text)}.")

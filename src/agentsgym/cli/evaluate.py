@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,10 +25,15 @@ from agentsgym.cli.evaluating import (
 )
 from agentsgym.cli.options import ConfigOption, SettingsArgument, TrustOption, given_settings
 from agentsgym.cli.suite import evaluate_suite
-
-if TYPE_CHECKING:
-    from agentsgym.runs import RunConfig
-    from agentsgym.types import RolloutRequest
+from agentsgym.cli.tables import evaluation_table
+from agentsgym.evaluation import ComparisonPlan, compare, default_cluster, passes
+from agentsgym.report.suite import comparison_table
+from agentsgym.runs import RunConfig
+from agentsgym.runs.evaluate import held_out_requests, other_references
+from agentsgym.runs.files.evaluation import write_comparison
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.trust import check_links, is_own
+from agentsgym.types import RolloutRequest
 
 
 def evaluate(
@@ -143,11 +148,8 @@ def evaluate(
         engine=engine,
     )
     given = given_settings(settings, config)
-    if output is not None and output.exists():
-        from agentsgym.runs.trust import check_links, is_own
-
-        if not (trust or is_own(output)):
-            check_links(output)
+    if output is not None and output.exists() and not (trust or is_own(output)):
+        check_links(output)
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
@@ -160,7 +162,6 @@ def evaluate(
     other = options.vs[0] if options.vs else None
     run = options.apply(evaluated_run(model, env, given, trust=trust, beside=other))
     quiet_libraries()
-    from agentsgym.runs.evaluate import held_out_requests
 
     requests = held_out_requests(run, seed)
     if plan:
@@ -172,18 +173,13 @@ def evaluate(
 
 
 def _one(
-    run: "RunConfig",
-    requests: "list[RolloutRequest]",
+    run: RunConfig,
+    requests: list[RolloutRequest],
     options: PlayOptions,
     output: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    from agentsgym.cli.tables import evaluation_table
-    from agentsgym.evaluation import passes
-    from agentsgym.runs.evaluate import other_references
-    from agentsgym.runs.from_config import make_env
-
     played = play_one(options.model, run, run, requests, options, output)
     of_passes = passes(played.rollouts)
     counted = [one for one, r in zip(requests, played.rollouts, strict=True) if not r.failed]
@@ -199,17 +195,13 @@ def _one(
 
 def _compare(
     other: str,
-    run: "RunConfig",
-    requests: "list[RolloutRequest]",
+    run: RunConfig,
+    requests: list[RolloutRequest],
     options: PlayOptions,
     output: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    from agentsgym.evaluation import compare
-    from agentsgym.report.suite import comparison_table
-    from agentsgym.runs.files.evaluation import write_comparison
-
     model = options.model
     name, play_second = other_side(other, run, requests, options, output and output / "vs")
     first = play_one(model, run, run, requests, options, output and output / "model")
@@ -236,11 +228,8 @@ _POWER = 0.8
 _DIFFERENCES = (0.02, 0.05, 0.1, 0.2)
 
 
-def _plan(run: "RunConfig", requests: "list[RolloutRequest]", *, as_json: bool) -> None:
+def _plan(run: RunConfig, requests: list[RolloutRequest], *, as_json: bool) -> None:
     """Print what a comparison on these rollouts can show."""
-    from agentsgym.evaluation import ComparisonPlan, default_cluster
-    from agentsgym.runs.from_config import make_env
-
     low, high = make_env(run).reward_range
     plan = ComparisonPlan.of([default_cluster(request.task_data) for request in requests])
     smallest, alike = plan.smallest(_POWER), plan.if_alike()

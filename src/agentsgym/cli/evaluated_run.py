@@ -1,16 +1,17 @@
 """The run that `agentsgym eval` and `agentsgym play --agent` make of their arguments."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentsgym.cli.console import BAD_USAGE, err, fail
 from agentsgym.cli.engine_options import CHAT, SCRIPTED
 from agentsgym.cli.options import model_in, model_with, split_settings
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs import RunConfig, load_run, parse_config
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.trust import check_untrusted, is_own, named_code, with_trust
+from agentsgym.types.settings import read
 from agentsgym.types.trust import import_from_here
-
-if TYPE_CHECKING:
-    from agentsgym.runs import RunConfig
-    from agentsgym.runs.files import RunDirectory
 
 
 def evaluated_run(
@@ -20,17 +21,13 @@ def evaluated_run(
     *,
     trust: bool = False,
     beside: str | None = None,
-) -> "RunConfig":
+) -> RunConfig:
     """The agent and the environment of an evaluation, with the user's `KEY=VALUE` settings.
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
     run's section `eval`. `trust` is for directories of somebody else. Raises ConfigError.
     """
-    from agentsgym.runs import parse_config
-    from agentsgym.runs.files import RunDirectory
-    from agentsgym.runs.trust import with_trust
-
     import_from_here(env or "")
     directory = RunDirectory(Path(agent))
     if not agent.startswith((SCRIPTED, CHAT)) and directory.is_run():
@@ -46,7 +43,7 @@ def evaluated_run(
     return with_trust(run) if trust else run
 
 
-def answerer_of(run: "RunConfig") -> dict[str, Any]:
+def answerer_of(run: RunConfig) -> dict[str, Any]:
     """The section `answerer` of a run as `KEY=VALUE` settings, for a second one."""
     same = run.answerer.model_dump() if run.answerer else {}
     return {f"answerer.{key}": value for key, value in same.items()}
@@ -54,9 +51,6 @@ def answerer_of(run: "RunConfig") -> dict[str, Any]:
 
 def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[str, Any]:
     """The environment of a run, with the user's settings of it, and how the run evaluates."""
-    from agentsgym.runs.files import RunDirectory
-    from agentsgym.runs.trust import is_own
-
     root = Path(run or "")
     if run is None or run.startswith((SCRIPTED, CHAT)) or not RunDirectory(root).is_run():
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
@@ -66,11 +60,8 @@ def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[st
 
 
 def _of_directory(
-    directory: "RunDirectory", env: str | None, given: dict[str, Any], trust: bool
-) -> "RunConfig":
-    from agentsgym.runs import load_run, parse_config
-    from agentsgym.runs.trust import is_own, with_trust
-
+    directory: RunDirectory, env: str | None, given: dict[str, Any], trust: bool
+) -> RunConfig:
     settings, more = split_settings(given)
     overrides: dict[str, Any] = {}
     if env is not None:
@@ -96,12 +87,9 @@ def _of_directory(
     return _with_own_engine(run, more).model_copy(update=updates)
 
 
-def _stored(root: Path, overrides: dict[str, Any], ours: bool) -> "RunConfig":
+def _stored(root: Path, overrides: dict[str, Any], ours: bool) -> RunConfig:
     """The configuration of a run directory with the user's settings. Raises ConfigError if it is
     not `ours` and names what it may not."""
-    from agentsgym.runs import load_run
-    from agentsgym.runs.trust import check_untrusted, named_code
-
     run = load_run(root, overrides)
     if not ours:
         run = check_untrusted(run, overrides)
@@ -109,11 +97,8 @@ def _stored(root: Path, overrides: dict[str, Any], ours: bool) -> "RunConfig":
     return run
 
 
-def _with_own_engine(run: "RunConfig", given: dict[str, Any]) -> "RunConfig":
+def _with_own_engine(run: RunConfig, given: dict[str, Any]) -> RunConfig:
     """The run with the user's section `engine` instead of its own, which was for training."""
-    from agentsgym.generation.settings import EngineSettings
-    from agentsgym.types.settings import read
-
     if run.engine.reaches_out:
         err.print(
             "The servers that the run names are not used: name them yourself with --base-url URL, "

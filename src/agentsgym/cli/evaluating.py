@@ -5,22 +5,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
+from pydantic import TypeAdapter
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from agentsgym.cli.console import FAILURE, fail, out, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED, engine_settings, tell
 from agentsgym.cli.evaluated_run import answerer_of, evaluated_run
-
-if TYPE_CHECKING:
-    from agentsgym.evaluation import Played
-    from agentsgym.report.suite import FigureTable
-    from agentsgym.runs import RunConfig
-    from agentsgym.runs.evaluate import Contestant
-    from agentsgym.types import RolloutRequest
+from agentsgym.evaluation import Played
+from agentsgym.generation.endpoint import is_url
+from agentsgym.report.suite import FigureTable
+from agentsgym.runs import RunConfig
+from agentsgym.runs.evaluate import Contestant, contestant
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.saved_evaluation import is_saved, saved_side
+from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.types import RolloutRequest
+from agentsgym.types.text import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ class PlayOptions:
     key_env: str | None = None
     engine: str | None = None
 
-    def apply(self, run: "RunConfig") -> "RunConfig":
+    def apply(self, run: RunConfig) -> RunConfig:
         """The run with these options."""
         for key in ("episodes", "rollouts_per_task", "temperature"):
             if getattr(self, key) is not None:
@@ -52,12 +56,10 @@ class PlayOptions:
         return run
 
     def load(
-        self, name: str, run: "RunConfig", *, other: bool = False
-    ) -> AbstractContextManager["Contestant"]:
+        self, name: str, run: RunConfig, *, other: bool = False
+    ) -> AbstractContextManager[Contestant]:
         """MODEL, or the `other` model of --vs. The options of an endpoint are MODEL's, and of an
         other one chat:NAME too; if MODEL is a scripted agent, only that one's."""
-        from agentsgym.generation.endpoint import is_url
-        from agentsgym.runs.evaluate import contestant
 
         chat = any(one.startswith(CHAT) for one in self.vs)
         only_other = chat and self.model.startswith(SCRIPTED)
@@ -73,7 +75,7 @@ class PlayOptions:
         )
         return contestant(name, run, chosen, seed=self.seed, note=tell)
 
-    def other(self, name: str, env: str, run: "RunConfig") -> "RunConfig":
+    def other(self, name: str, env: str, run: RunConfig) -> RunConfig:
         """The run of a model of --vs in this environment: it plays as the first one does, where its
         own run does not say it. Raises ConfigError."""
         same = answerer_of(run)
@@ -84,14 +86,14 @@ class PlayOptions:
 
 def play_one(
     name: str,
-    own: "RunConfig",
-    place: "RunConfig",
-    requests: "Sequence[RolloutRequest]",
+    own: RunConfig,
+    place: RunConfig,
+    requests: Sequence[RolloutRequest],
     options: PlayOptions,
     output: Path | None,
     *,
     other: bool = False,
-) -> "Played":
+) -> Played:
     """The model of `own` plays these in the environment of `place`."""
     with options.load(name, own, other=other) as player:
         return player.play(place, requests, seed=options.seed, output=output)
@@ -103,8 +105,8 @@ Side = tuple[str, Callable[[], "Played"]]
 
 def other_side(
     name: str,
-    run: "RunConfig",
-    requests: "Sequence[RolloutRequest]",
+    run: RunConfig,
+    requests: Sequence[RolloutRequest],
     options: PlayOptions,
     output: Path | None,
 ) -> Side:
@@ -112,10 +114,6 @@ def other_side(
 
     Raises ConfigError, so that what is wrong with it is told before anything is played.
     """
-    from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.saved_evaluation import is_saved
-    from agentsgym.runs.scripted_agents import scripted_agent
-
     if not name.startswith((SCRIPTED, CHAT)) and is_saved(name):
         return _saved_side(Path(name), run, requests, options, output)
     other = options.other(name, run.env, run)
@@ -126,13 +124,11 @@ def other_side(
 
 def _saved_side(
     root: Path,
-    run: "RunConfig",
-    requests: "Sequence[RolloutRequest]",
+    run: RunConfig,
+    requests: Sequence[RolloutRequest],
     options: PlayOptions,
     output: Path | None,
 ) -> Side:
-    from agentsgym.runs.saved_evaluation import saved_side
-
     side = saved_side(root, run, requests, seed=options.seed, trust=options.trust)
     if output is not None:
         side.check_copy(output)
@@ -140,7 +136,7 @@ def _saved_side(
     if side.temperature not in (None, ours) and ours is not None:
         tell(f"{root} was sampled at temperature {side.temperature:g}, {options.model} at {ours:g}")
 
-    def copied() -> "Played":
+    def copied() -> Played:
         if output is not None:
             side.copy_to(output)
         return side.played
@@ -148,7 +144,7 @@ def _saved_side(
     return f"{side.file.model} ({root})", copied
 
 
-def refuse_if_all_failed(played: "Played") -> None:
+def refuse_if_all_failed(played: Played) -> None:
     """Exit with an error if no rollout could be played."""
     if played.evaluation.failures == played.evaluation.episodes:
         reason = str(played.rollouts[0].error).strip().splitlines()[-1]
@@ -157,20 +153,16 @@ def refuse_if_all_failed(played: "Played") -> None:
 
 def plain_data(result: Any) -> dict[str, Any]:
     """A record of figures as plain data, for JSON."""
-    from pydantic import TypeAdapter
-
-    from agentsgym.types.text import plain
-
     data: dict[str, Any] = plain(TypeAdapter(Any).dump_python(result))
     return data
 
 
-def print_json(data: "Mapping[str, Any]") -> None:
+def print_json(data: Mapping[str, Any]) -> None:
     """Print figures as JSON."""
     typer.echo(json.dumps(data, indent=2, allow_nan=False))
 
 
-def print_tables(tables: "Iterable[FigureTable]") -> None:
+def print_tables(tables: Iterable[FigureTable]) -> None:
     """Print tables of figures."""
     for one in tables:
         table = Table(title=shown(one.title), title_justify="left", box=SIMPLE_HEAD, padding=0)

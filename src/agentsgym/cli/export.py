@@ -2,17 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
-
-if TYPE_CHECKING:
-    from agentsgym.report.export.selection import Filters
-    from agentsgym.report.export.write import Counts
-    from agentsgym.report.viewer.source import Source
+from agentsgym.report.export.formats import FORMATS
+from agentsgym.report.export.selection import Filters
+from agentsgym.report.export.write import Counts, write_dataset
+from agentsgym.report.viewer.source import Source, directories
 
 INSPECT = "inspect"
 TRL_LENGTH = 1024
@@ -72,9 +71,6 @@ def export(
         agentsgym export runs/quickstart --to inspect --out logs
     """
     quiet_libraries()
-    from agentsgym.report.export.formats import FORMATS
-    from agentsgym.report.export.selection import Filters
-    from agentsgym.report.export.write import write_dataset
 
     if to not in (*FORMATS, INSPECT):
         known = ", ".join([*FORMATS, INSPECT])
@@ -90,7 +86,7 @@ def export(
         _tell_dataset(write_dataset(source, FORMATS[to], output, filters), output)
 
 
-def _write_logs(source: "Source", folder: Path, filters: "Filters") -> None:
+def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
     from agentsgym.integrations.inspect.log import write_logs
 
     if filters.scored or filters.no_malformed:
@@ -103,9 +99,7 @@ def _write_logs(source: "Source", folder: Path, filters: "Filters") -> None:
     out.print(shown(f"inspect view --log-dir {folder}"), soft_wrap=True)
 
 
-def _source(run: Path, trust: bool) -> "Source":
-    from agentsgym.report.viewer.source import Source, directories
-
+def _source(run: Path, trust: bool) -> Source:
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
@@ -121,7 +115,7 @@ def _range(steps: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _tell_dataset(counts: "Counts", path: Path) -> None:
+def _tell_dataset(counts: Counts, path: Path) -> None:
     _tell_problems(counts.problems)
     told = f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts"
     out.print(shown(told), soft_wrap=True)

@@ -1,49 +1,25 @@
 """Turns an exception into one sentence and an exit status; a traceback only on request."""
 
-import os
 import re
 import traceback
-from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, INTERRUPTED, err, fail
+from agentsgym.envs import ConfigError, UnknownEnvironment
+from agentsgym.envs.extras import MissingExtra, missing_extra
+from agentsgym.runs.failures import disk_problem
 from agentsgym.types.text import mask_secrets, visible
 
 # Messages of libraries that need another package.
 _NOT_INSTALLED = re.compile(r"requires? .{1,60} to be installed|distribution was not found")
-_DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
-# Errors of the command line's parser, which prints them itself.
-_PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-class Commands(TyperGroup):
-    """The commands, with `--debug` before or after any of them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Remove `--debug`, which may stand anywhere before a `--`."""
-        end = args.index("--") if "--" in args else len(args)
-        given = "--debug" in args[:end]
-        _DEBUG.set(given or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
-        rest = [arg for arg in args[:end] if arg != "--debug"] + args[end:]
-        return list(super().parse_args(ctx, rest))
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; turn an exception into an exit status."""
-        try:
-            return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, _PARSER_ERROR, BrokenPipeError):
-            raise
-        except (Exception, KeyboardInterrupt) as error:
-            raise ended_by(error) from None
-
-
-def ended_by(error: BaseException) -> typer.Exit:
-    """Print the error that ended a command; return the exception to raise."""
-    if _DEBUG.get():
+def ended_by(error: BaseException, *, debug: bool) -> typer.Exit:
+    """Print the error that ended a command, to `debug` with its traceback; return the exception to
+    raise."""
+    if debug:
         text = visible(mask_secrets("".join(traceback.format_exception(error))))
         err.print(text, markup=False, soft_wrap=True)
     message, status = _explained(error)
@@ -51,10 +27,6 @@ def ended_by(error: BaseException) -> typer.Exit:
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    from agentsgym.envs import ConfigError, UnknownEnvironment
-    from agentsgym.envs.extras import MissingExtra, missing_extra
-    from agentsgym.runs.failures import disk_problem
-
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, ConfigError | UnknownEnvironment | MissingExtra):

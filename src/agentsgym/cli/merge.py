@@ -7,6 +7,7 @@ import typer
 
 from agentsgym.cli.console import out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
+from agentsgym.runs.merged_model import merge_adapter
 
 
 def merge(
@@ -29,7 +30,6 @@ def merge(
         agentsgym merge runs/my-run --output my-model
     """
     quiet_libraries()
-    from agentsgym.runs.merged_model import merge_adapter
 
     written = merge_adapter(run, output, trust=trust)
     out.print(f"The merged model is in [bold]{shown(str(written))}[/].")

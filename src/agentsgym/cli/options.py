@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail
-
-if TYPE_CHECKING:
-    from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.sources import merge, parse_overrides
 
 SettingsArgument = Annotated[
     list[str] | None,
@@ -40,16 +39,12 @@ def given_settings(*groups: Iterable[str] | None) -> dict[str, Any]:
 
     Raises ConfigError for one of another form.
     """
-    from agentsgym.runs.sources import parse_overrides
-
     return parse_overrides(pair for group in groups for pair in group or ())
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`,
     `model` and `answerer` of a run (`engine.urls=…`, `model.path=…`)."""
-    from agentsgym.runs.sources import merge
-
     more = {key: value for key, value in given.items() if _is_of_section(key)}
     return {key: given[key] for key in given if key not in more}, merge({}, more)
 
@@ -64,7 +59,7 @@ def model_with(section: Mapping[str, Any], given: Mapping[str, Any], path: str) 
     return {**section, "path": path, **(given.get("model") or {})}
 
 
-def model_in(run: "RunDirectory") -> Path:
+def model_in(run: RunDirectory) -> Path:
     """The trained model of a run, or its newest checkpoint if training is not finished."""
     if run.model.is_dir():
         return run.model

@@ -1,16 +1,18 @@
 """`agentsgym play`: a person plays at the terminal, or watches an agent."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from rich.table import Table
 
+from agentsgym.agents import HumanAgent
 from agentsgym.cli.console import (
     BAD_USAGE,
     FAILURE,
     INTERRUPTED,
     fail,
     out,
+    quiet_libraries,
     shown,
 )
 from agentsgym.cli.engine_options import (
@@ -22,7 +24,6 @@ from agentsgym.cli.engine_options import (
     tell,
 )
 from agentsgym.cli.evaluated_run import evaluated_run
-from agentsgym.cli.one_task import make_env, task_of
 from agentsgym.cli.options import (
     ConfigOption,
     SettingsArgument,
@@ -30,11 +31,17 @@ from agentsgym.cli.options import (
     given_settings,
     split_settings,
 )
+from agentsgym.envs import MultistepEnv, find, make
+from agentsgym.generation.settings import ChatEndpoint, EngineSettings
+from agentsgym.rollout.drive import tokenizer_of
+from agentsgym.runs import RunConfig
+from agentsgym.runs.answerer import answering, attach_answerer
+from agentsgym.runs.chat_settings import evaluated_rendering
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.model_agent import evaluated_agent
+from agentsgym.types import Rollout, count_steps, with_modules_of
+from agentsgym.types.settings import read
 from agentsgym.types.trust import import_from_here
-
-if TYPE_CHECKING:
-    from agentsgym.envs import MultistepEnv
-    from agentsgym.types import Rollout
 
 NameArgument = Annotated[
     str,
@@ -85,15 +92,12 @@ def play(
 
         agentsgym play Mastermind --agent agent:optimal
     """
-
     import_from_here(name)
     if help_config:
         _show_keys(name)
         return
     given = given_settings(settings, config)
     if agent is not None:
-        from agentsgym.cli.watch import watch
-
         run = evaluated_run(agent, name, given, trust=trust)
         run.eval.temperature = temperature
         chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
@@ -102,7 +106,7 @@ def play(
     given, more = split_settings(given)
     answerer = more.pop("answerer", {})
     _refuse_options(engine, base_url, served_model, key_env, more)
-    env = make_env(name, given, answerer)
+    env = environment(name, given, answerer)
     try:
         rollout = _play(env, task_of(env, task))
     except KeyboardInterrupt:
@@ -117,9 +121,6 @@ def _refuse_options(*options: Any) -> None:
 
 
 def _show_keys(name: str) -> None:
-    from agentsgym.envs import find
-    from agentsgym.types import with_modules_of
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "default", "meaning"):
         table.add_column(column)
@@ -130,10 +131,7 @@ def _show_keys(name: str) -> None:
     out.print(table)
 
 
-def _play(env: "MultistepEnv", task: dict[str, Any]) -> "Rollout":
-    from agentsgym.agents import HumanAgent
-    from agentsgym.runs.answerer import answering
-
+def _play(env: MultistepEnv, task: dict[str, Any]) -> Rollout:
     agent = HumanAgent(show=lambda text: out.print(shown(text), style="cyan"), ask=_ask)
     with answering(env, tell):
         return env.run_trial([task], agent).rollouts[0]
@@ -146,9 +144,7 @@ def _ask() -> str:
         raise KeyboardInterrupt from None  # an EOFError would count as an error of the session
 
 
-def _show_result(rollout: "Rollout", who: str = "You") -> None:
-    from agentsgym.types import count_steps
-
+def _show_result(rollout: Rollout, who: str = "You") -> None:
     if rollout.error is not None:
         raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}", FAILURE)
     last = rollout.episodes[-1]
@@ -165,3 +161,40 @@ def _show_result(rollout: "Rollout", who: str = "You") -> None:
     if task:
         text = ", ".join(f"{key} = {value}" for key, value in task.items())
         out.print(f"The task was: {shown(text)}")
+
+
+def environment(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -> MultistepEnv:
+    """The environment that the user names, with the section `answerer` of a run."""
+    env = make(name, None, settings, trust=with_modules_of(False, name))
+    if answerer:
+        attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
+    return env
+
+
+def task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
+    """The data of an evaluation task by its number, from 0."""
+    try:
+        tasks = env.get_eval_dataset()
+    except NotImplementedError as error:
+        raise fail(str(error), BAD_USAGE) from None
+    if number >= len(tasks):
+        raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
+    return dict(tasks[number]["task_data"])
+
+
+def watch(run: RunConfig, task: int, seed: int, engine: EngineSettings) -> Rollout:
+    """Let the agent play an evaluation task, and show the conversation."""
+    quiet_libraries()
+
+    bare = make_env(run)
+    task_data = task_of(bare, task)
+    with evaluated_agent(run, bare, seed, engine, tell) as agent:
+        env = bare.with_tokenizer(tokenizer_of(agent))
+        env.set_template_options(evaluated_rendering(run, env.tokenizer, tell))
+        with answering(env, tell):
+            rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
+    for episode in rollout.episodes:
+        for message in episode.messages:
+            style = "bold" if message["role"] == "assistant" else "cyan"
+            out.print(shown(message["content"]), style=style)
+    return rollout

@@ -7,6 +7,8 @@ import typer
 from rich.padding import Padding
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, shown
+from agentsgym.runs.sources import load_yaml
+from agentsgym.runs.sources import presets as known
 
 _LINES = {"needs": "needs", "costs": "costs", "run_on": "run on"}
 
@@ -22,8 +24,6 @@ def presets(
 
         agentsgym presets quickstart > my-run.yaml
     """
-    from agentsgym.runs.sources import presets as known
-
     texts = known()
     if name is None:
         _list_presets(texts)
@@ -34,8 +34,6 @@ def presets(
 
 
 def _list_presets(texts: Mapping[str, str]) -> None:
-    from agentsgym.runs.sources import load_yaml
-
     for name, text in texts.items():
         data = load_yaml(text, f"preset {name!r}")
         environment = shown(str(data.get("env")))

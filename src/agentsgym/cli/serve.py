@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
-from agentsgym.cli.one_task import make_env
 from agentsgym.cli.options import ConfigOption, given_settings, split_settings
-from agentsgym.cli.play import NameArgument
+from agentsgym.cli.play import NameArgument, environment
+from agentsgym.generation.http import MissingKey, read_key
+from agentsgym.integrations.openenv.server import Limits
+from agentsgym.integrations.openenv.server import serve as serve_env
 from agentsgym.types.trust import import_from_here
 
 SettingsArgument = Annotated[
@@ -56,10 +58,6 @@ def serve(
 
         agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
     """
-    from agentsgym.generation.http import MissingKey, read_key
-    from agentsgym.integrations.openenv.server import Limits
-    from agentsgym.integrations.openenv.server import serve as serve_env
-
     import_from_here(name)
     given, more = split_settings(given_settings(settings, config))
     if more:
@@ -70,7 +68,7 @@ def serve(
         token = read_key(token_env)
     except MissingKey:
         raise fail(f"set the environment variable {token_env} to a token", BAD_USAGE) from None
-    env = make_env(name, given, {})
+    env = environment(name, given, {})
 
     def tell(address: str) -> None:
         out.print(f"{env.name}: {address}", soft_wrap=True)

@@ -2,20 +2,32 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from agentsgym import __version__
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, quiet_libraries
 from agentsgym.cli.engine_options import SCRIPTED, tell
 from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.evaluating import PlayOptions, plain_data, print_json, print_tables
 from agentsgym.cli.options import split_settings
-
-if TYPE_CHECKING:
-    from agentsgym.evaluation import Played, Suite, SuiteComparison, SuiteFigures
-    from agentsgym.runs import RunConfig
-    from agentsgym.types import Rollout
+from agentsgym.evaluation import (
+    Played,
+    Suite,
+    SuiteComparison,
+    SuiteFigures,
+    suite_comparison,
+    suite_figures,
+)
+from agentsgym.report.suite import suite_tables, write_suite_page
+from agentsgym.runs import RunConfig
+from agentsgym.runs.files.evaluation import write_comparison
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.scripted_agents import available_agents
+from agentsgym.runs.suites import check_names, load_suite, place_of, play_suite
+from agentsgym.types import Rollout
+from agentsgym.types.trust import import_from_here
 
 
 def evaluate_suite(
@@ -31,8 +43,6 @@ def evaluate_suite(
     """Let the model, and those of --vs, play the suite; print their figures, and write them to
     `page`."""
     quiet_libraries()
-    from agentsgym.report.suite import suite_tables, write_suite_page
-    from agentsgym.runs.files.evaluation import write_comparison
 
     figures, versus = _figures(source, model, given, options, output)
     data = {"model": model, **plain_data(figures)}
@@ -54,10 +64,8 @@ def evaluate_suite(
 
 def _figures(
     source: str, model: str, given: dict[str, Any], options: PlayOptions, output: Path | None
-) -> "tuple[SuiteFigures, list[SuiteComparison]]":
+) -> tuple[SuiteFigures, list[SuiteComparison]]:
     """The model's figures, and how they compare with those of each model of --vs."""
-    from agentsgym.evaluation import suite_comparison, suite_figures
-
     suite = _suite(source, given, options)
     complete = options.episodes is None
     run = options.apply(evaluated_run(model, suite.games[0].env, given, trust=options.trust))
@@ -78,8 +86,6 @@ def _figures(
 
 def _facts(options: PlayOptions) -> dict[str, str | int | float | None]:
     """How the model played, for readers of the page."""
-    from agentsgym import __version__
-
     return {
         "seed": options.seed,
         "temperature": options.temperature,
@@ -88,27 +94,20 @@ def _facts(options: PlayOptions) -> dict[str, str | int | float | None]:
     }
 
 
-def _check_has_agent(suite: "Suite", name: str, run: "RunConfig") -> None:
+def _check_has_agent(suite: Suite, name: str, run: RunConfig) -> None:
     """Exit with an error if no game has this scripted agent."""
-    from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.scripted_agents import available_agents
-    from agentsgym.runs.suites import place_of
-
     kind = name.removeprefix(SCRIPTED)
     places = (make_env(place_of(game, run)) for game in suite.games)
     if kind != name and not any(kind in available_agents(env) for env in places):
         raise _has_none(suite, name)
 
 
-def _has_none(suite: "Suite", name: str) -> typer.Exit:
+def _has_none(suite: Suite, name: str) -> typer.Exit:
     return fail(f"no game of the suite {suite.name} has {name}", BAD_USAGE)
 
 
-def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
+def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> Suite:
     """The suite, checked."""
-    from agentsgym.runs.suites import check_names, load_suite
-    from agentsgym.types.trust import import_from_here
-
     settings, _ = split_settings(given)
     if settings:
         raise fail(
@@ -125,17 +124,15 @@ def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> "Suite":
 
 
 def _play(
-    suite: "Suite",
+    suite: Suite,
     model: str,
-    run: "RunConfig",
+    run: RunConfig,
     options: PlayOptions,
     output: Path | None,
     *,
     other: bool = False,
-) -> "list[Played | None]":
+) -> list[Played | None]:
     """What the model played of each game."""
-    from agentsgym.runs.suites import place_of, play_suite
-
     with options.load(model, place_of(suite.games[0], run), other=other) as player:
         played = play_suite(
             suite,
@@ -152,7 +149,7 @@ def _play(
     return played
 
 
-def _tell_failures(game: str, rollouts: "Sequence[Rollout]") -> None:
+def _tell_failures(game: str, rollouts: Sequence[Rollout]) -> None:
     failed = [rollout for rollout in rollouts if rollout.failed]
     if failed:
         reason = str(failed[0].error).strip().splitlines()[-1]

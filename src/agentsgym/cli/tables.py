@@ -1,15 +1,13 @@
 """Tables of results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from agentsgym.cli.console import shown
-
-if TYPE_CHECKING:
-    from agentsgym.evaluation import Evaluation, Passes
-    from agentsgym.runs.files import Summary
+from agentsgym.evaluation import Evaluation, Passes
+from agentsgym.runs.files import Summary
 
 Interval = tuple[float | None, float | None] | None
 Line = tuple[str, list[str]]
@@ -19,8 +17,8 @@ Line = tuple[str, list[str]]
 def evaluation_table(
     agent: str,
     env: str,
-    result: "Evaluation",
-    passes: Sequence["Passes"] = (),
+    result: Evaluation,
+    passes: Sequence[Passes] = (),
     references: Mapping[str, float] | None = None,
 ) -> Table:
     """One evaluation, one figure per line; `references` are mean scores of other players."""
@@ -42,7 +40,7 @@ def evaluation_table(
     return table
 
 
-def summary_table(summary: "Summary") -> Table:
+def summary_table(summary: Summary) -> Table:
     """A run's evaluations side by side: before, after a warm start, after RL."""
     evaluations = (
         ("before", summary.before),
@@ -71,7 +69,7 @@ def _with_references(lines: Iterable[Line], references: Mapping[str, float]) -> 
                 yield shown(other), [number(value)] * len(values)
 
 
-def _lines(found: list["Evaluation"]) -> list[Line]:
+def _lines(found: list[Evaluation]) -> list[Line]:
     lines = [
         ("win rate", [share(f.win_rate) for f in found]),
         ("95 % interval", [interval(f.ci95, share) for f in found]),
@@ -93,7 +91,7 @@ def _lines(found: list["Evaluation"]) -> list[Line]:
     return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
 
 
-def _metric_lines(found: list["Evaluation"]) -> list[Line]:
+def _metric_lines(found: list[Evaluation]) -> list[Line]:
     names = sorted({name for figures in found for name in figures.metrics})
     lines = []
     for name in names:
@@ -104,7 +102,7 @@ def _metric_lines(found: list["Evaluation"]) -> list[Line]:
     return lines
 
 
-def _trial_lines(found: list["Evaluation"]) -> list[Line]:
+def _trial_lines(found: list[Evaluation]) -> list[Line]:
     names = list(dict.fromkeys(name for figures in found for name in figures.trial))
     return [
         (_trial_name(name), [_trial_value(name, figures.trial.get(name)) for figures in found])

@@ -5,11 +5,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from agentsgym.checks.token_report import TokenReport
+from agentsgym.checks.tokens import check_tokens
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
 from agentsgym.cli.engine_options import CHAT, SCRIPTED
 from agentsgym.cli.evaluated_run import evaluated_run
@@ -20,10 +22,11 @@ from agentsgym.cli.options import (
     given_settings,
     split_settings,
 )
-
-if TYPE_CHECKING:
-    from agentsgym.checks.token_report import TokenReport
-    from agentsgym.runs import RunConfig
+from agentsgym.runs import RunConfig
+from agentsgym.runs.chat_settings import rendering
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.from_config import make_env
+from agentsgym.runs.load_model import Use, load_tokenizer_of
 
 _SECONDS = 60
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"
@@ -84,10 +87,8 @@ def tokens(
         raise typer.Exit(FAILURE)
 
 
-def _run(model: str, env: str | None, given: dict[str, object], trust: bool) -> "RunConfig":
+def _run(model: str, env: str | None, given: dict[str, object], trust: bool) -> RunConfig:
     """The tokenizer's settings and the environment, as an evaluation takes them."""
-    from agentsgym.runs.files import RunDirectory
-
     if model.startswith((SCRIPTED, CHAT, "http://", "https://")):
         raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
     bare = env is None and not RunDirectory(Path(model)).is_run()
@@ -96,12 +97,7 @@ def _run(model: str, env: str | None, given: dict[str, object], trust: bool) -> 
     return evaluated_run(model, _TALK if bare else env, given, trust=trust)
 
 
-def _report(run: "RunConfig") -> "TokenReport":
-    from agentsgym.checks.tokens import check_tokens
-    from agentsgym.runs.chat_settings import rendering
-    from agentsgym.runs.from_config import make_env
-    from agentsgym.runs.load_model import Use, load_tokenizer_of
-
+def _report(run: RunConfig) -> TokenReport:
     use = Use(training=False, device="cpu", trust=run.train.get("trust") is True)
     tokenizer = load_tokenizer_of(run.model, use)
     env = None if run.env == _TALK else make_env(run)
@@ -146,7 +142,7 @@ def _without_warnings(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _table(model: str, report: "TokenReport") -> Table:
+def _table(model: str, report: TokenReport) -> Table:
     table = Table(title=shown(model), title_justify="left", show_header=False, box=None)
     table.add_column(style="bold", min_width=14, max_width=20)
     table.add_column(overflow="fold")

@@ -1,7 +1,7 @@
 """`agentsgym train`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,15 +13,15 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
-from agentsgym.cli.dry_run import print_dry_run
-from agentsgym.cli.estimate import print_estimate
+from agentsgym.cli.estimate import print_dry_run, print_estimate
 from agentsgym.cli.options import ConfigOption, TrustOption
+from agentsgym.cli.progress import Bars
+from agentsgym.cli.tables import duration, summary_table
+from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
+from agentsgym.runs.files import Summary
+from agentsgym.runs.launch import Launch, read_launch
+from agentsgym.runs.trust import check_untrusted, is_own, named_code, resume_command, with_trust
 from agentsgym.types.trust import import_from_here
-
-if TYPE_CHECKING:
-    from agentsgym.runs import RunConfig
-    from agentsgym.runs.files import Summary
-    from agentsgym.runs.launch import Launch
 
 
 def train(
@@ -108,9 +108,7 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-def _launch(processes: int, accelerate: Path | None) -> "Launch":
-    from agentsgym.runs.launch import Launch, read_launch
-
+def _launch(processes: int, accelerate: Path | None) -> Launch:
     return Launch(processes) if accelerate is None else read_launch(accelerate)
 
 
@@ -120,10 +118,7 @@ def _config(
     from_scratch: bool,
     output: Path | None,
     trust: bool,
-) -> "RunConfig":
-    from agentsgym.runs import load_config, parse_overrides, presets
-    from agentsgym.runs.trust import named_code, with_trust
-
+) -> RunConfig:
     sources = [argument for argument in arguments[:1] if "=" not in argument]
     overrides: dict[str, Any] = parse_overrides(arguments[len(sources) :])
     if from_scratch:
@@ -142,12 +137,9 @@ def _config(
 
 def _run_to_resume(
     sources: list[str], output: Path | None, overrides: dict[str, Any], trust: bool
-) -> "RunConfig":
+) -> RunConfig:
     """The configuration stored in a run directory. Raises ConfigError if the run is somebody
     else's and names what the user does not."""
-    from agentsgym.runs import load_run
-    from agentsgym.runs.trust import check_untrusted, is_own, named_code, with_trust
-
     own = _own_config(sources)
     directory = _run_dir(sources, output, own)
     stored = load_run(directory, overrides)
@@ -157,17 +149,15 @@ def _run_to_resume(
     return with_trust(stored) if trust else stored
 
 
-def _own_config(sources: list[str]) -> "RunConfig | None":
+def _own_config(sources: list[str]) -> RunConfig | None:
     """The preset or file that the user names; None if it is a run directory."""
-    from agentsgym.runs import load_config, presets
-
     for source in sources:
         if not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
             return load_config(source)
     return None
 
 
-def _run_dir(sources: list[str], output: Path | None, own: "RunConfig | None") -> Path:
+def _run_dir(sources: list[str], output: Path | None, own: RunConfig | None) -> Path:
     """The directory of the run to resume: --output, a run directory, or a preset's or file's."""
     if output is not None:
         return output
@@ -176,9 +166,7 @@ def _run_dir(sources: list[str], output: Path | None, own: "RunConfig | None") -
     return own.directory if own else Path(sources[0])
 
 
-def _run(config: "RunConfig", resume: bool) -> "Summary":
-    from agentsgym.cli.progress import Bars
-
+def _run(config: RunConfig, resume: bool) -> Summary:
     quiet_libraries()
     from agentsgym.runs import train_run
 
@@ -186,10 +174,7 @@ def _run(config: "RunConfig", resume: bool) -> "Summary":
         return train_run(config, resume=resume, set_aside=True, progress=bars)
 
 
-def _show(summary: "Summary", config: "RunConfig") -> None:
-    from agentsgym.cli.tables import duration, summary_table
-    from agentsgym.runs.trust import resume_command
-
+def _show(summary: Summary, config: RunConfig) -> None:
     out.print()
     if summary.before or summary.after:
         out.print(summary_table(summary))

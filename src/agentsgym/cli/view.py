@@ -1,16 +1,16 @@
 """`agentsgym view`: a run or an evaluation in the browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.options import TrustOption
-
-if TYPE_CHECKING:
-    from agentsgym.report.viewer.naming import RolloutName
-    from agentsgym.report.viewer.source import Source
+from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
+from agentsgym.report.viewer.naming import RolloutName, rollout_name
+from agentsgym.report.viewer.server import Library, PageServer
+from agentsgym.report.viewer.source import Source, directories
 
 
 def view(
@@ -58,8 +58,6 @@ def view(
     """
     if serve and (output is not None or rollouts is not None):
         raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
-    from agentsgym.report.viewer.naming import rollout_name
-    from agentsgym.report.viewer.source import Source, directories
 
     roots = [each for root in (run, other) if root is not None for each in directories(root)]
     if len(roots) > 2:
@@ -73,10 +71,8 @@ def view(
 
 
 def _write(
-    sources: "list[Source]", path: Path, rollouts: int | None, wanted: "list[RolloutName]"
+    sources: list[Source], path: Path, rollouts: int | None, wanted: list[RolloutName]
 ) -> None:
-    from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
-
     most = MOST_ROLLOUTS if rollouts is None else rollouts
     written = write_page(path, sources, most or None, wanted)
     out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
@@ -84,9 +80,7 @@ def _write(
         out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")
 
 
-def _serve(sources: "list[Source]", wanted: "list[RolloutName]") -> None:
-    from agentsgym.report.viewer.server import Library, PageServer
-
+def _serve(sources: list[Source], wanted: list[RolloutName]) -> None:
     with PageServer(Library(sources)) as server:
         out.print(server.address + (wanted[0].address if wanted else ""), soft_wrap=True)
         out.print("Open it in a browser of this machine; Ctrl-C ends the server.")
