@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym import DirectOutputAgent, make
-from agentsgym.checks.players import RandomPlayer, Replay
-from agentsgym.checks.playing import play_alone
+from agentsgym.checks.players import RandomPlayer, Replay, play_alone
 from agentsgym.envs.textarena.play import KEPT
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from agentsgym.checks import CheckFailed, check_env
+from agentsgym.envs import ConfigError
 from checks import broken
 
 CAUGHT_BY = {
@@ -97,3 +98,25 @@ def test_an_environment_without_datasets_needs_tasks():
 def test_unknown_check_is_refused():
     with pytest.raises(ValueError, match="no check 'taste'"):
         check_env(broken.SoundEnv, only=["taste"])
+
+
+def test_an_environment_may_begin_episodes_without_initialize_episode():
+    class Begins(broken.SoundEnv):
+        def _begin_episode(self, session_id, task_data, trial):
+            return broken.SoundEnv._initialize_episode(self, session_id, task_data)
+
+        def _initialize_episode(self, session_id, task_data):
+            raise AssertionError("not called")
+
+    report = check_env(Begins, only=["ending", "trials"], budget_seconds=5)
+    assert report.passed, report.to_text()
+
+
+@pytest.mark.parametrize("tasks", [None, [{"word": "apple"}]])
+def test_tasks_that_are_no_dataset_are_a_sentence(tasks):
+    class Lists(broken.SoundEnv):
+        def get_train_dataset(self):
+            return tasks
+
+    with pytest.raises(ConfigError, match=r"get_train_dataset must return a dataset"):
+        check_env(Lists)

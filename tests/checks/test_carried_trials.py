@@ -5,7 +5,7 @@ import pytest
 from agentsgym.checks import check_env
 from agentsgym.checks.context import Context
 from agentsgym.checks.rules import CHECKS
-from agentsgym.checks.rules.masks import masks
+from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
 from helpers import CountdownEnv

@@ -395,3 +395,20 @@ def test_hooks_that_are_missing_say_so():
     assert "must define _initialize_episode" in rollout.error
     with pytest.raises(NotImplementedError, match="get_train_dataset"):
         MultistepEnv(None).get_train_dataset()
+
+
+def test_a_wrong_name_is_told_what_was_meant():
+    with pytest.raises(UnknownEnvironment, match=r"'Twentyquestions'.*'TwentyQuestions'"):
+        make("Twentyquestions")
+    with pytest.raises(UnknownEnvironment, match=r"CountdwnEnv.*helpers.CountdownEnv"):
+        make("helpers.CountdwnEnv", trust=True)
+
+
+def test_malformed_is_a_truth_value():
+    class Odd(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            *rest, info = super()._step_episode(session_id, state, action)
+            return *rest, {**info, "malformed": ["x"]}
+
+    [rollout] = Odd(None, {}).run_trial([TASK], ScriptedAgent(["a"])).rollouts
+    assert "info['malformed']" in rollout.error

@@ -6,10 +6,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentsgym.checks.context import Context, tasks_of
+from agentsgym.checks.context import Context
 from agentsgym.checks.report import Finding, Report
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.registry import make
 from agentsgym.types import Tokenizer, Trust
 
@@ -52,8 +53,8 @@ def check_env(
     context = Context(
         make=_in_this_process(env),
         env=env,
-        train=_dataset(env.get_train_dataset),
-        held_out=_dataset(env.get_eval_dataset),
+        train=_dataset(env, "train"),
+        held_out=_dataset(env, "eval"),
         given=[dict(task) for task in tasks],
         budget=budget_seconds,
         seed=seed,
@@ -91,9 +92,9 @@ def _in_this_process(env: MultistepEnv) -> Maker:
     return lambda tokenizer: type(env)(tokenizer, config)
 
 
-def _dataset(build: Callable[[], Any]) -> list[Mapping[str, Any]] | None:
+def _dataset(env: MultistepEnv, which: str) -> list[Mapping[str, Any]] | None:
     try:
-        return tasks_of(build())
+        return [dict(task) for task in tasks_of(env, which)["task_data"]]
     except NotImplementedError:
         return None
 

@@ -2,12 +2,11 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.players import RandomPlayer
-from agentsgym.checks.playing import Task, play_alone
+from agentsgym.checks.players import RandomPlayer, Task, play_alone
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.types import Tokenizer
 
@@ -90,8 +89,3 @@ class Context:
 
 def _shuffled(tasks: Sequence[Task], rng: random.Random) -> list[Task]:
     return rng.sample(tasks, len(tasks))
-
-
-def tasks_of(dataset: Any) -> list[Mapping[str, Any]]:
-    """The `task_data` of a dataset's rows."""
-    return [dict(task) for task in dataset["task_data"]]

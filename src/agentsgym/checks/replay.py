@@ -7,8 +7,7 @@ environment's class, `sys_path`, `env_config`, `tasks` and `actions` (one list p
 import json
 import sys
 
-from agentsgym.checks.players import Replay
-from agentsgym.checks.playing import play_alone
+from agentsgym.checks.players import Replay, play_alone
 from agentsgym.envs.registry import make
 
 

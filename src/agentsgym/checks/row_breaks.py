@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 
-from agentsgym.checks.records import last_line
+from agentsgym.checks.players import last_line
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.tokens import Codec, TemplateCodec
 from agentsgym.tokens.template import TemplateFailed

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.context import tasks_of
 from agentsgym.checks.players import Player, RandomPlayer
 from agentsgym.checks.row_breaks import Marks, RecordedTalk, recorded
 from agentsgym.checks.token_report import Stability, TokenReport
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout.drive import advance
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
@@ -195,7 +195,7 @@ def _played(
     env: MultistepEnv, tokenizer: Tokenizer, options: Mapping[str, Any]
 ) -> Iterator[RecordedTalk]:
     """An episode of an environment, with plain answers and with answers that think."""
-    task = tasks_of(env.get_eval_dataset())[0]
+    task = dict(tasks_of(env, "eval")["task_data"][0])
     env = _with_tokenizer(env, tokenizer, options)
     marks = Marks(system=str(env.config.system_prompt or ""))
     for thinks, name in _WAYS:

@@ -173,8 +173,10 @@ def environment(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -
 
 def task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     """The data of an evaluation task by its number, from 0."""
+    from agentsgym.envs.dataset import tasks_of
+
     try:
-        tasks = env.get_eval_dataset()
+        tasks = tasks_of(env, "eval")
     except NotImplementedError as error:
         raise fail(str(error), BAD_USAGE) from None
     if number >= len(tasks):

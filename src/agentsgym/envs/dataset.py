@@ -120,6 +120,20 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
     return Dataset.from_dict(columns, features=features)
 
 
+def tasks_of(env: MultistepEnv, which: str) -> Any:
+    """The environment's own dataset of `which` ("train" or "eval") tasks.
+
+    Raises NotImplementedError if it defines none, ConfigError for anything but a dataset.
+    """
+    dataset = getattr(env, f"get_{which}_dataset")()
+    if dataset is None or isinstance(dataset, list | tuple | str | Mapping):
+        raise ConfigError(
+            f"{env.name}: get_{which}_dataset must return a dataset (agentsgym.task_dataset(self, "
+            f"tasks) makes one), got {short_repr(dataset)}"
+        )
+    return dataset
+
+
 class EnvPool:
     """One environment object per class and config, made when a row first names it.
 

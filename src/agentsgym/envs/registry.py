@@ -12,6 +12,7 @@ from agentsgym.types import (
     Trust,
     import_path,
 )
+from agentsgym.types.errors import did_you_mean
 
 _PATHS: dict[str, str] = {name: env.path for name, env in {**BUILTIN, **DOORS}.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
@@ -77,7 +78,8 @@ def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
         return _load(name_or_path, True)
     if "." not in name_or_path or name_or_path.startswith("agentsgym."):
         raise UnknownEnvironment(
-            f"no environment is registered as {name_or_path!r}; known: {', '.join(registered())}"
+            f"no environment is registered as {name_or_path!r}; "
+            f"{did_you_mean(name_or_path, registered())}"
         )
     return _load(name_or_path, trust)
 

@@ -40,10 +40,18 @@ def read_answer(answer: Any) -> Answer:
         state=state,
         reward=number(reward, "reward"),
         done=bool(done),
-        malformed=bool(info.get("malformed", False)),
+        malformed=_flag(info.get("malformed", False), "info['malformed']"),
         info=_plain_info(info),
         token_rewards=None if rewards is None else _token_rewards(rewards),
     )
+
+
+def _flag(value: Any, name: str) -> bool:
+    """A truth value, also NumPy's. Raises SessionError for anything else."""
+    try:
+        return {0: False, 1: True}[value]
+    except (KeyError, TypeError):
+        raise SessionError(f"{name} must be True or False, got {short_repr(value)}") from None
 
 
 def number(value: Any, name: str) -> float:

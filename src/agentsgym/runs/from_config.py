@@ -3,11 +3,11 @@
 import dataclasses
 import importlib.metadata
 import platform
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.extras import ensure
 from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.http import read_key
@@ -62,17 +62,17 @@ def train_tasks(env: MultistepEnv, data: DataSettings) -> Any:
     """The training tasks, as in `datasets_of`."""
     if data.train is not None:
         return open_tasks("data.train", data.train)
-    return _own(env.get_train_dataset)
+    return _own(env, "train")
 
 
 def held_out(env: MultistepEnv, data: DataSettings) -> Any:
     """The evaluation tasks, as in `datasets_of`."""
-    return _own(env.get_eval_dataset) if data.eval is None else held_out_tasks(data.eval)
+    return _own(env, "eval") if data.eval is None else held_out_tasks(data.eval)
 
 
-def _own(tasks: Callable[[], Any]) -> Any:
+def _own(env: MultistepEnv, which: str) -> Any:
     try:
-        return tasks()
+        return tasks_of(env, which)
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import SuiteGame
@@ -64,7 +65,7 @@ def requests_of(
     tasks = game.frozen_tasks
     if tasks is None:
         assert game.episodes is not None
-        rows = list(env.get_eval_dataset())
+        rows = list(tasks_of(env, "eval"))
         asked = rollout_requests(rows, game.episodes, rollouts_per_task=count, seed=seed)
     else:
         rows = [_row(env, game, task) for task in tasks]

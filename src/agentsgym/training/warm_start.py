@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.lessons import (
     EpochBatches,
@@ -80,7 +81,7 @@ def warm_start(
     """
     settings = (settings or WarmStartSettings()).resolved(new_model=True)
     assert settings.steps is not None and settings.batch_size is not None
-    tasks = list(env.get_train_dataset()["task_data"]) if tasks is None else list(tasks)
+    tasks = list(tasks_of(env, "train")["task_data"]) if tasks is None else list(tasks)
     if not tasks:
         raise ValueError("a warm start needs at least one task")
     stream = GameStream(env, agent, tasks, settings, seed)

@@ -22,7 +22,9 @@ def unknown_key(key: str, allowed: Collection[str], prefix: str = "") -> str:
 
 def did_you_mean(name: str, allowed: Collection[str], prefix: str = "") -> str:
     """What somebody who wrote `name` may have meant, or, if there are few, what is allowed."""
-    near = difflib.get_close_matches(name, allowed, n=3, cutoff=0.6)
+    by_key = {other.casefold(): other for other in allowed}
+    keys = difflib.get_close_matches(name.casefold(), by_key, n=3, cutoff=0.6)
+    near = [by_key[key] for key in keys]
     if near:
         return f"did you mean {' or '.join(repr(prefix + other) for other in near)}?"
     if len(allowed) > _MOST_LISTED:

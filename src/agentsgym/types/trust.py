@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from agentsgym.types.errors import did_you_mean
+
 Trust = bool | Collection[str]
 """What the caller trusts in data. False: it names registered things only. Names of modules: also
 what these modules and the modules below them define. True: whatever it names, also files and
@@ -31,9 +33,15 @@ def import_path(path: str, trust: Trust = False) -> Any:
             f"train.trust=[{module}] in a run"
         )
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
+        found = importlib.import_module(module)
+        return getattr(found, name)
+    except ModuleNotFoundError as error:
         raise ImportRefused(f"cannot load {path!r}: {error}") from error
+    except AttributeError as error:
+        public = [other for other in vars(found) if not other.startswith("_")]
+        raise ImportRefused(
+            f"cannot load {path!r}: {error}; {did_you_mean(name, public, f'{module}.')}"
+        ) from error
 
 
 def trusts_module(trust: Trust, module: str) -> bool:

@@ -9,8 +9,7 @@ pytest.importorskip("textarena", reason="needs the extra textarena")
 import textarena as ta
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.players import RandomPlayer, Replay
-from agentsgym.checks.playing import play_alone, play_interleaved
+from agentsgym.checks.players import RandomPlayer, Replay, play_alone, play_interleaved
 from agentsgym.envs import ConfigError, EnvPool, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
 from agentsgym.envs.textarena import GAMES, game_class

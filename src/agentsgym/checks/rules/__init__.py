@@ -4,21 +4,16 @@ from collections.abc import Callable
 
 from agentsgym.checks.context import Context
 from agentsgym.checks.report import Finding
-from agentsgym.checks.rules.clean_up import clean_up
-from agentsgym.checks.rules.degenerate import degenerate_players
 from agentsgym.checks.rules.determinism import (
     another_process,
+    global_randomness,
     interleaved,
     same_seed,
+    trials,
 )
-from agentsgym.checks.rules.ending import ending
-from agentsgym.checks.rules.hostile import hostile_actions, listing
-from agentsgym.checks.rules.masks import masks
-from agentsgym.checks.rules.randomness import global_randomness
-from agentsgym.checks.rules.rewards import rewards
-from agentsgym.checks.rules.speed import speed
-from agentsgym.checks.rules.tasks import tasks
-from agentsgym.checks.rules.trials import trials
+from agentsgym.checks.rules.episodes import clean_up, ending
+from agentsgym.checks.rules.scores import degenerate_players, hostile_actions, listing, rewards
+from agentsgym.checks.rules.tasks import masks, speed, tasks
 
 CHECKS: dict[str, Callable[[Context], Finding]] = {
     "tasks": tasks,

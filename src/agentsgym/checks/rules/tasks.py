@@ -1,14 +1,21 @@
-"""The check that training and evaluation tasks exist, are well formed, and are disjoint."""
+"""The checks of tasks and masks, and the speed."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentsgym.checks.context import Context
-from agentsgym.checks.report import Finding
-from agentsgym.envs.dataset import check_row
+import numpy as np
 
-_NAME = "tasks"
+from agentsgym.agents import ScriptedAgent
+from agentsgym.checks.context import Context
+from agentsgym.checks.players import Always, RandomPlayer, Replay, last_line, play_alone
+from agentsgym.checks.report import Finding
+from agentsgym.checks.tokens import byte_tokenizer
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import check_row
+from agentsgym.types import Rollout
+from agentsgym.types.reward_placement import per_token_rewards
 
 
 def tasks(context: Context) -> Finding:
@@ -20,30 +27,30 @@ def tasks(context: Context) -> Finding:
     if train is None or held_out is None:
         missing = "get_train_dataset" if train is None else "get_eval_dataset"
         if context.given:
-            return Finding(_NAME, True, f"{len(context.given)} given; {missing} is not defined")
-        return Finding(_NAME, False, f"{missing} is not defined")
+            return Finding("tasks", True, f"{len(context.given)} given; {missing} is not defined")
+        return Finding("tasks", False, f"{missing} is not defined")
     problem = _row_problem(context)
     if problem:
-        return Finding(_NAME, False, problem)
+        return Finding("tasks", False, problem)
     return _overlap(train, held_out)
 
 
 def _overlap(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]) -> Finding:
     if not train or not held_out:
         empty = "training" if not train else "evaluation"
-        return Finding(_NAME, False, f"there are no {empty} tasks")
+        return Finding("tasks", False, f"there are no {empty} tasks")
     first, second = _keys(train), _keys(held_out)
     both = first & second
     if len(first) == 1 and first == second:
-        return Finding(_NAME, True, "one task: every seed gives the same one")
+        return Finding("tasks", True, "one task: every seed gives the same one")
     if both:
         example = min(both)
         text = f"{len(both)} of {len(second)} evaluation tasks are training tasks: {example[:100]}"
-        return Finding(_NAME, False, text)
+        return Finding("tasks", False, text)
     repeated = len(train) - len(first)
     warnings = (f"{repeated} training tasks are duplicates",) if repeated else ()
     return Finding(
-        _NAME,
+        "tasks",
         True,
         f"{len(train)} training tasks, {len(held_out)} other evaluation tasks",
         warnings,
@@ -68,3 +75,73 @@ def _row_problem(context: Context) -> str | None:
             if checked["env_config"] != env.env_config:
                 return f"row {number} has a different env_config than the environment"
     return None
+
+
+def masks(context: Context) -> Finding:
+    """The masked tokens decode to the actions and nothing else; only they carry rewards.
+
+    Played with a tokenizer that has a chat template and with one that has none.
+    """
+    tasks = context.tasks(3, most=6)
+    scripts = [
+        record.actions or ("",)
+        for record in play_alone(context.make(None), tasks, RandomPlayer(context.seed))
+    ]
+    tokens = agent_tokens = 0
+    for chat in (True, False):
+        env = context.make(byte_tokenizer(chat))
+        for task, script in zip(tasks, scripts, strict=True):
+            rollout = env.run_trial([task], ScriptedAgent(script)).rollouts[0]
+            problem = _problem(env, rollout)
+            if problem:
+                return Finding("masks", False, problem)
+            tokens += sum(len(row.token_ids) for row in rollout.rows)
+            agent_tokens += rollout.agent_tokens
+    text = f"{agent_tokens} agent tokens of {tokens} in {2 * len(tasks)} trials"
+    return Finding("masks", True, text)
+
+
+def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
+    if rollout.error:
+        return f"a trial raised: {last_line(rollout.error)}"
+    for row, rewards in zip(rollout.rows, per_token_rewards(rollout), strict=True):
+        if len(rewards) != len(row.token_ids):
+            return f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards"
+        stray = np.count_nonzero(rewards[row.agent_token_mask == 0])
+        if stray:
+            return f"{stray} rewards are on tokens that are not the agent's"
+    masked = [
+        token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
+    ]
+    said = "".join(
+        message["content"]
+        for episode in rollout.episodes
+        for message in episode.messages
+        if message["role"] == "assistant"
+    )
+    assert env.tokenizer is not None
+    decoded = env.tokenizer.decode(masked)
+    if decoded == said:
+        return None
+    return f"the masked tokens say {decoded[:80]!r}, the agent said {said[:80]!r}"
+
+
+_SLOW = 20.0
+
+
+def speed(context: Context) -> Finding:
+    """Steps per second on one core, including the start of episodes. Never fails."""
+    tasks = context.tasks(4)
+    env = context.make(None)
+    records = play_alone(env, tasks, RandomPlayer(context.seed, nonsense=0.0))
+    replay = Replay([record.actions for record in records])
+    began = time.perf_counter()
+    steps = sum(record.steps for record in play_alone(env, tasks, replay))
+    rate = steps / max(time.perf_counter() - began, 1e-9)
+    began = time.perf_counter()
+    play_alone(env, tasks, Always(""))
+    begun = (time.perf_counter() - began) / len(tasks)
+    warnings = (f"fewer than {_SLOW:g} steps per second",) if rate < _SLOW else ()
+    text = f"{rate:,.0f} steps/s; {begun * 1000:.2f} ms for an episode of empty actions"
+    numbers = {"steps_per_second": rate, "empty_episode_seconds": begun}
+    return Finding("speed", True, text, warnings, numbers)

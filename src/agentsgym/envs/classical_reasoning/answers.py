@@ -10,9 +10,8 @@ from agentsgym.envs.action_text import spoken, without_fence, without_label
 
 MAX_ACTION_CHARACTERS = 20_000
 MAX_ANSWER_CHARACTERS = 500
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 _FENCE = re.compile(r"\s*`{3}\w*[.,!]?\s*")
-_PHRASE = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*:?\s*(.+)", re.IGNORECASE)
+_PHRASE = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*(?::\s*)?(.+)", re.IGNORECASE)
 
 _PERCENT = re.compile(r"[%％]|\bper ?cent\b", re.IGNORECASE)
 _CHOICE = re.compile(r"(?:option|choice|answer)?\s*\(?([A-Z])\)?(?:[.):,]\s*(.*))?", re.IGNORECASE)
@@ -75,7 +74,7 @@ def final_answer(action: str) -> str:
     said = without_fence(spoken(action))
     found = _boxed(said)
     if found is None:
-        found = _last(_TAG.findall(said))
+        found = _tagged(said)
     if found is None:
         found = _last(_PHRASE.findall(said))
     if found is None:
@@ -83,6 +82,14 @@ def final_answer(action: str) -> str:
     answer = found.strip().strip("*").strip()
     usable = len(answer) <= MAX_ANSWER_CHARACTERS and "\x00" not in answer
     return answer if usable else ""
+
+
+def _tagged(said: str) -> str | None:
+    """The content of the last `<answer>…</answer>`; linear in the text's length."""
+    folded = said.lower()
+    end = folded.rfind("</answer>")
+    start = folded.rfind("<answer>", 0, max(end, 0))
+    return None if start < 0 or len(folded) != len(said) else said[start + len("<answer>") : end]
 
 
 def _last_line(said: str) -> str:
