@@ -15,6 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "pydantic_core": "pydantic",
+    "huggingface_hub": "transformers",
     "fast_downward": "fast-downward-textworld",
 }
 # Which extras a folder or file may use, the nearest one counts. All else uses the base only.

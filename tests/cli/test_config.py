@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentsgym.envs import ConfigError
+from agentsgym.envs import ConfigError, UnknownEnvironment, make
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine
@@ -167,3 +167,43 @@ def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
     ) as player:
         player.play(run, [], seed=0)
     assert seen[0]._template_options == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
+)
+def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, meant, monkeypatch):
+    monkeypatch.setattr("agentsgym.runs.pretrained.urlopen", lambda *_, **__: pytest.fail("asked"))
+    with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{meant}'"):
+        train_settings(load_config("quickstart", {"model": name}))
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    from huggingface_hub import constants
+
+    from agentsgym.runs import pretrained
+
+    asked = []
+
+    def nobody(request, timeout):
+        asked.append(request.full_url)
+        raise OSError("no network")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(pretrained, "urlopen", nobody)
+    with pytest.raises(ConfigError, match="does not answer"):
+        pretrained.load_pretrained("somebody/something")
+    assert asked == [constants.ENDPOINT]
+
+
+def test_misspelled_names_of_environments_are_told(tmp_path, monkeypatch):
+    with pytest.raises(UnknownEnvironment, match="did you mean 'TwentyQuestions'"):
+        make("Twentyquestions")
+    (tmp_path / "misspelled_market.py").write_text("class MarketEnv: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownEnvironment, match="MarketEnv'\?"):
+        make("misspelled_market.MarktEnv", trust=True)
+    with pytest.raises(ConfigError, match=r"did you mean 'env_config\.hints'"):
+        make("TwentyQuestions", None, {"hintz": 1})
+    with pytest.raises(ConfigError, match=r"did you mean 'warm_start\.steps'"):
+        parse_config({"env": "Bandit", "warm_start": {"stps": 3}})

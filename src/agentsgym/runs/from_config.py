@@ -14,6 +14,7 @@ from agentsgym.generation.http import read_key
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.load_model import check_name
 from agentsgym.runs.machine import check_machine, device_in_use, dtype_of
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.task_files import held_out_tasks, open_tasks
@@ -91,6 +92,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             f"model: {path!r} has no weights here to train; name a model directory, a hub "
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
+    check_name(config.model)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     check_machine(config.model, device)
     given = {**_DEFAULTS, **config.train, **_precision(config, device)}

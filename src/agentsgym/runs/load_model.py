@@ -14,7 +14,7 @@ from agentsgym.runs.adapters import (
     read_adapter,
     with_stored,
 )
-from agentsgym.runs.builtin_models import builtin_folder
+from agentsgym.runs.builtin_models import builtin_folder, builtin_models
 from agentsgym.runs.machine import check_machine, dtype_of
 from agentsgym.runs.pretrained import (
     Loading,
@@ -24,9 +24,10 @@ from agentsgym.runs.pretrained import (
     load_pretrained,
     pretrained_tokenizer,
 )
-from agentsgym.runs.settings import BUILTIN, ModelSettings
+from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
 from agentsgym.runs.trust import is_own
 from agentsgym.types import is_under, real_path
+from agentsgym.types.errors import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     Weights that are trained are float32, all others have the section's dtype. Raises ConfigError
     for whatever is wrong with the settings, the files or the machine.
     """
+    check_name(model)
     check_machine(model, use.device)
     stored = stored_adapter(model)
     _check_fitting(model, stored, use)
@@ -59,6 +61,16 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     else:
         adapted = policy.model
     return Policy(adapted, with_template(tokenizer, model))
+
+
+def check_name(model: ModelSettings) -> None:
+    """Raise ConfigError for a name like one of the package's models, without asking the hub."""
+    path, known = model.path, [TINY, *(BUILTIN + name for name in builtin_models())]
+    if path in known or Path(path).is_dir():
+        return
+    near = did_you_mean(path, known)
+    if path.startswith(BUILTIN) or ("/" not in path and near.startswith("did")):
+        raise ConfigError(f"model: there is no model {path!r}; {near}")
 
 
 def in_hub_cache(name: str, revision: str | None) -> Path | None:

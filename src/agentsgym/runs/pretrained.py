@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.checkpoints import model_damage
 
+_HUB_SECONDS = 15.0
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -82,6 +85,7 @@ def load_pretrained(path: str | Path, loading: Loading | None = None) -> Policy:
     if folder.is_dir():
         _check_folder(folder)
     try:
+        _ask_hub(path, loading)
         _refuse_adapter(path, loading)
         _refuse_kernels(AutoConfig.from_pretrained(path, **loading.source), loading)
         tokenizer = AutoTokenizer.from_pretrained(path, **loading.source)
@@ -105,6 +109,7 @@ def pretrained_tokenizer(path: str | Path, loading: Loading | None = None) -> An
     from transformers import AutoTokenizer
 
     try:
+        _ask_hub(path, loading or Loading())
         return AutoTokenizer.from_pretrained(path, **(loading or Loading()).source)
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
@@ -126,6 +131,25 @@ def _bitsandbytes(quantization: str, dtype: Any) -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
+
+
+def _ask_hub(path: str | Path, loading: Loading) -> None:
+    """Raise OSError if a model must come from the hub and that does not answer: transformers would
+    ask again and again for minutes."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    here = Path(path).is_dir() or isinstance(
+        try_to_load_from_cache(str(path), "config.json", revision=loading.revision), str
+    )
+    if here or constants.HF_HUB_OFFLINE or not loading.download:
+        return
+    try:
+        request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
+        urlopen(request, timeout=_HUB_SECONDS).close()  # noqa: S310
+    except HTTPError:  # it answers
+        return
+    except OSError as error:
+        raise OSError(f"{constants.ENDPOINT} does not answer ({error})") from None
 
 
 def _refuse_adapter(path: str | Path, loading: Loading) -> None:
