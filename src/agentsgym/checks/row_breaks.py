@@ -83,7 +83,7 @@ class Marks:
 
 
 def recorded(
-    name: str, env: MultistepEnv, rollout: Rollout, said: Sequence[int], marks: Marks
+    name: str, env: MultistepEnv, rollout: Rollout, sampled: Sequence[int], marks: Marks
 ) -> RecordedTalk:
     """The record of a rollout whose answers had the ids `said`."""
     assert env.tokenizer is not None and env.codec is not None
@@ -98,7 +98,7 @@ def recorded(
         one_row_tokens=sum(_without_break(rollout, row, env.codec) for row in rows),
         agent_tokens=rollout.agent_tokens,
         key_agent_tokens=row.agent_tokens if (row := last_row(rows)) else 0,
-        masked=masked == list(said),
+        masked=masked == list(sampled),
         refused=last_line(rollout.error).removeprefix(_FAILED) if rollout.error else "",
     )
 

@@ -148,8 +148,8 @@ def _recorded(one: RecordedTalk) -> Iterator[Line]:
         rows = "one row" if one.rows == 1 else f"{one.rows} rows, none of them by the template"
         yield one.name, f"{rows}: {size}"
         return
-    reasons = dict.fromkeys(REASONS[found.reason] for found in one.breaks)
-    steps = dict.fromkeys(found.step for found in one.breaks)
+    reasons = dict.fromkeys(REASONS[one_break.reason] for one_break in one.breaks)
+    steps = dict.fromkeys(one_break.step for one_break in one.breaks)
     sentences = (
         f"the template {' and '.join(reasons)}: a new row at {_steps(list(steps))}.",
         f"{one.rows} rows, {size}; {one.one_row_tokens} if it only appended",

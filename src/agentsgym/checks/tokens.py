@@ -92,15 +92,15 @@ class Answers:
 
     def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         """The answer of this step."""
-        given = sum(message["role"] == "assistant" for message in request.messages)
-        return self._answers[given % len(self._answers)]
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        return self._answers[turn % len(self._answers)]
 
 
 @dataclass(slots=True)
 class Speaker:
     """Plays the answers of `player` as if an engine had sampled them, with thoughts if `thinks`.
 
-    `encode` makes an answer's ids (None: the tokenizer, special tokens included). `said` has the
+    `encode` makes an answer's ids (None: the tokenizer, special tokens included). `sampled` has the
     ids of all answers, `thoughts` the texts of all thoughts; `muted` says that a prompt turned
     thoughts off.
     """
@@ -108,7 +108,7 @@ class Speaker:
     player: Player
     thinks: bool = False
     encode: Callable[[str], Sequence[int]] | None = None
-    said: list[int] = field(default_factory=list)
+    sampled: list[int] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     muted: bool = False
 
@@ -116,12 +116,12 @@ class Speaker:
         """One trial of a task."""
         assert env.tokenizer is not None and env.codec is not None
         read = _action_text(env.tokenizer, env.codec)
-        asked = RolloutRequest(env.class_path, env.env_config, task, 0, 0, 0, "tokens-00000")
-        trial = play_trial(Session(env, asked))
+        request = RolloutRequest(env.class_path, env.env_config, task, 0, 0, 0, "tokens-00000")
+        trial = play_trial(Session(env, request))
         outcome = advance(trial, None)
         while isinstance(outcome, GenerationRequest):
             ids = self._sampled(env, env.tokenizer, outcome) + env.codec.turn_end
-            self.said += ids
+            self.sampled += ids
             noughts = (0.0,) * len(ids)
             answer = GenerationResult(outcome.session_id, ids, noughts, read(ids))
             outcome = advance(trial, answer)
@@ -210,7 +210,7 @@ def _play(
     rollout = speaker.play(env, task)
     if not (speaker.thinks and speaker.muted):
         seen = Marks(tuple(speaker.thoughts), marks.system, marks.tools)
-        yield recorded(name, env, rollout, speaker.said, seen)
+        yield recorded(name, env, rollout, speaker.sampled, seen)
 
 
 def _with_tokenizer(
@@ -243,11 +243,11 @@ def _spelled(tokenizer: Tokenizer, codec: PlainCodec | TemplateCodec) -> list[st
 
 
 def _counts(
-    env: MultistepEnv, codec: PlainCodec | TemplateCodec, seen: list[str], said: list[str]
+    env: MultistepEnv, codec: PlainCodec | TemplateCodec, observed: list[str], answered: list[str]
 ) -> list[Counter[int]]:
     """The control tokens that the agent reads before each of its answers."""
-    task = {"observations": [f"Look: {' '.join(seen)}."] * 3}
-    speaker = Speaker(Answers((f"I say {' '.join(said)}.",)), encode=codec.encode_action)
+    task = {"observations": [f"Look: {' '.join(observed)}."] * 3}
+    speaker = Speaker(Answers((f"I say {' '.join(answered)}.",)), encode=codec.encode_action)
     rows = speaker.play(env, task).rows
     return [
         Counter(i for i in row.token_ids[: span.start].tolist() if i in codec.control.ids)

@@ -71,10 +71,10 @@ def tokens(
 
         agentsgym tokens my-model --env TwentyQuestions --chat-template training --json
     """
-    given = given_settings(settings, config)
+    options = given_settings(settings, config)
     if chat_template is not None:
-        given["model.chat_template"] = chat_template
-    run = _run(model, env, given, trust)
+        options["model.chat_template"] = chat_template
+    run = _run(model, env, options, trust)
     quiet_libraries()
     # The report says more than the warnings do.
     with _without_warnings("agentsgym.tokens.codec"), _time_limit():
@@ -87,14 +87,14 @@ def tokens(
         raise typer.Exit(FAILURE)
 
 
-def _run(model: str, env: str | None, given: dict[str, object], trust: bool) -> RunConfig:
+def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -> RunConfig:
     """The tokenizer's settings and the environment, as an evaluation takes them."""
     if model.startswith((SCRIPTED, CHAT, "http://", "https://")):
         raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
     bare = env is None and not RunDirectory(Path(model)).is_run()
-    if bare and split_settings(given)[0]:
+    if bare and split_settings(options)[0]:
         raise fail("name the environment of these settings with --env", BAD_USAGE)
-    return evaluated_run(model, _TALK if bare else env, given, trust=trust)
+    return evaluated_run(model, _TALK if bare else env, options, trust=trust)
 
 
 def _report(run: RunConfig) -> TokenReport:

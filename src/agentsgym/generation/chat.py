@@ -97,7 +97,7 @@ class EndpointError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Completion:
     """A chat completion's text and its finish reason."""
 
     text: str
@@ -179,13 +179,13 @@ class ChatClient:
 
     async def reply(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0
-    ) -> Reply:
+    ) -> Completion:
         """As `complete`, inside the client's loop."""
         body = self._body(messages, sampling, seed)
         started = time.monotonic()
         tries = 0
 
-        async def attempt() -> Reply:
+        async def attempt() -> Completion:
             nonlocal tries
             tries += 1
             async with self._in_flight:
@@ -223,7 +223,7 @@ class ChatClient:
             body["stop"] = list(sampling.stop)
         return {name: value for name, value in (body | self._extra).items() if value is not None}
 
-    def _read(self, answer: Any) -> Reply:
+    def _read(self, answer: Any) -> Completion:
         try:
             choice = answer["choices"][0]
             text = _text(choice["message"]["content"])
@@ -235,7 +235,7 @@ class ChatClient:
         usage = answer.get("usage")
         self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
         reason = choice.get("finish_reason")
-        return Reply(mask_secrets(text), "length" if reason == "length" else "stop")
+        return Completion(mask_secrets(text), "length" if reason == "length" else "stop")
 
 
 def _text(content: Any) -> str:

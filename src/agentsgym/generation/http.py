@@ -204,11 +204,11 @@ def _parsed(text: str) -> Any:
 
 def _message(text: str) -> str:
     """The message in an error's body; OpenAI's and FastAPI's formats are recognized."""
-    said = _parsed(text)
-    if isinstance(said, dict):
-        error = said.get("error", said.get("detail", said.get("message", text)))
-        said = error.get("message", error) if isinstance(error, dict) else error
-    return str(said)[:_SHOWN]
+    content = _parsed(text)
+    if isinstance(content, dict):
+        error = content.get("error", content.get("detail", content.get("message", text)))
+        content = error.get("message", error) if isinstance(error, dict) else error
+    return str(content)[:_SHOWN]
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -36,7 +36,7 @@ class TokenCheck:
     def remarks(self) -> tuple[str, ...]:
         """Remarks for a trainer, one sentence each; empty if there are none."""
         prompt = self.default_system_prompt
-        said = {
+        sentences = {
             "the chat template starts a new context after plain answers": (
                 self.append_only is False
             ),
@@ -48,7 +48,7 @@ class TokenCheck:
             f"the chat template adds its own system prompt: {prompt!r}": bool(prompt),
             "the chat template writes today's date": self.dated,
         }
-        return tuple(sentence for sentence, holds in said.items() if holds)
+        return tuple(sentence for sentence, holds in sentences.items() if holds)
 
 
 def inspect_tokenizer(

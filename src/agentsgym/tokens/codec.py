@@ -204,8 +204,8 @@ class TemplateCodec:
         probed = self.template.render(
             [*messages[:-2], {"role": "assistant", "content": PROBE}, messages[-1]]
         )
-        head, found, tail = probed.rpartition(PROBE)
-        kept = bool(found) and head == text and now.startswith(head) and now.endswith(tail)
+        head, probe, tail = probed.rpartition(PROBE)
+        kept = bool(probe) and head == text and now.startswith(head) and now.endswith(tail)
         middle = now[len(head) : len(now) - len(tail)] if kept else ""
         return tail if kept and middle.strip() == messages[-2]["content"].strip() else None
 

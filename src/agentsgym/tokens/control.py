@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import nodes
 
 from agentsgym.tokens.encoding import Encoder
-from agentsgym.tokens.template import ChatTemplate, Written, parse_template
+from agentsgym.tokens.template import ChatTemplate, TemplateText, parse_template
 from agentsgym.types import Tokenizer
 
 # Noncharacters of Unicode: no text should contain them. If a text does, they are kept and marked.
@@ -40,7 +40,7 @@ class ControlTokens:
         self._encoder = Encoder(tokenizer)
         known = dict(added_tokens(tokenizer))
         special = {text for text, (_, is_special) in known.items() if is_special}
-        written = template.written if template else Written()
+        written = template.written if template else TemplateText()
         text = template.text if template else None
         named = _named_in(text, written.around, known.keys())
         marking = special | _turn_markers(text, written, named)
@@ -108,9 +108,9 @@ class ControlTokens:
     def _leading(self, text: str) -> Iterator[tuple[int, int]]:
         """The id of each leading control token, with the position in `text` where it ends."""
         end = 0
-        while (found := self._theirs.match(text, end)) and found[0] not in _MARKS:
-            end = found.end()
-            yield self._id_of[found[0]], end
+        while (match := self._theirs.match(text, end)) and match[0] not in _MARKS:
+            end = match.end()
+            yield self._id_of[match[0]], end
 
     def _literal(self, token: str) -> tuple[int, ...]:
         """A control token as ordinary text; as itself if the tokenizer has no other encoding."""
@@ -151,8 +151,8 @@ class ControlTokens:
         return self._encoder.ids(text)
 
 
-def _between_marks(found: re.Match[str]) -> str:
-    return f"{_START}{found[0]}{_END}"
+def _between_marks(match: re.Match[str]) -> str:
+    return f"{_START}{match[0]}{_END}"
 
 
 def added_tokens(tokenizer: Tokenizer) -> Iterator[tuple[str, tuple[int, bool]]]:
@@ -192,7 +192,7 @@ def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[st
     return {token for token in added if token in text}
 
 
-def _turn_markers(template: str | None, written: Written, named: set[str]) -> set[str]:
+def _turn_markers(template: str | None, written: TemplateText, named: set[str]) -> set[str]:
     """The tokens in `named` that begin or end turns: the template writes them around messages, and
     either writes them after every answer or never searches a message for them."""
     around = written.around if written.after else "\0".join(named)

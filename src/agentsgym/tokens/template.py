@@ -51,7 +51,7 @@ class TemplateFailed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TemplateText:
     """The template's own text: `around` all messages of a plain conversation, `after` an answer up
     to the next message's content, and `at_end`, after the last one. All are empty if unknown."""
 
@@ -142,12 +142,12 @@ class ChatTemplate:
             return ""
         return head[len(before) : len(head) - len(between)]
 
-    def _written(self) -> Written:
+    def _written(self) -> TemplateText:
         """The template's own text around plain contents, with and without a system message."""
         roles = ("system", "user", "assistant", "user")
         with_system, without = self.parts_around(roles), self.parts_around(roles[1:])
         *_, after, at_end = without or with_system or ["", ""]
-        return Written("\0".join((*with_system, *without)), after, at_end)
+        return TemplateText("\0".join((*with_system, *without)), after, at_end)
 
     def _wants_parts(self) -> bool:
         """Whether the template drops a content given as a string but shows a list of parts."""

@@ -12,14 +12,14 @@ CHOICES = ("own", "training")
 
 
 def template_options(
-    tokenizer: Any, choice: str, given: Mapping[str, Any] | None
+    tokenizer: Any, choice: str, extra: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The arguments of every rendering: those `given`, and for "training" TRL's template for this
     tokenizer (None: there is nothing to render).
 
     Raises ValueError if TRL has no such template.
     """
-    options = dict(given or {})
+    options = dict(extra or {})
     if choice == "training" and tokenizer is not None:
         text = training_template(tokenizer)
         if text is not None:

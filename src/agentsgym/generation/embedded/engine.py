@@ -20,7 +20,7 @@ from agentsgym.generation.embedded.compatibility import check_exact, check_suppo
 from agentsgym.generation.embedded.forward import Counters, evaluating, plan_pass, run_pass
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.embedded.requests import (
-    Limits,
+    ContextLimits,
     OpenRequests,
     end_of_turn_ids,
     ends_with_stop,
@@ -68,7 +68,7 @@ class InProcessEngine(ABC):
         self.capacity = capacity
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
-        self._limits = Limits(self._vocabulary, positions_of(config), max_cache_tokens)
+        self._limits = ContextLimits(self._vocabulary, positions_of(config), max_cache_tokens)
         self._counters = Counters()
         self._open = OpenRequests()
         self._is_stop = np.zeros(self._vocabulary, dtype=np.bool_)

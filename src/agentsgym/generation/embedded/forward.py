@@ -50,7 +50,7 @@ class Counters:
 
     `read_tokens` are the context tokens that forward passes read, that is all tokens except the
     just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
-    tokens found in the session's own cache), `shared_prefix_tokens` (copied from another session
+    tokens parts in the session's own cache), `shared_prefix_tokens` (copied from another session
     with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens`
     (read again after an eviction or reset), `offloaded` (caches moved out of the batch to make room
     for another session).
@@ -216,9 +216,9 @@ def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[Atten
 
 def split_by_length(lengths: Ints) -> list[slice]:
     """Runs of neighbors that should attend together, in order, for rows of `lengths` [n]."""
-    found: list[slice] = []
-    _halve(lengths, 0, len(lengths), found)
-    return found
+    parts: list[slice] = []
+    _halve(lengths, 0, len(lengths), parts)
+    return parts
 
 
 def keys_read(lengths: Ints) -> int:
@@ -226,16 +226,16 @@ def keys_read(lengths: Ints) -> int:
     return sum(_cost(lengths[part]) for part in split_by_length(lengths))
 
 
-def _halve(lengths: Ints, start: int, stop: int, found: list[slice]) -> None:
+def _halve(lengths: Ints, start: int, stop: int, parts: list[slice]) -> None:
     middle = (start + stop) // 2
     if stop - start >= 2 * _FEWEST_ROWS:
         halves = _cost(lengths[start:middle]) + _cost(lengths[middle:stop])
         if _cost(lengths[start:stop]) - halves >= _WORTH_A_CALL:
-            _halve(lengths, start, middle, found)
-            _halve(lengths, middle, stop, found)
+            _halve(lengths, start, middle, parts)
+            _halve(lengths, middle, stop, parts)
             return
     if stop > start:
-        found.append(slice(start, stop))
+        parts.append(slice(start, stop))
 
 
 def _cost(lengths: Ints) -> int:

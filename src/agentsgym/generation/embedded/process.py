@@ -121,19 +121,19 @@ class ProcessEngine:
 
     def poll(self) -> list[GenerationResult]:
         """The results that are ready; at least one if any request is open."""
-        found: list[GenerationResult] = []
-        while (self._open and not found) or not self._line.results.empty():
+        ready: list[GenerationResult] = []
+        while (self._open and not ready) or not self._line.results.empty():
             results = self._line.results.get()
             if results is None:
                 self._line.results.put(None)  # for the next call
-                if found:
+                if ready:
                     break
                 raise self._lost()
             for number, result in results:
                 if self._open.get(result.session_id) == number:
                     del self._open[result.session_id]
-                    found.append(result)
-        return found
+                    ready.append(result)
+        return ready
 
     def cancel(self, session_ids: Sequence[str]) -> None:
         """End open requests; each result has the tokens so far and the reason "cancelled"."""
@@ -203,8 +203,12 @@ class ProcessEngine:
             return EngineProcessLost("the engine is closed")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
-        told = self._line.error.strip().rpartition("\n")[2]
-        why = f": {cut(told, _LONGEST)}" if told else f" (exit status {self._process.returncode})"
+        last = self._line.error.strip().rpartition("\n")[2]
+        why = (
+            f": {cut(last_line, _LONGEST)}"
+            if last_line
+            else f" (exit status {self._process.returncode})"
+        )
         return EngineProcessLost(f"the engine's process ended{why}")
 
 

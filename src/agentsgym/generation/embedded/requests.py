@@ -15,7 +15,7 @@ from agentsgym.types.requests import context_overflow
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContextLimits:
     """What a context may be: ids below `vocabulary`, at most `max_positions` tokens with the action
     (None: no bound), and no more than the caches hold."""
 
@@ -63,9 +63,9 @@ def positions_of(config: Any) -> int | None:
 
 def rope_parameters(config: Any) -> list[dict[str, Any]]:
     """The parameters of rotary positions: one for all layers, or one for each type of layer."""
-    given = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in given.values() if isinstance(value, dict)]
-    return nested or [given]
+    ropes = getattr(config, "rope_parameters", None) or {}
+    nested = [value for value in ropes.values() if isinstance(value, dict)]
+    return nested or [ropes]
 
 
 class OpenRequests:
@@ -89,7 +89,7 @@ class OpenRequests:
             if name in self.requests or name in names[:index]:
                 raise ValueError(f"session {name!r} already has a request open")
 
-    def add(self, request: GenerationRequest, limits: Limits) -> None:
+    def add(self, request: GenerationRequest, limits: ContextLimits) -> None:
         """Queue a request; an impossible one is answered with an error."""
         context = np.array(request.token_ids, dtype=np.int64)
         problem = limits.problem(request, context)

@@ -80,15 +80,15 @@ def find_program(command: str | None) -> list[str]:
     """The program that serves: `command` (a vllm executable, or the Python of an environment that
     has vLLM), by default the vllm of this environment. Raises NoCommand."""
     wanted = command or str(Path(sys.executable).with_name("vllm"))
-    found = shutil.which(os.path.expanduser(wanted)) or (None if command else shutil.which("vllm"))
-    if found is None:
+    path = shutil.which(os.path.expanduser(wanted)) or (None if command else shutil.which("vllm"))
+    if path is None:
         raise NoCommand(
             f"no program {wanted!r} can be started; name one that serves vLLM, such as "
             "/other/venv/bin/vllm or that environment's python"
         )
-    is_python = Path(found).name.startswith("python")
+    is_python = Path(path).name.startswith("python")
     # A relative path would be another one in the server's working directory.
-    program = os.path.abspath(found)
+    program = os.path.abspath(path)
     return [program, *(["-m", "vllm.entrypoints.openai.api_server"] if is_python else ["serve"])]
 
 

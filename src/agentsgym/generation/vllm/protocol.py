@@ -200,8 +200,8 @@ def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
 def top_logprobs(answer: Any) -> dict[str, float]:
     """The most likely tokens and their values in an answer to `probe_body`; empty if none."""
     try:
-        found = answer["choices"][0]["logprobs"]["top_logprobs"][0]
-        return {token: float(value) for token, value in found.items()}
+        top = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+        return {token: float(value) for token, value in top.items()}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         return {}
 
@@ -237,18 +237,18 @@ async def server_config(client: JsonClient, url: str) -> dict[str, Any]:
 
 def device_of(config: Mapping[str, Any]) -> str | None:
     """The device that a server's configuration names; None if it names none."""
-    found = _part(config, "device_config").get("device")
-    return found if isinstance(found, str) else None
+    device = _part(config, "device_config").get("device")
+    return device if isinstance(device, str) else None
 
 
 def dtype_of(config: Mapping[str, Any]) -> str | None:
     """The name of the torch dtype in which a server keeps its weights; None if it is unknown or
     they are quantized."""
     model = _part(config, "model_config")
-    found = model.get("dtype")
-    if not isinstance(found, str) or model.get("quantization") is not None:
+    dtype = model.get("dtype")
+    if not isinstance(dtype, str) or model.get("quantization") is not None:
         return None
-    return found.removeprefix("torch.")
+    return dtype.removeprefix("torch.")
 
 
 def dies_of_chunks(config: Mapping[str, Any]) -> bool:
@@ -258,8 +258,8 @@ def dies_of_chunks(config: Mapping[str, Any]) -> bool:
 
 
 def _part(of: Any, name: str) -> dict[str, Any]:
-    found = of.get(name) if isinstance(of, Mapping) else None
-    return found if isinstance(found, dict) else {}
+    part = of.get(name) if isinstance(of, Mapping) else None
+    return part if isinstance(part, dict) else {}
 
 
 async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class ShardFiles:
 
     def add(self, name: str, tensor: Any) -> None:
         """Take a copy of a weight. Raises OSError if a file cannot be written."""
-        group = found[1] if (found := _LAYER.match(name)) else None
+        group = match[1] if (match := _LAYER.match(name)) else None
         if group != self._group or group is None:
             self._end_layer()
         self._group = group
