@@ -109,6 +109,14 @@ def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> Non
     assert "2" not in used
 
 
+def test_files_that_no_request_uses_are_removed(serve, connect, model, tmp_path) -> None:
+    engine = connect(serve(follow=True))
+    for version in (1, 2, 3, 4):
+        engine.update_weights(WeightUpdate(model, version, tmp_path))
+        ask(engine, requests(2))
+    assert {path.name.rpartition("-v")[2] for path in tmp_path.iterdir()} == {"3", "4"}
+
+
 def test_full_weights_are_loaded_when_open_requests_are_answered(
     serve, connect, checkpoints, model
 ) -> None:

@@ -204,11 +204,7 @@ class ProcessEngine:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         last = self._line.error.strip().rpartition("\n")[2]
-        why = (
-            f": {cut(last_line, _LONGEST)}"
-            if last_line
-            else f" (exit status {self._process.returncode})"
-        )
+        why = f": {cut(last, _LONGEST)}" if last else f" (exit status {self._process.returncode})"
         return EngineProcessLost(f"the engine's process ended{why}")
 
 

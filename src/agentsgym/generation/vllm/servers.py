@@ -86,6 +86,7 @@ class VLLMServer:
             yield
         finally:
             self.open[weights] -= 1
+            self.open += Counter()  # without those that none is open of
 
     def failed(self, sent_at: float, *, answered: bool) -> None:
         """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the
