@@ -59,7 +59,10 @@ def view(
     if serve and (output is not None or rollouts is not None):
         raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
 
-    roots = [each for root in (run, other) if root is not None for each in directories(root)]
+    # OTHER of a saved comparison stands left: the page shows right minus left, `eval` MODEL minus
+    # OTHER.
+    named = [root for root in (run, other) if root is not None]
+    roots = [each for root in named for each in reversed(directories(root))]
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, trust, tokenizer) for root in roots]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The directory's name."""
-        return self.root.resolve().name
+        """The directory's name, of a saved evaluation after its model."""
+        name = self.root.resolve().name
+        with suppress(DamagedFile, NewerFormat, OSError):
+            file = EvaluationDirectory(self.root).read()
+            return name if file is None else f"{file.model} ({name})"
+        return name
 
     def sets(self) -> list[RolloutSet]:
         """Its generations and evaluations, in the order of the run."""
