@@ -88,6 +88,7 @@ COMMON = {
     "max_grad_norm": 0.0,
     "max_steps": 2,
     "num_iterations": 2,
+    "shuffle_dataset": False,
 }
 LOSSES = ("grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
 SCOPES = ("token", "step", "rollout")
@@ -176,6 +177,7 @@ def rollouts() -> Items:
     for name, config in TEXT_ONLY.items():
         env = agentsgym.make(name.partition("#")[0], None, config)
         yield f"{name} | text only", _played(env.run_trial(_tasks(env, 2), _text_agent(env), 2))
+    yield "ClassicalReasoning | right", _played(_right_answers())
     yield from _placed()
     yield from _templates()
     yield from _mixed()
@@ -194,12 +196,27 @@ def _environment(name: str, config: dict[str, Any]) -> Items:
         yield f"{name} | {way} | text", _played(batch)
 
 
+def _right_answers() -> Any:
+    """Every other question answered right."""
+    env = agentsgym.make("ClassicalReasoning", _tokenizer("append"))
+    tasks = _tasks(env, 6)
+    answers = [str(task["questions"][0]["answer"]) for task in tasks]
+    said = {k: answer if k % 2 == 0 else "none of these" for k, answer in enumerate(answers)}
+    asked = [task["questions"][0]["question"] for task in tasks]
+
+    def answer(messages: Any) -> str:
+        text = messages[-1]["content"]
+        return next((said[k] for k, question in enumerate(asked) if question in text), "unknown")
+
+    return env.run_trial(tasks, ScriptedAgent(answer), 1, return_all_steps=True)
+
+
 def _placed() -> Items:
     tok = _tokenizer("append")
     for placement in PLACEMENTS:
         config = placement | {"episodes_per_trial": 2, "carry": "full", "malformed_penalty": 0.25}
         env = agentsgym.make("Bandit", tok, config | {"max_steps_per_episode": 4})
-        agent = ScriptedAgent(["1", "banana", "2", "[1]", "pull 2", "1"])
+        agent = adapters.random_agent(env, 3)
         batch = env.run_trial(_tasks(env, 2), agent, 2, return_all_steps=True)
         yield f"placed {' '.join(placement.values())}", _played(batch)
         model = adapters.engine_agent(tok)
@@ -220,7 +237,8 @@ def _templates() -> Items:
                 label = f"template {template} | {name} | {'system' if way else 'plain'}"
                 model = adapters.engine_agent(tok, 6)
                 batch = env.run_trial(tasks, model, 2, return_all_steps=True)
-                yield f"{label} | model", _played(batch)
+                if template != "thoughts":  # the model has none
+                    yield f"{label} | model", _played(batch)
                 yield f"{label} | thinks", _played(env.run_trial(tasks, thinks, 1, True))
 
 
@@ -286,11 +304,11 @@ def _tokenizer(template: str | None) -> Any:
 
 
 class ToyEnv(MultistepEnv):
-    """`steps` steps; each earns by what was said. Every rollout of a task that `fails` breaks at
-    its second step, if what was said has an even number of characters."""
+    """`steps` steps; each earns by what was said, nothing in a `flat` task. In a task that `fails`
+    the second step breaks, if what was said has an even number of characters."""
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
-        return {"steps": 2, "fails": 0, "played": 0, "sum": 0, **task_data}
+        return {"steps": 2, "fails": 0, "flat": 0, "played": 0, "sum": 0, **task_data}
 
     def _format_prompt(self, state: dict[str, Any], step: int) -> str:
         return f"The number is {state['sum']}. Say {state['steps'] - step} more."
@@ -298,7 +316,7 @@ class ToyEnv(MultistepEnv):
     def _step_episode(self, session_id: str, state: dict[str, Any], action: str) -> tuple[Any, ...]:
         if state["fails"] and state["played"] == 1 and len(action) % 2 == 0:
             raise RuntimeError("the environment broke")
-        value = sum(map(ord, action)) % 7
+        value = 0 if state["flat"] else sum(map(ord, action)) % 7
         state = {**state, "played": state["played"] + 1, "sum": state["sum"] + value}
         done = state["played"] == state["steps"]
         info = {
@@ -314,7 +332,11 @@ class ToyEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         return agentsgym.task_dataset(
-            self, [{"steps": 1 + k % 3, "fails": int(k % 3 == 1)} for k in range(8)]
+            self,
+            [
+                {"steps": 1 + k % 3, "fails": int(k % 4 == 1), "flat": int(k % 4 == 3)}
+                for k in range(8)
+            ],
         )
 
     def get_eval_dataset(self) -> Any:
@@ -334,6 +356,8 @@ def gradients() -> Items:
             options: dict[str, Any] = {"loss_type": loss, "ratio_scope": scope}
             options["train_on"] = ("rollout", "steps")[(a + b) % 2]
             options["gradient_accumulation_steps"] = 1 + (a + b // 2) % 2
+            if loss == "cispo":
+                options["epsilon_high"] = 1.3  # its default is below every ratio
             options["advantage_estimator"] = ("rloo", "step_return")[a // 2 % 2]
             cells[" ".join(map(str, options.values()))] = options
     for terms in OTHER_TERMS:
@@ -484,13 +508,12 @@ def credit() -> Items:
 def _batches() -> dict[str, Any]:
     found = {}
     tok = _tokenizer("append")
-    for name in ("Toy", "Bandit", "Gymnasium/FrozenLake"):
+    for name in ("Toy", "Bandit", "Gymnasium/CliffWalking"):
         for way, trial in TRIALS.items():
             env = agentsgym.make(name, tok, trial | {"max_steps_per_episode": 4})
-            lines = ["1", "2", "left", "down", "right", "nonsense words"]
-            tasks = _tasks(env)[:4]
-            # Each rollout of a group must say other things: the agent draws anew for each.
-            batch = env.run_trial(tasks, _Drawing(lines), 4)
+            # Each rollout of a group must say other things: the agents draw anew for each.
+            agent = adapters.random_agent(env, 3) or _Drawing(["1", "22", "left", "down", "no"])
+            batch = env.run_trial(_tasks(env)[:4], agent, 4)
             found[f"{name} {way}"] = batch
     return found
 
