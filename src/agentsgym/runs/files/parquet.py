@@ -23,7 +23,8 @@ _UNREADABLE = (
 def writing(path: Path, schema: pa.Schema, form: Format) -> Iterator[Callable[[pa.Table], None]]:
     """Writes tables of a schema to a file, each as a row group."""
     schema = schema.with_metadata({_VERSION: str(form.version)})
-    with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
+    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         yield lambda table: writer.write_table(table.cast(schema))
 
 
