@@ -11,7 +11,7 @@ import argparse
 import tempfile
 
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams, make
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
+from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start import warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings

@@ -22,8 +22,8 @@ import yaml
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import MultistepEnv
 from agentsgym.envs.twenty_questions import OptimalAgent, TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start import WarmStartResult, warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings

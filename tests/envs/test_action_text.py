@@ -12,7 +12,7 @@ from agentsgym.envs.gymnasium.words import action_word
 from agentsgym.envs.mastermind.codes import read_guess
 from agentsgym.envs.textarena.action import last_move
 from agentsgym.envs.twenty_questions.knowledge import load_table
-from agentsgym.envs.twenty_questions.parser import parse
+from agentsgym.envs.twenty_questions.questions import parse
 
 COMMANDS = ("go to desk 1", "go to desk 10", "look", "take mug 1 from desk 1", "open door")
 COLORS = ("red", "green", "blue")

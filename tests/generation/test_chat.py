@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym import register
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer, normalize
+from agentsgym.envs.twenty_questions.answerer import LLMAnswerer, normal_question
 from agentsgym.generation.chat import (
     ChatClient,
     EndpointError,
@@ -122,7 +122,7 @@ def test_only_the_sessions_that_got_no_answer_fail(serve):
 
 def test_the_answerer_gives_one_of_three_answers_and_asks_once(serve):
     said = {"is it alive": "Yes, a cat is alive.", "is it big": "no", "hm": "It is a cat."}
-    server = serve(say=lambda messages: said[normalize(messages[-1]["content"])])
+    server = serve(say=lambda messages: said[normal_question(messages[-1]["content"])])
     answerer = LLMAnswerer(client(server).complete)
     assert answerer.answer("cat", "Is it alive?").text == "Yes"
     assert answerer.answer("Cat", "  is it  ALIVE ").text == "Yes"

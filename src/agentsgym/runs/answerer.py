@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
+from agentsgym.envs.twenty_questions.answerer import LLMAnswerer
 from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.types import Message, SamplingParams

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from agentsgym.envs.twenty_questions.answerer import CallableAnswerer, TableAnswerer
-from agentsgym.envs.twenty_questions.knowledge import load_table, pack, unpack
-from agentsgym.envs.twenty_questions.normalize import matches, normalize
-from agentsgym.envs.twenty_questions.predicate import Predicate
+from agentsgym.envs.twenty_questions.knowledge import Predicate, load_table, pack, unpack
+from agentsgym.envs.twenty_questions.words import matches, normalize
 
 DATA = Path(__file__).parent
 TRIPLES = list(csv.DictReader((DATA / "triples.tsv").open(), delimiter="\t"))

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.envs.twenty_questions.answerer import TableAnswerer
-from agentsgym.envs.twenty_questions.knowledge import load_table
-from agentsgym.envs.twenty_questions.parser import parse
-from agentsgym.envs.twenty_questions.predicate import Predicate
+from agentsgym.envs.twenty_questions.knowledge import Predicate, load_table
+from agentsgym.envs.twenty_questions.questions import parse
 
 TABLE = load_table()
 ANSWERER = TableAnswerer(TABLE)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass, guess_probabilities
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from helpers import CountdownEnv
 
 QUICKSTART = {

@@ -1,5 +1,6 @@
 """Twenty Questions: the environment, its knowledge table, its answerers, its reference player."""
 
+from agentsgym.envs.twenty_questions.agents import OptimalAgent
 from agentsgym.envs.twenty_questions.answerer import (
     Answer,
     Answerer,
@@ -8,7 +9,6 @@ from agentsgym.envs.twenty_questions.answerer import (
 )
 from agentsgym.envs.twenty_questions.env import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
-from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 
 __all__ = [
     "Answer",

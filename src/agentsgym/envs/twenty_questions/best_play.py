@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .knowledge import KnowledgeTable
+from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 
 Known = Sequence[tuple[str, bool | None]]
 _OUTCOMES: tuple[tuple[bool | None, int], ...] = ((True, 1), (False, 0), (None, -1))

@@ -13,14 +13,12 @@ from agentsgym.envs.action_text import spoken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution
-from agentsgym.envs.twenty_questions.answerer import Answerer, TableAnswerer
+from agentsgym.envs.twenty_questions.agents import OptimalAgent, RandomTeacher
+from agentsgym.envs.twenty_questions.answerer import Answerer, LLMAnswerer, TableAnswerer
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable, load_table
-from agentsgym.envs.twenty_questions.llm_answerer import LLMAnswerer
-from agentsgym.envs.twenty_questions.normalize import matches
-from agentsgym.envs.twenty_questions.optimal import OptimalAgent
 from agentsgym.envs.twenty_questions.splits import Task, split_tasks
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
+from agentsgym.envs.twenty_questions.words import matches
 from agentsgym.types import Agent, Tokenizer
 from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 
 from agentsgym.envs.settings import EnvSettings
+from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.envs.twenty_questions.best_play import BestPlay
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
-from agentsgym.envs.twenty_questions.teacher import RandomTeacher
 from agentsgym.types import Agent, Rollout, RolloutBatch, Row, Tokenizer
 
 _ANSWERS = {"Yes": True, "No": False}

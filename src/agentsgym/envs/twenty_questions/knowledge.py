@@ -1,7 +1,9 @@
-"""The knowledge table: the attributes and the categories of each secret.
+"""The knowledge table: the attributes and the categories of each secret, and the predicates that it
+answers.
 
 Invariant: `values[i, j]` is the answer to `attributes[j].question` about `secrets[i]`: 1 yes, 0 no,
--1 unknown. All data is in the package; nothing is downloaded or random.
+-1 unknown. All data is in the package; nothing is downloaded or random. The is-a hierarchy is
+derived from WordNet 3.0 (see `data/WORDNET-LICENSE`).
 """
 
 from __future__ import annotations
@@ -9,17 +11,108 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .normalize import normalize
-from .predicate import Predicate
-from .taxonomy import Taxonomy
+from agentsgym.envs.twenty_questions.words import normalize
+
+PredicateKind = Literal[
+    "attribute", "secret", "is_a", "bigger", "smaller", "starts_with", "has_letter", "letters",
+    "words", "not", "and", "or",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """One question's meaning.
+
+    `key` is the attribute's key, the secret, the category or the letter; `number` is a count, or
+    the size in centimeters that `bigger` and `smaller` compare with; `parts` are the operands of
+    `not`, `and` and `or`.
+    """
+
+    kind: PredicateKind
+    key: str = ""
+    number: float = 0.0
+    parts: tuple[Predicate, ...] = ()
+
+    @property
+    def attribute(self) -> str | None:
+        """The attribute's key if the question asks for exactly one, possibly negated; else None."""
+        if self.kind == "not":
+            return self.parts[0].attribute
+        return self.key if self.kind == "attribute" else None
+
+    def negated(self) -> Predicate:
+        return self.parts[0] if self.kind == "not" else Predicate("not", parts=(self,))
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """A graph of word senses that contains the senses of the secrets.
+
+    `words[n]` are node n's synonyms, `parents[n]` its direct categories, `secrets` each secret's
+    node (-1: none). `nouns` are common nouns that are not the category of any secret; `narrower`
+    maps a noun that is more specific than some secrets (a terrier is a dog) to these secrets.
+    """
+
+    words: tuple[tuple[str, ...], ...]
+    parents: tuple[tuple[int, ...], ...]
+    secrets: Mapping[str, int]
+    nouns: frozenset[str]
+    narrower: Mapping[str, tuple[str, ...]]
+    _closures: dict[int, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def nodes(self) -> Mapping[str, frozenset[int]]:
+        """Every word's nodes."""
+        found: dict[str, set[int]] = {}
+        for node, words in enumerate(self.words):
+            for word in words:
+                found.setdefault(word, set()).add(node)
+        return {word: frozenset(nodes) for word, nodes in found.items()}
+
+    def closure(self, node: int) -> frozenset[int]:
+        """The node and all its direct and indirect categories."""
+        if node not in self._closures:
+            found, todo = {node}, [node]
+            while todo:
+                for parent in self.parents[todo.pop()]:
+                    if parent not in found:
+                        found.add(parent)
+                        todo.append(parent)
+            self._closures[node] = frozenset(found)
+        return self._closures[node]
+
+    def knows(self, word: str) -> bool:
+        return word in self.nodes or word in self.nouns or word in self.narrower
+
+    def is_a(self, secret: str, word: str) -> bool | None:
+        """Whether the secret is a kind of `word`; None if the hierarchy does not say."""
+        node = self.secrets.get(secret, -1)
+        if node < 0 or not self.knows(word) or secret in self.narrower.get(word, ()):
+            return None
+        asked = self.nodes.get(word, frozenset())
+        if asked & self.closure(node):
+            return True
+        return None if any(node in self.closure(other) for other in asked) else False
+
+    def hierarchy(self, secret: str) -> tuple[str, ...]:
+        """The first word of each of the secret's categories, nearest first."""
+        order: list[int] = []
+        todo = [node for node in (self.secrets.get(secret, -1),) if node >= 0]
+        while todo:
+            node = todo.pop(0)
+            if node not in order:
+                order.append(node)
+                todo.extend(self.parents[node])
+        return tuple(self.words[n][0] for n in order[1:] if self.words[n])
+
 
 TABLES: Final = ("default", "hardcore", "quickstart")
 Values = npt.NDArray[np.int8]

@@ -13,13 +13,19 @@ import re
 from functools import lru_cache
 
 from agentsgym.envs.action_text import bare
-
-from .knowledge import KnowledgeTable
-from .lexicon import lexicon, question_words
-from .phrase_reader import PhraseReader
-from .predicate import Predicate
-from .word_lists import AUX, BE, CHILDREN, IT, LOOKS, NOUN_SUBJECT, PERSON, YOU
-from .wording import tokens
+from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, Predicate
+from agentsgym.envs.twenty_questions.phrases import PhraseReader, lexicon, question_words
+from agentsgym.envs.twenty_questions.words import (
+    AUX,
+    BE,
+    CHILDREN,
+    IT,
+    LOOKS,
+    NOUN_SUBJECT,
+    PERSON,
+    YOU,
+    tokens,
+)
 
 MAX_CHARS = 200
 MAX_WORDS = 30
