@@ -201,7 +201,7 @@ def test_misspelled_names_of_environments_are_told(tmp_path, monkeypatch):
         make("Twentyquestions")
     (tmp_path / "misspelled_market.py").write_text("class MarketEnv: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnknownEnvironment, match="MarketEnv'\?"):
+    with pytest.raises(UnknownEnvironment, match=r"MarketEnv'\?"):
         make("misspelled_market.MarktEnv", trust=True)
     with pytest.raises(ConfigError, match=r"did you mean 'env_config\.hints'"):
         make("TwentyQuestions", None, {"hintz": 1})

@@ -258,3 +258,10 @@ def test_a_configuration_survives_being_copied_and_stored(config, tmp_path):
     ]
     assert all(copy.to_dict() == stored for copy in copies)
     assert dataclasses.replace(config(), max_action_tokens=5).max_action_tokens == 5
+
+
+def test_each_of_ours_is_read_by_code():
+    files = (ROOT / "src" / "agentsgym" / "training").rglob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
+    unread = {name for name in OWN_TYPES if not re.search(rf"\.{name}\b", code)}
+    assert not unread
