@@ -84,8 +84,9 @@ class ServedSession:
 
     def end(self) -> None:
         """Let the environment close the state."""
-        if self.env.active_states.get(self.session_id) is self.state:
-            del self.env.active_states[self.session_id]
+        states = self.env.active_states
+        if self.session_id in states and states[self.session_id] is self.state:
+            del states[self.session_id]
         if self.live:
             close_state(self.env, self.session_id, self.state)
 
