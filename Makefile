@@ -64,7 +64,7 @@ test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 # `make test` runs the same tests with the newest one.
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
-		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training tests/generation/test_trl_vllm.py \
+		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training \
 		tests/integrations/test_trl.py tests/integrations/test_trl_tools.py)
 
 test-axolotl: $(VENVS)/.venv-axolotl/.installed
