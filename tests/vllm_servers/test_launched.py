@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 RUN = """\
 env: digit.DigitEnv
-model: model
+model: {path: model, dtype: float32}
 threads: 1
 train:
   max_steps: 2
@@ -23,7 +23,6 @@ train:
   num_generations: 8
   max_action_tokens: 6
   learning_rate: 1e-2
-  bf16: false
 eval: {episodes: 16}
 """
 
