@@ -38,9 +38,9 @@ def test_an_episode_that_a_limit_ended_has_its_last_answer_too():
     assert prompt == "The number is 2\nThe episode is over. Reward: 0.\n\nIs it an animal?"
 
 
-def test_nothing_is_answered_to_the_action_that_won():
+def test_the_action_that_won_is_answered_too():
     prompt = second_prompt(CupsEnv(None, TRIAL), {"ball": 3}, "3", "3")
-    assert prompt == "The episode is over. Reward: 1.25.\n\nWhich cup?"
+    assert prompt == "Nothing there.\nThe episode is over. Reward: 1.25.\n\nWhich cup?"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_full_carry_is_one_conversation_in_one_row(plain_tokenizer):
     first, second = batch.rollouts[0].episodes
     assert contents(first.messages) == ["Is it an animal?", "a", "The number is 1", "b"]
     assert second.continues and contents(second.messages) == [
-        "The episode is over. Reward: 1.5.\n\nIs it an animal?",
+        "The number is 2\nThe episode is over. Reward: 1.5.\n\nIs it an animal?",
         "c",
         "The number is 1",
         "d",

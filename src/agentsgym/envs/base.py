@@ -119,8 +119,8 @@ class MultistepEnv:
         """
 
     def _format_answer(self, state: Any, step: int) -> str:
-        """The answer to an episode's last action, which the agent reads before `_format_result` or
-        `_format_reflection` (not if the episode was won).
+        """The answer to an episode's last action, however it ended, which the agent reads before
+        `_format_result` or `_format_reflection`.
 
         By default what `_format_prompt` would say before action number `step`, and "" in an
         environment that overrides `_format_result`, which then says it all. An exception here only

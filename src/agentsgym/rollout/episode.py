@@ -88,12 +88,11 @@ def after_answer(session: Session, text: str) -> str:
 def last_answer(session: Session) -> str:
     """The environment's answer to the finished episode's last action; "" if there is none.
 
-    There is none if the episode was won, because a prompt for another action would then be wrong,
-    if it had no action, if the budget had no room for the answer, or if `_format_answer` fails: an
-    environment need not be able to write a prompt in a finished state.
+    There is none if the episode had no action, if the budget had no room for the answer, or if
+    `_format_answer` fails: an environment need not be able to write a prompt in a finished state.
     """
     episode = session.episodes[-1]
-    if not session.steps or episode.win or episode.stop_reason == OVER_BUDGET:
+    if not session.steps or episode.stop_reason == OVER_BUDGET:
         return ""
     try:
         answer = session.env._format_answer(session.state, len(session.steps))
