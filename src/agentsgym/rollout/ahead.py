@@ -47,7 +47,7 @@ class LocalSource:
         self._scheduler = Scheduler(agent)
         # All that follows is shared with the thread and guarded by `_changed`.
         self._changed = threading.Condition()
-        self._asked: list[Assignment] = []
+        self._submitted: list[Assignment] = []
         self._alone: deque[Assignment] = deque()
         self._over: list[Rollout] = []
         self._open = 0
@@ -61,11 +61,11 @@ class LocalSource:
     def submit(self, requests: Sequence[RolloutRequest]) -> None:
         """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be
         made, and RuntimeError after `close`."""
-        asked = [(self._host(request), request) for request in requests]
+        assigned = [(self._host(request), request) for request in requests]
         with self._changed:
             self._check()
-            self._asked += asked
-            self._open += len(asked)
+            self._submitted += assigned
+            self._open += len(assigned)
             self._changed.notify_all()
         self._scheduler.wake()
 
@@ -170,10 +170,10 @@ class LocalSource:
             self._scheduler.close()
 
     def _has_work(self) -> bool:
-        """Take what was asked, and wait where there is nothing to do; False at the end."""
+        """Take what was submitted, and wait where there is nothing to do; False at the end."""
         with self._changed:
             while not self._ended:
-                self._take_asked()
+                self._take_submitted()
                 if not self._pause_begun() and (self._scheduler.can_advance or self._alone):
                     return True
                 self._wait()
@@ -186,10 +186,10 @@ class LocalSource:
         if not lent:
             self._idle += time.perf_counter() - started
 
-    def _take_asked(self) -> None:
-        asked, self._asked = self._asked, []
-        self._alone += [one for one in asked if plays_episodes(one[0])]
-        self._scheduler.add([one for one in asked if not plays_episodes(one[0])])
+    def _take_submitted(self) -> None:
+        assigned, self._submitted = self._submitted, []
+        self._alone += [one for one in assigned if plays_episodes(one[0])]
+        self._scheduler.add([one for one in assigned if not plays_episodes(one[0])])
 
     def _pause_begun(self) -> bool:
         """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""

@@ -15,7 +15,7 @@ LARGEST_REWARD = 1e30
 """Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""
 
 
-class Answer(NamedTuple):
+class StepAnswer(NamedTuple):
     """The answer to an action. `info` is plain data, `token_rewards` one number per token."""
 
     state: Any
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     token_rewards: tuple[float, ...] | None
 
 
-def read_answer(answer: Any) -> Answer:
+def read_answer(answer: Any) -> StepAnswer:
     """The result of `_step_episode`, checked. Raises SessionError with its problem."""
     if not isinstance(answer, tuple | list) or len(answer) != 4:
         raise SessionError(
@@ -36,7 +36,7 @@ def read_answer(answer: Any) -> Answer:
     if type(info) is not dict and not isinstance(info, Mapping):
         raise SessionError(f"info must be a dict, got {short_repr(info)}")
     rewards = info.get("token_rewards")
-    return Answer(
+    return StepAnswer(
         state=state,
         reward=number(reward, "reward"),
         done=bool(done),
@@ -80,9 +80,9 @@ def text(value: Any, source: str) -> str:
 
 def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info as plain data; the types of keys with a meaning are checked."""
-    told = "metrics" in info
-    result: dict[str, Any] = plain({**info, "metrics": None} if told else info)
-    if told:
+    has_metrics = "metrics" in info
+    result: dict[str, Any] = plain({**info, "metrics": None} if has_metrics else info)
+    if has_metrics:
         result["metrics"] = _metrics(info["metrics"])
     for key in ("win", "informing"):
         if info.get(key) is not None:

@@ -129,15 +129,15 @@ def drive(
 ) -> T:
     """Run a generator of `session` to its end and request every action from `agent`, or from the
     agent that plays the session for it. The agent's exceptions are raised in the generator."""
-    asked: Agent | None = None
+    player: Agent | None = None
     try:
         outcome = advance(generator, None)
         while isinstance(outcome, GenerationRequest):
             answer: GenerationResult | BaseException
             try:
-                if asked is None:
-                    asked = agent_for(agent, session)
-                answer = _ask(asked, outcome, session)
+                if player is None:
+                    player = agent_for(agent, session)
+                answer = _ask(player, outcome, session)
             except FAULTS as error:
                 answer = error
             outcome = advance(generator, answer)
@@ -145,8 +145,8 @@ def drive(
     finally:
         generator.close()
         # The caller releases the session in the engine of its own agent.
-        if asked is not None and asked is not agent and is_engine_agent(asked):
-            asked.engine.release([session.session_id])
+        if player is not None and player is not agent and is_engine_agent(player):
+            player.engine.release([session.session_id])
 
 
 def _ask(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:

@@ -36,15 +36,15 @@ class FailureLog:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def note(self, errors: Iterable[str], phase: str, step: int) -> None:
         """Warn about those of `errors` (tracebacks) that were not logged before."""
         for error in errors:
             line = last_line(error)
-            if line not in self._told and len(self._told) < _MOST:
-                self._told.add(line)
-                more = "" if len(self._told) < _MOST else "\nFurther errors are not logged."
+            if line not in self._logged and len(self._logged) < _MOST:
+                self._logged.add(line)
+                more = "" if len(self._logged) < _MOST else "\nFurther errors are not logged."
                 self._logger.warning(
                     "rollouts fail (%s, step %d); the first with this error:\n%s%s",
                     phase,
@@ -62,8 +62,8 @@ def last_line(error: str) -> str:
 
 def samples(rollouts: Iterable[Rollout]) -> list[str]:
     """One error per distinct last line, in the order of the rollouts; the number is limited."""
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for rollout in rollouts:
-        if rollout.error is not None and len(found) < _MOST:
-            found.setdefault(last_line(rollout.error), rollout.error)
-    return list(found.values())
+        if rollout.error is not None and len(errors) < _MOST:
+            errors.setdefault(last_line(rollout.error), rollout.error)
+    return list(errors.values())

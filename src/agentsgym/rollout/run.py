@@ -117,17 +117,17 @@ def _requests(
     ]
 
 
-def tasks_of(env: MultistepEnv, given: Any) -> list[Mapping[str, Any]]:
+def tasks_of(env: MultistepEnv, tasks: Any) -> list[Mapping[str, Any]]:
     """The tasks of a list of tasks or of dataset rows.
 
     Raises TypeError if it is not a list of dicts, ValueError for a row that the environment does
     not play.
     """
-    if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
+    if isinstance(tasks, Mapping | str) or not isinstance(tasks, Iterable):
         raise TypeError(
-            f"task_data_list must be a list of tasks or dataset rows, got {short_repr(given)}"
+            f"task_data_list must be a list of tasks or dataset rows, got {short_repr(tasks)}"
         )
-    return [_task(env, item, number) for number, item in enumerate(given)]
+    return [_task(env, item, number) for number, item in enumerate(tasks)]
 
 
 def _task(env: MultistepEnv, item: Any, number: int) -> Mapping[str, Any]:

@@ -135,8 +135,8 @@ class SteppedTrial:
         if self._over:
             return []
         messages = self.messages
-        said = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
-        return messages[said[-1] + 1 :] if said else messages
+        actions = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+        return messages[actions[-1] + 1 :] if actions else messages
 
     @property
     def facts(self) -> TrialFacts:
@@ -203,10 +203,10 @@ class SteppedTrial:
         if not self._over:
             session = self._session
             episode, step, kind = session.episode, len(session.steps), session.asked_for
-            told = self._last.reward if self._last and step else 0.0
+            before = self._last.reward if self._last and step else 0.0
             self._advance(Cut(reason))
             self._note(episode, step - 1, kind)
-            self._reward -= told
+            self._reward -= before
         return self.rollout
 
     def close(self) -> None:

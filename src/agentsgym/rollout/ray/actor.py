@@ -77,7 +77,7 @@ class RolloutActor:
         self._served = served
         self._lock = threading.Lock()
         self._envs: dict[str, MultistepEnv] = {}
-        self._players: dict[SamplingParams, _Player] = {}
+        self._players: dict[SamplingParams, _SchedulerThread] = {}
         self._player(SamplingParams())  # an actor that cannot play says so at its start
 
     def ping(self) -> str:
@@ -115,16 +115,16 @@ class RolloutActor:
         env.set_template_options(self._setup.template_options)
         return hosted(env)
 
-    def _player(self, sampling: SamplingParams) -> "_Player":
+    def _player(self, sampling: SamplingParams) -> "_SchedulerThread":
         if sampling not in self._players:
             setup = self._setup
             engine = VLLMEngine.reaching(setup.access, setup.tokenizer, setup.capacity)
             self._served.set_in(engine)
-            self._players[sampling] = _Player(engine, sampling)
+            self._players[sampling] = _SchedulerThread(engine, sampling)
         return self._players[sampling]
 
 
-class _Player:
+class _SchedulerThread:
     """A scheduler in a thread of its own."""
 
     def __init__(self, engine: VLLMEngine, sampling: SamplingParams) -> None:
