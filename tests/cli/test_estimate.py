@@ -9,6 +9,7 @@ from agentsgym.cli.estimate import size
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, parse_config, presets
 from agentsgym.runs.estimate import estimate
+from agentsgym.training.warm_start_settings import WarmStartSettings
 
 QWEN = {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
 SMALL = Qwen3Config(
@@ -92,7 +93,7 @@ def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
 
 def test_the_warm_start_of_a_pretrained_model_has_larger_chunks(path):
     plain = run(path, train={"max_rollout_tokens": 512, "max_tokens_per_forward": 1024})
-    warm = plain.model_copy(update={"warm_start": {"source": "teacher"}})
+    warm = plain.model_copy(update={"warm_start": WarmStartSettings(source="teacher")})
     assert one(warm)["activations"] == 4 * one(plain)["activations"]
 
 
