@@ -114,7 +114,7 @@ class Bench:
         assert self.batch is not None
         tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.5
         for row in self.batch.rows[:: max(1, self.sessions // 4)]:
-            ids = torch.tensor([row.token_ids], device=self.device)
+            ids = torch.tensor([row.token_ids.tolist()], device=self.device)
             with torch.no_grad():
                 logps = self.model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
             own = logps.gather(1, ids[0, 1:, None])[:, 0].cpu()

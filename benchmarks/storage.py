@@ -107,7 +107,6 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         "cpu_store_seconds": round(stored_cpu, 3),
         "metrics_seconds": round(told, 4),
         "megabytes": round(size / 1e6, 1),
-        "shards": len(files),
         "cpu_read_group_seconds": round(group_cpu, 3),
     } | {
         f"share_of_{billions}B": round(cpu / (6 * billions * 1e9 * count / FLOPS), 5)
@@ -146,10 +145,9 @@ def cpu_at_calls(owner: Any, name: str) -> list[float]:
 
 def step(steps: int, threads: int) -> dict[str, Any]:
     """The share of the quickstart's steps that storing and metrics take."""
-    from agentsgym.training.playing import PlayingTrainer
-
     from agentsgym.runs import load_config, train_run
     from agentsgym.runs.files import MetricsFile, RolloutWriter
+    from agentsgym.training.trainer import GRPOEnvTrainer
 
     with tempfile.TemporaryDirectory() as folder:
         changes = {
@@ -158,7 +156,7 @@ def step(steps: int, threads: int) -> dict[str, Any]:
         }  # fmt: skip
         calls = {
             "store": cpu_of_calls(RolloutWriter, "__call__"),
-            "figures": cpu_of_calls(PlayingTrainer, "figures"),
+            "figures": cpu_of_calls(GRPOEnvTrainer, "figures"),
             "line": cpu_of_calls(MetricsFile, "append"),
         }
         ends = cpu_at_calls(MetricsFile, "append")

@@ -69,7 +69,7 @@ def tokens_picture(names: dict[str, Any]) -> str:
     """One rollout, a line for each action with the tokens read before it."""
     row = names["batch"].rows["ABC".index(DRAWN)]
     words = names["env"].tokenizer.convert_ids_to_tokens(list(row.token_ids))
-    rewards = row.per_token_rewards
+    rewards = names["batch"]["per_token_rewards"]["ABC".index(DRAWN)]
     advantages = names["credit"].advantages(names["batch"], "trial")["ABC".index(DRAWN)]
     free_shots = names["trial"]["free_shots"]
     parts, top, start = [], 34, 0
