@@ -22,11 +22,10 @@ from agentsgym.runs import (
     parse_config,
     train_run,
 )
-from agentsgym.runs.adapters import read_adapter
 from agentsgym.runs.files import read_metrics
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.load_model import Use, load_model
-from agentsgym.runs.merged_model import merge_adapter
+from agentsgym.runs.models.adapters import read_adapter
+from agentsgym.runs.models.load import Use, load_model, merge_adapter
 from agentsgym.runs.trust import with_trust
 
 LORA = {

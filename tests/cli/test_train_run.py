@@ -236,7 +236,7 @@ def test_every_damaged_checkpoint_file_is_seen(tmp_path, tiny_llama, file, how):
 
 
 def test_a_configuration_of_millions_of_layers_is_not_built(tmp_path, tiny_llama):
-    from agentsgym.runs.pretrained import load_pretrained
+    from agentsgym.runs.models.pretrained import load_pretrained
 
     tiny_llama.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

@@ -26,7 +26,7 @@ from agentsgym.runs import RunConfig
 from agentsgym.runs.chat_settings import rendering
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.load_model import Use, load_tokenizer_of
+from agentsgym.runs.models.load import Use, load_tokenizer_of
 
 _SECONDS = 60
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"

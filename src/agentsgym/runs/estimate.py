@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine, sampling_place
-from agentsgym.runs.load_model import base_folder, stored_adapter
 from agentsgym.runs.machine import device_in_use, dtype_of
-from agentsgym.runs.pretrained import Loading
+from agentsgym.runs.models.builtin import SHAPE
+from agentsgym.runs.models.load import base_folder, stored_adapter
+from agentsgym.runs.models.pretrained import Loading
 from agentsgym.runs.settings import SMOLLM2, TINY, ModelSettings, RunConfig
-from agentsgym.runs.smollm2 import SHAPE
 from agentsgym.runs.warm_start.phase import settings_of, warm_starts
 
 if TYPE_CHECKING:

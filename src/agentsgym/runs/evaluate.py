@@ -17,13 +17,13 @@ from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.chat_settings import evaluated_rendering, rendering
+from agentsgym.runs.checkpoints import weights_digest
 from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.model_agent import AgentFor, evaluated_agents
 from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED, EvalSettings, RunConfig
 from agentsgym.runs.trust import trusted
-from agentsgym.runs.weights_digest import weights_digest
 from agentsgym.types import Agent, RolloutRequest
 
 if TYPE_CHECKING:

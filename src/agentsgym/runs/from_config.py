@@ -14,8 +14,8 @@ from agentsgym.generation.http import read_key
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.load_model import check_name
 from agentsgym.runs.machine import check_machine, device_in_use, dtype_of
+from agentsgym.runs.models.load import check_name
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.task_files import held_out_tasks, open_tasks
 from agentsgym.runs.trackers import PROJECT, check_trackers

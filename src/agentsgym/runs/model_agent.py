@@ -21,8 +21,8 @@ from agentsgym.generation.settings import (
     new_directory,
 )
 from agentsgym.runs.from_config import check_installed
+from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_tokenizer
-from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Silent
 from agentsgym.runs.scripted_agents import SEEDED, scripted_agent
 from agentsgym.runs.settings import SCRIPTED, RunConfig

@@ -7,11 +7,11 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
-from agentsgym.runs.adapters import is_adapter
-from agentsgym.runs.builtin_models import builtin_folder
-from agentsgym.runs.load_model import Use, load_model, load_tokenizer_of
 from agentsgym.runs.machine import device_in_use
-from agentsgym.runs.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
+from agentsgym.runs.models.adapters import is_adapter
+from agentsgym.runs.models.builtin import builtin_folder
+from agentsgym.runs.models.load import Use, load_model, load_tokenizer_of
+from agentsgym.runs.models.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.warm_start.phase import new_model

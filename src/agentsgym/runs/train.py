@@ -32,8 +32,8 @@ from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.files.summary import Status
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.lock import claim, refuse_several_processes
+from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
-from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.progress import Progress, Silent
 from agentsgym.runs.reinforcement import train_until_stopped
 from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind

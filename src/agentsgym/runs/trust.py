@@ -13,8 +13,8 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.row_guard import paths_of, servers_of
-from agentsgym.runs.adapters import is_adapter
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.models.adapters import is_adapter
 from agentsgym.runs.settings import ModelSettings, RunConfig
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.trust import import_from_here, is_foreign

@@ -51,7 +51,7 @@ def test_equal_seeds_give_equal_games():
 
 @pytest.fixture(scope="module")
 def shipped():
-    from agentsgym.runs.pretrained import load_pretrained
+    from agentsgym.runs.models.pretrained import load_pretrained
 
     folder = files("agentsgym") / "presets" / "quickstart"
     figures = json.loads((folder / "figures.json").read_text())

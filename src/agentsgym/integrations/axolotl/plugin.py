@@ -10,7 +10,7 @@ from axolotl.utils.schemas.trl import TRLConfig
 
 from agentsgym.envs import ConfigError
 from agentsgym.integrations.axolotl.section import Section
-from agentsgym.runs.builtin_models import builtin_folder
+from agentsgym.runs.models.builtin import builtin_folder
 
 _HOME = "agentsgym.integrations.axolotl"
 # Axolotl wants an entry of `datasets`, which nobody reads: the plugin loads the tasks.

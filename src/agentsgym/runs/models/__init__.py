@@ -1,0 +1,1 @@
+"""The models of a run: loading, adapters, those of the package."""
