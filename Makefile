@@ -13,7 +13,7 @@
 #   make test-verifiers  the tests of the door to verifiers with its package; makes .venv-verifiers (0.2 GB)
 #   make test-doors    all tests of the doors to other frameworks (an hour; MARKS="not slow": minutes)
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
-#   make test-ray   environments in actors of a Ray cluster of three nodes on this machine
+#   make test-ray   rollouts in actors of a Ray cluster of three nodes on this machine
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies

@@ -1,4 +1,4 @@
-"""Whole programs with rollout workers: the command line, Ctrl-C in it, and two learners."""
+"""Whole programs with actors on Ray: the command line, Ctrl-C in it, and two learners."""
 
 import json
 import os

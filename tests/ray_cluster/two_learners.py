@@ -1,4 +1,4 @@
-"""Two processes that learn from what rollout workers play, each with workers of its own.
+"""Two processes that learn from what actors on Ray play, each with actors of its own.
 
 Run as a script under `accelerate launch` with the folder to write to.
 """

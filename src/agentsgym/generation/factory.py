@@ -36,7 +36,7 @@ class EngineEntry:
         training: whether a trainer can use it.
         evaluation: whether it can be made without a trainer.
         served: whether it asks servers (`engine.urls`, `served_model`, `key_env`).
-        launches: whether it can start them itself (`engine.launch`), and rollout workers can ask
+        launches: whether it can start them itself (`engine.launch`), and actors on Ray can ask
             them too.
         fallback: the engine that replaces it for a model that it does not support, unless `name`
             names it.

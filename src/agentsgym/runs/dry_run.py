@@ -137,7 +137,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
         given = "a process of its own" if place == "process" else given
         exchanged["engine"] = Exchange(given, "the embedded engine")
     if workers := config.ray.workers:
-        exchanged["rollout workers"] = Exchange(str(workers), "this process")
+        exchanged["actors on Ray"] = Exchange(str(workers), "this process")
     if config.answerer:
         exchanged["answerer"] = Exchange(config.answerer.served_model, "the knowledge table")
     path = folder / "model"
