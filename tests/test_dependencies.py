@@ -40,7 +40,6 @@ EXTRAS = {
     "rollout/ray": {"ray"},
     "runs": {"train"},
     "training": {"train"},
-    "training/tables.py": {"mlflow", "trackio", "train", "wandb"},
 }
 BY_NAME = {"import_module", "require"}
 
