@@ -98,7 +98,7 @@ def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
     """The best game of each group, the latest generation first."""
     by_step = groupby(_training_shards(folder), key=itemgetter(0))
     for files in reversed([[path for _, path in files] for _, files in by_step]):
-        best: dict[int, Rollout] = {}  # a group may continue in the next shard
+        best: dict[int, Rollout] = {}  # a group may continue in the next file
         for path in files:
             try:
                 for line in read_file(path):
