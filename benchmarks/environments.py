@@ -18,7 +18,7 @@ from typing import Any
 
 from agentsgym import DirectOutputAgent, make
 from agentsgym.checks.players import RandomPlayer, Replay, play_alone
-from agentsgym.envs.textarena.play import KEPT
+from agentsgym.envs.textarena.play import PUZZLES
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 ROUNDS = 5
@@ -81,7 +81,7 @@ def scripts(env: Any) -> Moves:
 
 def play_ours(env: Any, moves: Moves) -> Played:
     """The environment's own methods, as a rollout calls them; no puzzle is kept from before."""
-    KEPT.clear()
+    PUZZLES.clear()
     played = []
     for seed, actions in moves:
         state = env._initialize_episode("s", {"seed": seed})

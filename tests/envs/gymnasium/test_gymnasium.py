@@ -12,8 +12,8 @@ import numpy as np
 from agentsgym import ScriptedAgent
 from agentsgym.envs import EnvPool, make
 from agentsgym.envs.gymnasium import GymnasiumEnv
+from agentsgym.envs.gymnasium.adapter import action_word
 from agentsgym.envs.gymnasium.values import BestPlay
-from agentsgym.envs.gymnasium.words import action_word
 
 PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
 

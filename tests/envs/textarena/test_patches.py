@@ -10,7 +10,7 @@ import textarena as ta
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import make
-from agentsgym.envs.textarena.action import last_move
+from agentsgym.envs.textarena.play import last_move
 
 
 def bare(env_id, seed=0):

@@ -4,18 +4,19 @@ import copy
 import hashlib
 import importlib
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.gymnasium.values import BestPlay
-from agentsgym.envs.gymnasium.words import action_word
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer
 from agentsgym.types.text import short_repr
@@ -23,10 +24,10 @@ from agentsgym.types.text import short_repr
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
 
-_FRUITLESS_SEEDS = 2000
-_MOST_VALUES = 5_000_000
+_MAX_FRUITLESS = 2000
+_MAX_VALUES = 5_000_000
 
-_MOST_TEMPLATES = 64
+_MAX_TEMPLATES = 64
 _TEMPLATES: dict[tuple[str, str], Any] = {}
 """Raw environments by id and options; classes that share their model copy them."""
 
@@ -113,7 +114,7 @@ class GymnasiumEnv(MultistepEnv):
         key = (self.env_id, repr(sorted(options.items())))
         if key not in _TEMPLATES:
             _TEMPLATES[key] = self._make(options)
-            if len(_TEMPLATES) > _MOST_TEMPLATES:
+            if len(_TEMPLATES) > _MAX_TEMPLATES:
                 _TEMPLATES.pop(next(iter(_TEMPLATES)), None)
         return copy.copy(_TEMPLATES[key])
 
@@ -215,7 +216,7 @@ class GymnasiumEnv(MultistepEnv):
             if fresh:
                 side.append({"seed": seed})
             fruitless = 0 if fresh else fruitless + 1
-            if fruitless == _FRUITLESS_SEEDS or (len(train), len(held_out)) == wanted:
+            if fruitless == _MAX_FRUITLESS or (len(train), len(held_out)) == wanted:
                 break
         only = (train or held_out) if len(seen) == 1 else None
         return (only, only) if only else (train, held_out)
@@ -238,7 +239,7 @@ class GymnasiumEnv(MultistepEnv):
         """Best play in this raw environment's model within the step limit; None if there is no
         `P` or if its values would need too much memory."""
         model = getattr(running.raw, "P", None)
-        if model is None or len(model) * self.config.max_steps_per_episode > _MOST_VALUES:
+        if model is None or len(model) * self.config.max_steps_per_episode > _MAX_VALUES:
             return None
         key = self.model_key(running.raw)
         if key not in self._best_plays:
@@ -268,3 +269,18 @@ class GymnasiumEnv(MultistepEnv):
 def _held_out(identity: Hashable) -> bool:
     digest = hashlib.blake2b(repr(identity).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % EVAL_SHARE == 0
+
+
+def action_word(action: str, words: Collection[str]) -> str | None:
+    """The action word in an agent's text; thoughts before `</think>` are ignored.
+
+    Case and other words do not matter. The result is None (no move) if the text contains none of
+    the action words or several, if it says "not" or the like, or if it is longer than 4,000
+    characters.
+    """
+    if len(action) > MAX_CHARACTERS:
+        return None
+    text = spoken(action)
+    spoken_words = set(re.findall(r"[^\W_]+", text.casefold()))
+    named = [word for word in words if word.casefold() in spoken_words]
+    return named[0] if len(named) == 1 and not negates(text) else None

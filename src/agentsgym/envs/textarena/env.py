@@ -1,6 +1,7 @@
 """The adapter, and one environment class per game."""
 
 import importlib
+import importlib.metadata
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -12,19 +13,22 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.envs.textarena.action import last_move
-from agentsgym.envs.textarena.example import example_move
-from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game
-from agentsgym.envs.textarena.limits import size_problem
-from agentsgym.envs.textarena.moves import moves
+from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game, moves, size_problem
 from agentsgym.envs.textarena.patches import playable
-from agentsgym.envs.textarena.play import KEPT, Fresh, Play, UnplayableSeed, begin, deal
+from agentsgym.envs.textarena.play import (
+    Fresh,
+    Play,
+    UnplayableSeed,
+    begin,
+    deal,
+    example_move,
+    last_move,
+)
 from agentsgym.types import Tokenizer
 from agentsgym.types.errors import ConfigError
 from agentsgym.types.text import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
-MOST_EXAMPLES = 1024
 _FORM = "Reply with one move in square brackets and nothing else."
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
@@ -56,7 +60,7 @@ class TextArenaEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         package = require("textarena", "textarena")
-        self._draws = self.game.draws or _version() != TESTED_VERSION
+        self._draws = self.game.draws or importlib.metadata.version("textarena") != TESTED_VERSION
         self._examples: dict[int, str] = {}
         self._env_id, defaults = self._variant(package)
         self._options = self._checked_options(package)
@@ -111,8 +115,6 @@ class TextArenaEnv(MultistepEnv):
     def example_action(self, state: Play) -> str:
         """A move that the game accepts; see `example_move`."""
         if state.seed not in self._examples:
-            if len(self._examples) >= MOST_EXAMPLES:
-                self._examples.clear()
             self._examples[state.seed] = example_move(state)
         return self._examples[state.seed]
 
@@ -136,8 +138,8 @@ class TextArenaEnv(MultistepEnv):
     @property
     def one_puzzle(self) -> bool:
         """Whether every seed gives the same puzzle, so that there is only one task."""
-        given = self.config.variant or self.config.game_options
-        return self.game.one_puzzle and not (self.game.name == "Countdown" and given)
+        own_choice = self.config.variant or self.config.game_options
+        return self.game.one_puzzle and not (self.game.name == "Countdown" and own_choice)
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The reward of perfect play if every task of the game can be solved, else None.
@@ -167,8 +169,6 @@ class TextArenaEnv(MultistepEnv):
             return False
 
     def _deal(self, seed: int) -> Fresh:
-        if self.game.slow:
-            return KEPT.deal(self.game, self._env_id, self._options, seed)
         return deal(self.game, self._env_id, self._options, seed)
 
     # -- configuration --------------------------------------------------------------------------
@@ -215,16 +215,10 @@ def _stop_reason(state: Play, game: Game) -> str:
     return "malformed" if state.malformed else "done"
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("textarena")
-
-
 def game_class(name: str) -> type[TextArenaEnv]:
     """The environment class of a game. Raises KeyError for an unknown game."""
-    found: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
-    return found
+    named: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
+    return named
 
 
 def _define(game: Game) -> type[TextArenaEnv]:

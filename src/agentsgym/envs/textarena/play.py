@@ -1,17 +1,58 @@
-"""A running game: the raw TextArena game, its random numbers and its last output."""
+"""A running game: the raw TextArena game, its random numbers, and moves in answers."""
 
 import contextlib
 import copy
 import importlib
+import io
+import random
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.envs.textarena.games import Game
+from agentsgym.envs.action_text import MAX_CHARACTERS, bare, spoken
+from agentsgym.envs.textarena.games import Game, moves
 from agentsgym.envs.textarena.patches import admissible, outcome, patch, progress
-from agentsgym.envs.textarena.randomness import RandomStream, silenced
+
+MAX_MOVE_CHARACTERS = 64
+MAX_TRIALS = 200
+MAX_PUZZLES = 256
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+_LOCK = threading.RLock()
+
+
+class RandomStream:
+    """A state of Python's global generator that belongs to one session.
+
+    TextArena's games seed and use the module `random` itself. Code inside `installed` draws from
+    this stream; the global state is restored afterwards, also after an exception. Only one thread
+    at a time can be inside `installed`; a thread that uses the global generator without a stream
+    is not blocked.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state: Any = random.Random(seed).getstate()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Make this stream the global generator inside the block."""
+        with _LOCK:
+            outside = random.getstate()
+            random.setstate(self._state)
+            try:
+                yield
+            finally:
+                self._state = random.getstate()
+                random.setstate(outside)
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discard printed output, one thread at a time."""
+    with _LOCK, contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 class UnplayableSeed(ValueError):
@@ -49,7 +90,7 @@ class Play:
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
         self.move = move
-        self.text = heard(self.raw)
+        self.text = new_output(self.raw)
         if self.done:
             self.reward = outcome(self.game, self.raw, self.raw.state.rewards[0])
             self.reason = str(info.get("reason", ""))
@@ -69,7 +110,7 @@ class Play:
             yield
 
 
-def heard(raw: Any) -> str:
+def new_output(raw: Any) -> str:
     """The game's output since the last call, without the player's own words.
 
     Countdown, Cryptarithm and Slitherlink log an action as the number 0, with the action as the
@@ -77,12 +118,12 @@ def heard(raw: Any) -> str:
     """
     kinds = importlib.import_module("textarena").ObservationType
     _, observations = raw.get_observation()
-    said = [
+    texts = [
         str(text).strip()
         for _, text, kind in observations
         if isinstance(kind, kinds) and kind != kinds.PLAYER_ACTION
     ]
-    return "\n".join(text for text in said if text)
+    return "\n".join(text for text in texts if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +133,31 @@ class Fresh:
     raw: Any
     stream: RandomStream
 
-    def copy(self) -> "Fresh":
-        """A second game with the same puzzle."""
-        return Fresh(copy.deepcopy(self.raw), self.stream.copy())
+
+PUZZLES: OrderedDict[tuple[str, str, int], Fresh] = OrderedDict()
+"""The last puzzles of slow games, by variant, options and seed; all environments share them."""
 
 
 def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
-    """Make and reset a game. Raises UnplayableSeed if TextArena cannot.
+    """A new game; a copy of the stored one if games of this kind take long to make.
 
-    Each episode makes a new game inside the session's random stream, because RushHour and
-    Countdown draw their puzzles in the constructor.
+    Raises UnplayableSeed if TextArena cannot make one.
     """
+    if not game.slow:
+        return _dealt(game, env_id, options, seed)
+    key = (env_id, repr(sorted(options.items())), seed)
+    with _LOCK:
+        if key not in PUZZLES:
+            PUZZLES[key] = _dealt(game, env_id, options, seed)
+        PUZZLES.move_to_end(key)
+        if len(PUZZLES) > MAX_PUZZLES:
+            PUZZLES.popitem(last=False)
+        return copy.deepcopy(PUZZLES[key])
+
+
+def _dealt(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
+    """Make and reset a game inside a new random stream, because RushHour and Countdown draw their
+    puzzles in the constructor."""
     textarena = importlib.import_module("textarena")
     stream = RandomStream(seed)
     with silenced(), stream.installed():
@@ -116,41 +171,49 @@ def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fres
     return Fresh(raw, stream)
 
 
-class Shelf:
-    """A cache of puzzles that take long to make: the last 256 that were requested.
-
-    A puzzle depends only on the game, its options and the seed, so environments share the cache.
-    """
-
-    SIZE = 256
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, int], Fresh] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def deal(self, game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
-        """A copy of the puzzle, which is made if it is not cached; see `deal`."""
-        key = (env_id, repr(sorted(options.items())), seed)
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = deal(game, env_id, options, seed)
-            self._kept.move_to_end(key)
-            if len(self._kept) > self.SIZE:
-                self._kept.popitem(last=False)
-            return self._kept[key].copy()
-
-    def clear(self) -> None:
-        """Drop all puzzles."""
-        with self._lock:
-            self._kept.clear()
-
-
-KEPT = Shelf()
-"""The cache of this process."""
-
-
 def begin(game: Game, fresh: Fresh, *, error_allowance: int, draws: bool) -> Play:
     """Start to play a dealt game."""
     fresh.raw.state.error_allowance = error_allowance
     patch(game.name, fresh.raw)
-    return Play(game, fresh.raw, fresh.stream, draws, text=heard(fresh.raw))
+    return Play(game, fresh.raw, fresh.stream, draws, text=new_output(fresh.raw))
+
+
+def last_move(action: str) -> str:
+    """The last `[...]` of an action, ignoring thoughts before `</think>`; "" if there is no move.
+
+    An action without any bracket is put into brackets, as TextArena's own wrapper does, without
+    quotes, a leading "Action:" and the like (see `bare`). A move is
+    at most 64 characters of printable ASCII, and an action longer than 4,000 characters is no
+    move: games pass the text in the brackets to `int`, which raises for a superscript digit and
+    for five thousand nines.
+    """
+    if len(action) > MAX_CHARACTERS:
+        return ""
+    text = spoken(action)
+    brackets = _BRACKETS.findall(text)
+    if brackets:
+        move: str = brackets[-1]
+    elif text and "[" not in text and "]" not in text:
+        move = f"[{bare(text)}]"
+    else:
+        return ""
+    usable = len(move) <= MAX_MOVE_CHARACTERS and move.isascii() and move.isprintable()
+    return move if usable else ""
+
+
+def example_move(play: Play) -> str:
+    """The first listed move that the game accepts, if possible one that does not end it.
+
+    Moves are trial on copies of the game. Crosswords and Sudoku accept only right letters and
+    digits, so in these two games the example fills one cell.
+    """
+    listed = moves(play.game.name, play.raw)
+    accepted = ""
+    for move in listed[:MAX_TRIALS]:
+        trial = copy.deepcopy(play)
+        trial.step(move)
+        if not trial.malformed:
+            accepted = accepted or move
+            if not trial.done:
+                return move
+    return accepted or listed[0]
