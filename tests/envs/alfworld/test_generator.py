@@ -9,7 +9,7 @@ import pytest
 
 from agentsgym.envs.alfworld import TASK_TYPES, generate
 from agentsgym.envs.alfworld.engine import Game, solve
-from agentsgym.envs.alfworld.room import tables
+from agentsgym.envs.alfworld.scene import tables
 
 OFFICIAL = """
 import json, sys

@@ -8,7 +8,7 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs.alfworld.engine import Engine
-from agentsgym.envs.alfworld.expressions import RefusedGame, evaluate
+from agentsgym.envs.alfworld.safety import RefusedGame, evaluate
 
 AGENT = ScriptedAgent(["look", "help"])
 OVERVIEW = "{r.indefinite} {r.name or r.id}"

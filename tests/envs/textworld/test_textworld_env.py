@@ -10,8 +10,13 @@ from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.textworld import GenerationFailed, WalkthroughAgent, games
 from agentsgym.envs.textworld.engine import tidy
-from agentsgym.envs.textworld.games import distinct_seeds, ensure_games, fingerprint
-from agentsgym.envs.textworld.recipe import SIZES, recipe
+from agentsgym.envs.textworld.games import (
+    SIZES,
+    distinct_seeds,
+    ensure_games,
+    fingerprint,
+    recipe,
+)
 
 
 @pytest.fixture

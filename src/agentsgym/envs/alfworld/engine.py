@@ -1,14 +1,64 @@
-"""Games played in the real engine (`textworld` with `alfworld`'s wrappers)."""
+"""Games played in the real engine (`textworld` with `alfworld`'s wrappers).
 
+The engine shares one parser between all games, so it fails with several threads. It overwrites
+`sys.argv` permanently and `sys.stdout` while it translates, importing `alfworld` sets
+`ALFWORLD_DATA`, and it runs expressions in a game file as Python. All calls into it go through
+`contained`, which also installs our evaluator and the speed patch for the duration of the call.
+Other users of `textworld` in this process see the unchanged engine.
+"""
+
+import hashlib
+import os
+import sys
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from inspect import getattr_static
 from typing import Any
 
-from agentsgym.envs.alfworld.anchors import anchor
-from agentsgym.envs.alfworld.containment import contained
-from agentsgym.envs.alfworld.safety import CheckedPlanner, check_game
+from agentsgym.envs.alfworld.safety import CheckedPlanner, check_game, safe_expressions
+from agentsgym.envs.alfworld.speed import speed_patch
 from agentsgym.envs.extras import require
+
+_LOCK = threading.Lock()
+
+
+@cache
+def _replacements(fast: bool) -> list[tuple[Any, str, Any, Any]]:
+    """Module or class, attribute, the engine's own value, and ours."""
+    ours = [*safe_expressions(), *(speed_patch() if fast else ())]
+    return [(owner, name, getattr_static(owner, name), value) for owner, name, value in ours]
+
+
+@contextmanager
+def contained(*, fast: bool = True) -> Iterator[None]:
+    """Hold the engine's lock; restore `sys.argv`, `sys.stdout` and `ALFWORLD_DATA` afterwards.
+
+    With `fast=False` the engine runs without the speed patch, but still with our evaluator.
+    """
+    with _LOCK:
+        argv, stdout, data = sys.argv, sys.stdout, os.environ.get("ALFWORLD_DATA")
+        replacements = _replacements(fast)
+        try:
+            for owner, name, _, ours in replacements:
+                setattr(owner, name, ours)
+            yield
+        finally:
+            for owner, name, stock, _ in replacements:
+                setattr(owner, name, stock)
+            sys.argv, sys.stdout = argv, stdout
+            _restore_data(data)
+
+
+def _restore_data(value: str | None) -> None:
+    if value is None:
+        os.environ.pop("ALFWORLD_DATA", None)
+    else:
+        os.environ["ALFWORLD_DATA"] = value
+
 
 NOTHING = "Nothing happens."
 
@@ -125,3 +175,22 @@ def solve(game_file: str) -> tuple[str, ...] | None:
         if game.step(command).text == NOTHING:
             return None
     return plan if game.view.won else None
+
+
+_EXAMINATIONS = frozenset({"checked", "examined"})
+"""Facts that record past examinations and do not affect the world. Negated facts are ignored too:
+the engine keeps them for facts that were once true, so they describe the history, not the state."""
+
+
+def anchor(facts: Iterable[Any]) -> str:
+    """16 hexadecimal digits that depend only on the set of facts, not on order or hash seed."""
+    digest = 0
+    for fact in facts:
+        if fact.name not in _EXAMINATIONS and not fact.is_negation:
+            digest ^= _fact_digest(fact)
+    return f"{digest:016x}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _fact_digest(fact: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(str(fact).encode(), digest_size=8).digest(), "big")

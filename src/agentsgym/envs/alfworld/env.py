@@ -1,6 +1,7 @@
-"""ALFWorld: household tasks in text, played by the real engine."""
+"""ALFWorld: household tasks in text, played by the real engine, and its expert."""
 
 import json
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +13,32 @@ from pydantic import AfterValidator, Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option, spoken
-from agentsgym.envs.alfworld.expert import ExpertAgent, Household
 from agentsgym.envs.alfworld.games import (
+    Task,
     data_root,
     existing_game,
     game_folder,
     game_roots,
+    generated_from,
     generated_tasks,
     official_tasks,
 )
-from agentsgym.envs.alfworld.generator import generate
-from agentsgym.envs.alfworld.tasks import TASK_TYPES, Task, generated_from
+from agentsgym.envs.alfworld.generator import TASK_TYPES, generate
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.cache_folder import cache_folder
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_guard import task_directories
 from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
-from agentsgym.types import Agent, Tokenizer, checked_path, real_path
+from agentsgym.types import (
+    Agent,
+    Message,
+    PrivilegedAgent,
+    SessionView,
+    Tokenizer,
+    checked_path,
+    real_path,
+)
 
 if TYPE_CHECKING:
     from agentsgym.envs.alfworld.engine import Game, View
@@ -69,7 +78,7 @@ def _check_task_types(kinds: list[str | int] | None) -> list[str | int] | None:
     return kinds
 
 
-class ALFWorldEnv(MultistepEnv, Household):
+class ALFWorldEnv(MultistepEnv):
     """Find, clean, heat, cool and place things in a household, by text commands.
 
     `task_data` is `{"game_file": path}` of a `game.tw-pddl` in the cache or the official data (with
@@ -134,7 +143,7 @@ class ALFWorldEnv(MultistepEnv, Household):
 
         game_file = self.game_file(task_data)
         game = Game(game_file, planning=self._dense)
-        return self._seen(game, game_file, (), game.view.text)
+        return self._state(game, game_file, (), game.view.text)
 
     def _format_prompt(self, state: State, step: int) -> str:
         parts = [state.text]
@@ -158,7 +167,7 @@ class ALFWorldEnv(MultistepEnv, Household):
             return self._refused(state)
         game = self._game(state)
         view = game.step(command)
-        after = self._seen(game, state.game_file, (*state.actions, command), view.text)
+        after = self._state(game, state.game_file, (*state.actions, command), view.text)
         reward = float(after.won) + self._progress(state, after)
         info = {**self._info(after), "malformed": False, "win": after.won}
         if after.won:
@@ -206,7 +215,7 @@ class ALFWorldEnv(MultistepEnv, Household):
         game.planning = self._dense
         return game
 
-    def _seen(self, game: "Game", game_file: str, actions: tuple[str, ...], text: str) -> State:
+    def _state(self, game: "Game", game_file: str, actions: tuple[str, ...], text: str) -> State:
         view: View = game.view
         return State(
             game_file=game_file,
@@ -237,23 +246,23 @@ class ALFWorldEnv(MultistepEnv, Household):
         Raises ValueError if `game_file` is missing or invalid, PathRefused for a file outside the
         allowed directories, and FileNotFoundError if there is no such game.
         """
-        given = task_data.get("game_file")
-        if not isinstance(given, str):
+        path = task_data.get("game_file")
+        if not isinstance(path, str):
             raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
         root = data_root(self.config.data)
         cache = cache_folder("alfworld", self.config.cache_dir)
         shared = task_directories(trusted=self.trusts_tasks)
         allowed = [*shared, real_path(cache), *game_roots(root)]
-        found = existing_game(given, root, allowed)
-        if found is not None:
-            return str(found)
+        existing = existing_game(path, root, allowed)
+        if existing is not None:
+            return str(existing)
         origin = generated_from(task_data)
         if origin is not None:
             folder = game_folder(cache, origin.split, origin.task_type, origin.seed)
             return str(generate(folder, origin.task_type, origin.split, origin.seed))
-        if root is None or Path(given).is_absolute():
-            checked_path(given, allowed)
-        raise FileNotFoundError(f"there is no game {given}")
+        if root is None or Path(path).is_absolute():
+            checked_path(path, allowed)
+        raise FileNotFoundError(f"there is no game {path}")
 
     def get_train_dataset(self) -> Any:
         """Games of the split `train`: the official ones if they are installed, else generated."""
@@ -300,12 +309,12 @@ class ALFWorldEnv(MultistepEnv, Household):
         return float(steps <= limit) + dense * float(min(steps, limit))
 
 
-def task_type_names(given: Sequence[str | int] | None) -> list[str]:
-    """Names of task types given by name or number; None gives all."""
+def task_type_names(kinds: Sequence[str | int] | None) -> list[str]:
+    """Names of task types named by name or number; None gives all."""
     numbers = {number: name for name, number in TASK_TYPES.items()}
-    if given is None:
+    if kinds is None:
         return list(TASK_TYPES)
-    return [numbers[kind] if isinstance(kind, int) else kind for kind in given]
+    return [numbers[kind] if isinstance(kind, int) else kind for kind in kinds]
 
 
 @lru_cache(maxsize=4096)
@@ -318,3 +327,68 @@ def _plan(game_file: str, generated: bool) -> tuple[str, ...]:
         if walkthrough:
             return tuple(walkthrough)
     return solve(game_file) or ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """The expert's state: the actions of the game so far and the rest of its plan."""
+
+    actions: tuple[str, ...]
+    plan: tuple[str, ...]
+
+
+class ExpertAgent(PrivilegedAgent):
+    """Plays the planner's commands.
+
+    It makes a new plan after a command that was not in its plan: its own detour or another agent's
+    command.
+
+    Args:
+        detours: probability at each step of a random admissible command instead of the planned one.
+        seed: the seed of the detours.
+    """
+
+    def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
+        self._detours = detours
+        self._rng = random.Random(seed)
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one game."""
+        return _ExpertPlayer(session, self._detours, self._rng)
+
+
+class _ExpertPlayer:
+    def __init__(self, session: SessionView, detours: float, rng: random.Random) -> None:
+        if not isinstance(session.env, ALFWorldEnv):
+            raise TypeError(f"an ExpertAgent plays ALFWorld, not {session.env.name}")
+        self._env = session.env
+        self._session = session
+        self._detours = detours
+        self._rng = rng
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The planner's next command ("look" if no command is left)."""
+        env, actions = self._env, self._session.actions
+        if self._detours and self._rng.random() < self._detours:
+            return env.spoken(self._rng.choice(self._replayed().view.commands)), None
+        course = agent_state
+        if not isinstance(course, _Course) or course.actions != actions:
+            course = _Course(actions, self._plan())
+        action = env.spoken(course.plan[0] if course.plan else "look")
+        return action, _Course((*actions, action), course.plan[1:])
+
+    def _plan(self) -> tuple[str, ...]:
+        if not self._session.actions:
+            return self._env.expert_plan(self._session.task_data)
+        return self._replayed().plan()
+
+    def _replayed(self) -> "Game":
+        """The session's game, replayed in this process."""
+        from agentsgym.envs.alfworld.engine import Game
+
+        game = Game(self._env.game_file(self._session.task_data))
+        for action in self._session.actions:
+            command = self._env.command(action, game.view.commands)
+            if command is not None:
+                game.step(command)
+        return game

@@ -1,17 +1,61 @@
-"""The source of games: the official data if it is installed, else generated ones in a cache."""
+"""The tasks, and the source of their games: official data if installed, else generated games."""
 
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
 from agentsgym.child_process import python_environment, run_python
-from agentsgym.envs.alfworld.generator import GAME_FILE, GenerationFailed
-from agentsgym.envs.alfworld.tasks import SPLITS, TASK_TYPES, Task
+from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, GenerationFailed
 from agentsgym.envs.extras import ensure
 from agentsgym.types import is_under, real_path
+
+LAST_SEED = 2**31 - 1
+SPLITS = ("train", "valid_seen", "valid_unseen")
+
+
+class Task(TypedDict):
+    """`task_data` of ALFWorld. Only `game_file` is required.
+
+    `seed` marks a generated game: if its file is missing, the same game is made again from `seed`,
+    `task_type` and `split`.
+    """
+
+    game_file: str
+    task_type: NotRequired[str]
+    split: NotRequired[str]
+    seed: NotRequired[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The values from which a game is generated."""
+
+    task_type: str
+    split: str
+    seed: int
+
+
+def generated_from(task_data: Mapping[str, Any]) -> Origin | None:
+    """The values from which a task's game is generated; None for a task that only names a file.
+
+    Raises ValueError for a value unknown to the generator, because all three are part of a path.
+    """
+    if not all(key in task_data for key in ("seed", "task_type", "split")):
+        return None
+    kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
+    if not isinstance(kind, str) or kind not in TASK_TYPES:
+        raise ValueError(f"task_data: 'task_type' must be one of {', '.join(TASK_TYPES)}")
+    if not isinstance(split, str) or split not in SPLITS:
+        raise ValueError(f"task_data: 'split' must be one of {', '.join(SPLITS)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
+        raise ValueError(f"task_data: 'seed' must be an int from 0 to {LAST_SEED}")
+    return Origin(kind, split, seed)
+
 
 GENERATOR_VERSION = "v1"
 """Part of the cache's path; increased whenever the generator's games change."""
@@ -23,19 +67,19 @@ class NoGames(LookupError):
     """There are no games in the folder that the configuration names."""
 
 
-def data_root(given: str | None) -> Path | None:
-    """The folder with the official splits: `given`, else ALFWORLD_DATA; None without games.
+def data_root(setting: str | None) -> Path | None:
+    """The folder with the official splits: `setting`, else ALFWORLD_DATA; None without games.
 
-    Raises NoGames if `given` contains no split.
+    Raises NoGames if `setting` contains no split.
     """
-    named = given or os.environ.get("ALFWORLD_DATA")
+    named = setting or os.environ.get("ALFWORLD_DATA")
     if not named:
         return None
     root = Path(os.path.expandvars(named)).expanduser()
     for candidate in (root, root / "json_2.1.1"):
         if any((candidate / split).is_dir() for split in SPLITS):
             return candidate
-    if given:
+    if setting:
         raise NoGames(f"{root} has none of the folders {', '.join(SPLITS)} (nor json_2.1.1/)")
     return None
 
@@ -45,11 +89,11 @@ def game_roots(root: Path | None) -> list[Path]:
     return [] if root is None else [real_path(path) for path in (root, *(root / s for s in SPLITS))]
 
 
-def existing_game(given: str, root: Path | None, allowed: Sequence[Path]) -> Path | None:
+def existing_game(path: str, root: Path | None, allowed: Sequence[Path]) -> Path | None:
     """The game file at a path, which may be relative to `root`; None if it does not exist or is
     outside `allowed`."""
     for base in (Path(), *([root] if root else [])):
-        real = real_path(base / given)
+        real = real_path(base / path)
         if is_under(real, allowed) and real.is_file():
             return real
     return None
@@ -120,8 +164,8 @@ def _make(tasks: Sequence[Task]) -> None:
         return
     ensure("alfworld", "alfworld")
     _log.info("generating %d ALFWorld games, about 0.5 s each", len(tasks))
-    done = run_python(
-        "agentsgym.envs.alfworld.generate", input=json.dumps(tasks), env=python_environment()
+    process = run_python(
+        "agentsgym.envs.alfworld", input=json.dumps(tasks), env=python_environment()
     )
-    if done.returncode != 0:
-        raise GenerationFailed(f"the generator failed:\n{done.stderr[-2000:]}")
+    if process.returncode != 0:
+        raise GenerationFailed(f"the generator failed:\n{process.stderr[-2000:]}")

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from agentsgym.envs.alfworld.room import (
-    Room,
+from agentsgym.envs.alfworld.scene import (
+    Scene,
     Thing,
     clutter,
     furnish,
@@ -26,9 +26,17 @@ from agentsgym.envs.alfworld.room import (
     put,
     tables,
 )
-from agentsgym.envs.alfworld.tasks import TASK_TYPES
 from agentsgym.envs.extras import require
 
+TASK_TYPES: dict[str, int] = {
+    "pick_and_place_simple": 1,
+    "look_at_obj_in_light": 2,
+    "pick_clean_then_place_in_recep": 3,
+    "pick_heat_then_place_in_recep": 4,
+    "pick_cool_then_place_in_recep": 5,
+    "pick_two_obj_and_place": 6,
+}
+"""Names and numbers of the task types, as in the official data."""
 ATTEMPTS = 200
 GAME_FILE = "game.tw-pddl"
 _NEEDS = {
@@ -61,12 +69,14 @@ def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
     final = folder / GAME_FILE
     if final.exists():
         return final
+    if task_type not in TASK_TYPES:
+        raise KeyError(task_type)
     rng = Random(f"{task_type}/{split}/{seed}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
     try:
         for _ in range(ATTEMPTS):
-            drawn = _draw(TASK_TYPES[task_type], split, rng)
+            drawn = _draw(task_type, split, rng)
             if drawn is not None and _write(scratch, *drawn, f"{task_type}_{seed}", rng):
                 _publish(scratch, folder)
                 return final
@@ -84,52 +94,51 @@ def _publish(scratch: Path, folder: Path) -> None:
             raise
 
 
-def _draw(number: int, split: str, rng: Random) -> tuple[Room, Goal] | None:
-    """A furnished room and a goal for it, or None if the draw has no valid goal."""
+def _draw(task_type: str, split: str, rng: Random) -> tuple[Scene, Goal] | None:
+    """A furnished scene and a goal for it, or None if the draw has no valid goal."""
     constants = tables()
-    task_type = next(name for name, known in TASK_TYPES.items() if known == number)
     room_kind = rng.choice(sorted(constants.GOALS_VALID[task_type]))
     held_out = split == "valid_unseen"
     plans = constants.TEST_SCENE_NUMBERS if held_out else constants.TRAIN_SCENE_NUMBERS
     plan = rng.choice([n for n in plans if n in constants.SCENE_TYPE[room_kind]])
-    room = furnish(plan, rng)
-    goals = sorted(_goals(task_type, room), key=repr)
+    scene = furnish(plan, rng)
+    goals = sorted(_goals(task_type, scene), key=repr)
     if not goals:
         return None
     goal = rng.choice(goals)
     count = rng.randint(2, 3) if task_type == "pick_two_obj_and_place" else rng.randint(1, 2)
-    if not all(put(room, goal.target, rng, avoid=goal.parent) for _ in range(count)):
+    if not all(put(scene, goal.target, rng, avoid=goal.parent) for _ in range(count)):
         return None
-    if goal.toggle and not put(room, goal.toggle, rng):
+    if goal.toggle and not put(scene, goal.toggle, rng):
         return None
-    clutter(room, {goal.target, goal.toggle}, rng)
-    return room, goal
+    clutter(scene, {goal.target, goal.toggle}, rng)
+    return scene, goal
 
 
-def _goals(task_type: str, room: Room) -> Iterator[Goal]:
+def _goals(task_type: str, scene: Scene) -> Iterator[Goal]:
     constants = tables()
-    present = object_kinds(room.floor_plan)
+    present = object_kinds(scene.floor_plan)
     lamps = set(constants.VAL_ACTION_OBJECTS["Toggleable"])
     if task_type == "look_at_obj_in_light":
         for lamp in sorted(lamps & present):
-            for kind in sorted(set().union(*map(holds, room.kinds)) & present):
+            for kind in sorted(set().union(*map(holds, scene.kinds)) & present):
                 yield Goal(task_type, kind, toggle=lamp)
         return
     affordance, station = _NEEDS.get(task_type, ("", ""))
-    if station and station not in room.kinds:
+    if station and station not in scene.kinds:
         return
     able = set(constants.VAL_ACTION_OBJECTS[affordance]) if affordance else None
-    for parent in room.kinds:
+    for parent in scene.kinds:
         for kind in sorted(holds(parent) & present):
             if able is None or kind in able:
                 yield Goal(task_type, kind, parent)
 
 
-def _write(folder: Path, room: Room, goal: Goal, name: str, rng: Random) -> bool:
+def _write(folder: Path, scene: Scene, goal: Goal, name: str, rng: Random) -> bool:
     """Write the three files; False if the planner finds no plan that wins."""
     from agentsgym.envs.alfworld.engine import solve
 
-    problem = problem_text(room, goal, name)
+    problem = problem_text(scene, goal, name)
     data = {
         "pddl_domain": _shipped("alfred.pddl"),
         "grammar": _shipped("alfred.twl2").replace("UNKNOWN GOAL", _described(goal, rng)),
@@ -144,7 +153,7 @@ def _write(folder: Path, room: Room, goal: Goal, name: str, rng: Random) -> bool
         return False
     game_file.write_text(json.dumps({**data, "walkthrough": list(plan)}))
     (folder / "initial_state.pddl").write_text(problem)
-    (folder / "traj_data.json").write_text(json.dumps(_trajectory(room, goal, name)))
+    (folder / "traj_data.json").write_text(json.dumps(_trajectory(scene, goal, name)))
     return True
 
 
@@ -164,11 +173,11 @@ def _described(goal: Goal, rng: Random) -> str:
     )
 
 
-def _trajectory(room: Room, goal: Goal, name: str) -> dict[str, Any]:
+def _trajectory(scene: Scene, goal: Goal, name: str) -> dict[str, Any]:
     return {
         "task_id": name,
         "task_type": goal.task_type,
-        "scene": {"floor_plan": f"FloorPlan{room.floor_plan}", "scene_num": room.floor_plan},
+        "scene": {"floor_plan": f"FloorPlan{scene.floor_plan}", "scene_num": scene.floor_plan},
         "pddl_params": {
             "object_target": goal.target,
             "parent_target": goal.parent,
@@ -179,9 +188,9 @@ def _trajectory(room: Room, goal: Goal, name: str) -> dict[str, Any]:
     }
 
 
-def problem_text(room: Room, goal: Goal, name: str) -> str:
+def problem_text(scene: Scene, goal: Goal, name: str) -> str:
     """The PDDL problem. The library's goal text closes the `(define`."""
-    locations = {r: f"loc_bar_{i}_bar_0_bar_0_bar_30" for i, r in enumerate(room.receptacles)}
+    locations = {r: f"loc_bar_{i}_bar_0_bar_0_bar_30" for i, r in enumerate(scene.receptacles)}
     start = f"loc_bar_{len(locations)}_bar_0_bar_0_bar_30"
     text: str = _library(goal.task_type)["pddl"]
     names = {"obj": goal.target, "recep": goal.parent, "toggle": goal.toggle, "mrecep": ""}
@@ -190,23 +199,23 @@ def problem_text(room: Room, goal: Goal, name: str) -> str:
             f"(define (problem {name})",
             "(:domain alfred)",
             "(:objects",
-            *_objects(room, [*locations.values(), start]),
+            *_objects(scene, [*locations.values(), start]),
             ")",
             "(:init",
             "(= (total-cost) 0)",
             f"(atLocation agent1 {start})",
-            *_facts(room, locations),
+            *_facts(scene, locations),
             ")",
             text.format(**names).replace(" # ", " - "),
         ]
     )
 
 
-def _objects(room: Room, locations: list[str]) -> Iterator[str]:
+def _objects(scene: Scene, locations: list[str]) -> Iterator[str]:
     yield "agent1 - agent"
     yield from (f"{location} - location" for location in locations)
-    yield from (f"{receptacle.name} - receptacle" for receptacle in room.receptacles)
-    yield from (f"{thing.name} - object" for thing in room.places)
+    yield from (f"{receptacle.name} - receptacle" for receptacle in scene.receptacles)
+    yield from (f"{thing.name} - object" for thing in scene.places)
     yield from (f"{kind}Type - rtype" for kind in _receptacle_kinds())
     yield from (f"{kind}Type - otype" for kind in _object_kinds())
 
@@ -223,17 +232,17 @@ def _object_kinds() -> list[str]:
     return sorted((held | lamps) - set(_receptacle_kinds()))
 
 
-def _facts(room: Room, locations: Mapping[Thing, str]) -> Iterator[str]:
+def _facts(scene: Scene, locations: Mapping[Thing, str]) -> Iterator[str]:
     constants = tables()
     for receptacle, location in locations.items():
         yield f"(receptacleType {receptacle.name} {receptacle.kind}Type)"
         yield f"(receptacleAtLocation {receptacle.name} {location})"
         if receptacle.kind in constants.OPENABLE_CLASS_SET:
             yield f"(openable {receptacle.name})"
-    for kind in room.kinds:
+    for kind in scene.kinds:
         for held in sorted(holds(kind) & set(_object_kinds())):
             yield f"(canContain {kind}Type {held}Type)"
-    for thing, receptacle in room.places.items():
+    for thing, receptacle in scene.places.items():
         yield f"(objectType {thing.name} {thing.kind}Type)"
         yield f"(inReceptacle {thing.name} {receptacle.name})"
         yield f"(objectAtLocation {thing.name} {locations[receptacle]})"

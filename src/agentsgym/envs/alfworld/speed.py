@@ -9,11 +9,10 @@ certain engine versions; with any other version it does nothing and warns.
 
 import copy
 import importlib.metadata
-import inspect
 import itertools
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from agentsgym.envs.extras import require
@@ -23,92 +22,44 @@ TRANSLATIONS = 64
 STRINGS = 4096
 
 
-class Memo:
-    """A cache of the last `size` results of a pure function, by arguments."""
+def speed_patch() -> list[tuple[Any, str, Any]]:
+    """Replacements (module or class, attribute, value); none for unsupported versions."""
+    installed = {package: importlib.metadata.version(package) for package in KNOWN_VERSIONS}
+    unknown = [f"{p} {v}" for p, v in sorted(installed.items()) if v not in KNOWN_VERSIONS[p]]
+    if unknown:
+        warnings.warn(
+            f"the ALFWorld speed patch does not support {', '.join(unknown)}; the engine runs "
+            "unpatched, about 20 times slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return []
+    fast_downward = require("fast_downward", "alfworld")
+    logic = require("textworld.envs.pddl.logic", "alfworld")
+    textgen = require("textworld.envs.pddl.textgen", "alfworld")
+    parse = lru_cache(STRINGS)(textgen._parse_and_convert)
 
-    def __init__(self, function: Callable[..., Any], size: int) -> None:
-        self._function = function
-        self._size = size
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+    def parse_and_copy(text: str, *, rule_name: str, trace: bool = False) -> Any:
+        if trace:
+            return parse(text, rule_name=rule_name, trace=trace)
+        return [copy_symbol(symbol) for symbol in parse(text, rule_name=rule_name)]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        key = (args, tuple(sorted(kwargs.items())))
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        value = self._function(*args, **kwargs)
-        self._kept[key] = value
-        if len(self._kept) > self._size:
-            self._kept.popitem(last=False)
-        return value
-
-
-def unknown_versions() -> dict[str, str]:
-    """Installed packages whose version the patch does not support."""
-    found = {}
-    for package, known in KNOWN_VERSIONS.items():
-        version = importlib.metadata.version(package)
-        if version not in known:
-            found[package] = version
-    return found
-
-
-class SpeedPatch:
-    """Replacements for module attributes, installed by `apply` and removed by `restore`."""
-
-    def __init__(self) -> None:
-        unknown = unknown_versions()
-        self.active = not unknown
-        self._swaps: list[tuple[Any, str, Any, Any]] = []
-        if unknown:
-            listed = ", ".join(f"{name} {version}" for name, version in sorted(unknown.items()))
-            warnings.warn(
-                f"the ALFWorld speed patch does not support {listed}; the engine runs unpatched, "
-                "about 20 times slower",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        else:
-            self._prepare()
-
-    def apply(self) -> None:
-        """Install the replacements."""
-        for module, name, _, ours in self._swaps:
-            setattr(module, name, ours)
-
-    def restore(self) -> None:
-        """Restore the engine's own functions."""
-        for module, name, stock, _ in self._swaps:
-            setattr(module, name, stock)
-
-    def _prepare(self) -> None:
-        fast_downward = require("fast_downward", "alfworld")
-        logic = require("textworld.envs.pddl.logic", "alfworld")
-        textgen = require("textworld.envs.pddl.textgen", "alfworld")
-        self._swap(fast_downward, "pddl2sas", Memo(fast_downward.pddl2sas, TRANSLATIONS))
-        self._swap(logic, "_parse_and_convert", Memo(logic._parse_and_convert, TRANSLATIONS))
-        parse = Memo(textgen._parse_and_convert, STRINGS)
-
-        def parse_and_copy(text: str, *, rule_name: str, trace: bool = False) -> Any:
-            if trace:
-                return parse(text, rule_name=rule_name, trace=trace)
-            return [copy_symbol(symbol) for symbol in parse(text, rule_name=rule_name)]
-
-        self._swap(textgen, "_parse_and_convert", parse_and_copy)
-        self._swap(textgen, "deepcopy", _copier(textgen.Symbol))
-        self._swap(textgen, "Rule", _Queries(textgen.Rule))
-        self._swap(textgen, "check_flag", Memo(textgen.check_flag, STRINGS))
-        self._swap(logic.PddlState, "facts", property(_facts))
-
-    def _swap(self, module: Any, name: str, ours: Any) -> None:
-        self._swaps.append((module, name, inspect.getattr_static(module, name), ours))
+    return [
+        (fast_downward, "pddl2sas", lru_cache(TRANSLATIONS)(fast_downward.pddl2sas)),
+        (logic, "_parse_and_convert", lru_cache(TRANSLATIONS)(logic._parse_and_convert)),
+        (textgen, "_parse_and_convert", parse_and_copy),
+        (textgen, "deepcopy", _copier(textgen.Symbol)),
+        (textgen, "Rule", _Queries(textgen.Rule)),
+        (textgen, "check_flag", lru_cache(STRINGS)(textgen.check_flag)),
+        (logic.PddlState, "facts", property(_facts)),
+    ]
 
 
 class _Queries:
     """Replaces `Rule` where the engine only uses its `parse_conjunctive_query`."""
 
     def __init__(self, rule: Any) -> None:
-        self.parse_conjunctive_query = Memo(rule.parse_conjunctive_query, STRINGS)
+        self.parse_conjunctive_query = lru_cache(STRINGS)(rule.parse_conjunctive_query)
 
 
 def copy_symbol(symbol: Any) -> Any:

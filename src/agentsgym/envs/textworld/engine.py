@@ -6,8 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.envs.alfworld.anchors import anchor
-from agentsgym.envs.alfworld.containment import contained
+from agentsgym.envs.alfworld.engine import anchor, contained
 from agentsgym.envs.extras import require
 
 _BLANK = re.compile(r"\n{3,}")

@@ -15,10 +15,16 @@ from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_guard import task_directories
 from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
-from agentsgym.envs.textworld.games import Task, details, distinct_seeds, ensure_games
-from agentsgym.envs.textworld.recipe import Kind, recipe
-from agentsgym.envs.textworld.walkthrough import HasWalkthrough, WalkthroughAgent
-from agentsgym.types import Agent, Tokenizer, checked_path, real_path
+from agentsgym.envs.textworld.games import Kind, Task, details, distinct_seeds, ensure_games, recipe
+from agentsgym.types import (
+    Agent,
+    Message,
+    PrivilegedAgent,
+    SessionView,
+    Tokenizer,
+    checked_path,
+    real_path,
+)
 from agentsgym.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ class State:
     game: "Game | None"
 
 
-class TextWorldEnv(MultistepEnv, HasWalkthrough):
+class TextWorldEnv(MultistepEnv):
     """Text adventures with a quest.
 
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
@@ -116,7 +122,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         from agentsgym.envs.textworld.engine import Game
 
         game_file = self.game_file(task_data)
-        return self._seen(Game(game_file), game_file, ())
+        return self._state(Game(game_file), game_file, ())
 
     def _format_prompt(self, state: State, step: int) -> str:
         parts = [_RULES, state.text] if step == 0 else [state.text]
@@ -139,7 +145,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
             return replace(state, text=_REFUSED), 0.0, state.over, refused
         game = self._game(state)
         view = game.step(command)
-        after = self._seen(game, state.game_file, (*state.actions, command))
+        after = self._state(game, state.game_file, (*state.actions, command))
         reward = {
             "score": (view.score - state.score) / max(1, view.max_score),
             "progress": float(view.progress),
@@ -170,7 +176,7 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
             game.step(command)
         return game
 
-    def _seen(self, game: "Game", game_file: str, actions: tuple[str, ...]) -> State:
+    def _state(self, game: "Game", game_file: str, actions: tuple[str, ...]) -> State:
         view = game.view
         over = view.won or view.lost
         return State(
@@ -193,9 +199,9 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         Raises ValueError without `seed` and `game_file`, PathRefused for a file outside the
         allowed directories, FileNotFoundError, GenerationFailed.
         """
-        given = task_data.get("game_file")
-        if isinstance(given, str):
-            return str(self._given_game(given))
+        path = task_data.get("game_file")
+        if isinstance(path, str):
+            return str(self._named_game(path))
         seed = task_data.get("seed")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
             raise ValueError(
@@ -204,14 +210,14 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
             )
         return str(ensure_games(self._folder, self._recipe, [seed])[0])
 
-    def _given_game(self, given: str) -> Path:
+    def _named_game(self, name: str) -> Path:
         allowed = [*task_directories(trusted=self.trusts_tasks), real_path(self._folder)]
-        path = checked_path(given, allowed)
+        path = checked_path(name, allowed)
         if path.suffix != ".z8":  # the engine would read other files with other interpreters
-            raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {given}")
+            raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {name}")
         for part in (path, checked_path(str(path.with_suffix(".json")), allowed)):
             if not part.is_file():
-                raise FileNotFoundError(f"there is no game {given} ({part.name} is missing)")
+                raise FileNotFoundError(f"there is no game {name} ({part.name} is missing)")
         return path
 
     def get_train_dataset(self) -> Any:
@@ -248,3 +254,27 @@ class TextWorldEnv(MultistepEnv, HasWalkthrough):
         commands = self.walkthrough(task_data)
         fits = 0 < len(commands) <= self.config.max_steps_per_episode
         return 1.0 if fits and self.config.reward != "progress" else None
+
+
+class WalkthroughAgent(PrivilegedAgent):
+    """Gives the walkthrough's commands in order, then "look" forever.
+
+    It only counts its own commands, so it cannot continue a game that another agent began.
+    """
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one game."""
+        return _WalkthroughPlayer(session)
+
+
+class _WalkthroughPlayer:
+    def __init__(self, session: SessionView) -> None:
+        if not isinstance(session.env, TextWorldEnv):
+            raise TypeError(f"a WalkthroughAgent plays TextWorld, not {session.env.name}")
+        self._session = session
+        self._commands = session.env.walkthrough(session.task_data)
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The walkthrough's next command."""
+        number = len(self._session.actions)
+        return (self._commands[number] if number < len(self._commands) else "look"), None

@@ -1,4 +1,4 @@
-"""Generates the games of the tasks on standard input; run with `python -m`.
+"""Generates the games of the tasks on standard input; run with `python -m agentsgym.envs.alfworld`.
 
 Input: a JSON list of tasks with `game_file`, `task_type`, `split` and `seed`.
 """

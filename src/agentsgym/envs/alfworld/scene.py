@@ -1,4 +1,4 @@
-"""The room of a generated ALFWorld game: its furniture and the objects in it.
+"""The scene of a generated ALFWorld game: its furniture and the objects in it.
 
 All choices come from the tables and floor plans of the `alfworld` package and from one
 `random.Random`; sets are sorted before a random draw.
@@ -30,7 +30,7 @@ class Thing:
 
 
 @dataclass(slots=True)
-class Room:
+class Scene:
     """Receptacles, and for each object the receptacle that contains it."""
 
     floor_plan: int
@@ -65,8 +65,8 @@ def object_kinds(floor_plan: int) -> frozenset[str]:
     return frozenset(_layout(floor_plan, "objects"))
 
 
-def furnish(floor_plan: int, rng: Random) -> Room:
-    """A room with a floor plan's receptacles, at most MAX_RECEPTACLES of them.
+def furnish(floor_plan: int, rng: Random) -> Scene:
+    """A scene with a floor plan's receptacles, at most MAX_RECEPTACLES of them.
 
     Openable receptacles keep their position in the floor plan. For the others the floor plan names
     only the class, so their number and position are drawn.
@@ -82,7 +82,7 @@ def furnish(floor_plan: int, rng: Random) -> Room:
         ids = known.get(kind) or _drawn_ids(kind, rng)
         chosen = sorted(rng.sample(ids, min(len(ids), MAX_PER_CLASS)))
         receptacles.extend(Thing(kind, pddl_name(object_id)) for object_id in chosen)
-    return Room(floor_plan, _thinned(receptacles, rng))
+    return Scene(floor_plan, _thinned(receptacles, rng))
 
 
 def _drawn_ids(kind: str, rng: Random) -> list[str]:
@@ -98,13 +98,13 @@ def _object_id(kind: str, rng: Random) -> str:
 
 def _thinned(receptacles: Sequence[Thing], rng: Random) -> list[Thing]:
     """At most MAX_RECEPTACLES, keeping one of each class."""
-    kept = list(receptacles)
-    while len(kept) > MAX_RECEPTACLES:
-        spare = [r for r in kept if sum(other.kind == r.kind for other in kept) > 1]
+    thinned = list(receptacles)
+    while len(thinned) > MAX_RECEPTACLES:
+        spare = [r for r in thinned if sum(other.kind == r.kind for other in thinned) > 1]
         if not spare:
             break
-        kept.remove(rng.choice(spare))
-    return kept
+        thinned.remove(rng.choice(spare))
+    return thinned
 
 
 def pddl_name(object_id: str) -> str:
@@ -117,29 +117,29 @@ def pddl_name(object_id: str) -> str:
     return name
 
 
-def put(room: Room, kind: str, rng: Random, *, avoid: str = "") -> bool:
+def put(scene: Scene, kind: str, rng: Random, *, avoid: str = "") -> bool:
     """Place one object of a class; False if no receptacle other than `avoid` can hold it."""
-    stands = [r for r in room.receptacles if r.kind != avoid and kind in holds(r.kind)]
+    stands = [r for r in scene.receptacles if r.kind != avoid and kind in holds(r.kind)]
     if kind in tables().VAL_ACTION_OBJECTS["Toggleable"]:
         closed = tables().OPENABLE_CLASS_SET
-        stands = [r for r in room.receptacles if r.kind in _LAMP_STANDS and r.kind not in closed]
+        stands = [r for r in scene.receptacles if r.kind in _LAMP_STANDS and r.kind not in closed]
     if not stands:
         return False
-    room.places[Thing(kind, pddl_name(_object_id(kind, rng)))] = rng.choice(stands)
+    scene.places[Thing(kind, pddl_name(_object_id(kind, rng)))] = rng.choice(stands)
     return True
 
 
-def clutter(room: Room, without: set[str], rng: Random) -> None:
+def clutter(scene: Scene, without: set[str], rng: Random) -> None:
     """Add up to MAX_DISTRACTORS objects of classes that are not in `without`."""
-    kinds = sorted(k for k in _portable(room) if k not in without)
+    kinds = sorted(k for k in _portable(scene) if k not in without)
     for kind in rng.sample(kinds, min(len(kinds), rng.randint(5, 8))):
         for _ in range(rng.choice((1, 1, 2))):
-            if len(room.places) < MAX_DISTRACTORS + len(without):
-                put(room, kind, rng)
+            if len(scene.places) < MAX_DISTRACTORS + len(without):
+                put(scene, kind, rng)
 
 
-def _portable(room: Room) -> Iterator[str]:
-    seen = object_kinds(room.floor_plan)
-    for kind in sorted(set().union(*(holds(r) for r in room.kinds))):
-        if kind in seen:
+def _portable(scene: Scene) -> Iterator[str]:
+    present = object_kinds(scene.floor_plan)
+    for kind in sorted(set().union(*(holds(r) for r in scene.kinds))):
+        if kind in present:
             yield kind
