@@ -77,11 +77,11 @@ test-trackers: $(VENVS)/.venv-trackers/.installed
 	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
 
 test-openenv: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "$(MARKS)" $(or $(ARGS),tests/openenv_door)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "$(MARKS)" $(or $(ARGS),tests/integrations/with_openenv)
 
 test-verifiers: $(VENVS)/.venv-verifiers/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "$(MARKS)" \
-		$(or $(ARGS),tests/verifiers_door)
+		$(or $(ARGS),tests/integrations/with_verifiers)
 
 test-text-gym: $(VENVS)/.venv-text-gym/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "$(MARKS)" \

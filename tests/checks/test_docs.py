@@ -41,7 +41,7 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "docs/credit.md": "credit/test_estimators.py",
     "docs/export.md": "report/test_export.py",
-    "docs/integrations/openenv.md": "openenv_door/test_serving.py",
+    "docs/integrations/openenv.md": "integrations/with_openenv/test_serving.py",
     "docs/run-directory.md": "test_readme.py",
     "docs/tokens.md": "test_readme.py",
     "docs/training.md": "test_readme.py",

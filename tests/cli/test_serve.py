@@ -1,4 +1,4 @@
-"""`agentsgym serve` before it serves; tests/openenv_door has the rest."""
+"""`agentsgym serve` before it serves; tests/integrations/with_openenv has the rest."""
 
 import sys
 

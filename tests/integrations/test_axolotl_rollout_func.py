@@ -11,7 +11,7 @@ pytest.importorskip("axolotl")
 
 from agentsgym import register
 from agentsgym.integrations.trl import prompt_dataset
-from agentsgym.integrations.trl.sequences import SeveralRows
+from agentsgym.integrations.trl.rollouts import SeveralRows
 from helpers import CHATML, DigitEnv, build_tokenizer, random_llama
 
 pytestmark = pytest.mark.timeout(1800)

@@ -319,7 +319,7 @@ def test_the_command_line_plays_every_environment_by_name_with_a_provider(instal
 
 def test_all_registered_environments_are_there_and_those_of_ones_own(run):
     from agentsgym.envs import registered
-    from agentsgym.integrations.inspect.registry import TASKS
+    from agentsgym.integrations.inspect.task import TASKS
 
     assert set(TASKS) == {*registered(), "env"}
     task = TASKS["env"](path="helpers.CountdownEnv", tasks="train", bonus=0.5)

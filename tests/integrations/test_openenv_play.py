@@ -1,5 +1,5 @@
 """OpenEnvEnv against a server that speaks OpenEnv's protocol; needs no OpenEnv. The tests with its
-package are in tests/openenv_door."""
+package are in tests/integrations.with_openenv."""
 
 import random
 import threading
@@ -12,9 +12,8 @@ from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent,
 from agentsgym.envs import ConfigError, row_guard
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.integrations.openenv import remote
+from agentsgym.integrations.openenv.client import Full, ServerUnfit
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
-from agentsgym.integrations.openenv.remote import ServerUnfit
-from agentsgym.integrations.openenv.wire import Full
 from agentsgym.rollout import run
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.suites import check_names, parse_suite

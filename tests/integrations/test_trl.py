@@ -13,7 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, register
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl import RolloutFunc, episode_reward, prompt_dataset, rollout_func
-from agentsgym.integrations.trl.sequences import SeveralRows
+from agentsgym.integrations.trl.rollouts import SeveralRows
 from agentsgym.rollout import EveryRolloutFailed
 from helpers import DigitEnv, random_llama
 
@@ -175,7 +175,7 @@ def test_several_rows_are_refused_with_the_reason(trainers, chat_tokenizer):
 
 
 def test_rows_that_a_template_broke_are_refused():
-    from agentsgym.integrations.trl.sequences import token_sequence
+    from agentsgym.integrations.trl.rollouts import token_sequence
     from agentsgym.types import Rollout, Row, StepSpan
 
     def row(step, begins):

@@ -8,9 +8,9 @@ imported here raises a RuntimeError, which ends the command.
 import importlib
 from typing import Any
 
-_PLACES = {
+_MODULES = {
     "ActionMaskTrainer": "action_mask",
-    "AxolotlEnvConfig": "config",
+    "AxolotlEnvConfig": "trainer",
     "AxolotlEnvTrainer": "trainer",
     "Plugin": "plugin",
     "rollout_func": "rollouts",
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     except ImportError as error:
         raise RuntimeError(
             f"agentsgym cannot be used by this Axolotl: {error}. It needs Axolotl 0.19 and the "

@@ -51,7 +51,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
 
     def get_input_args(self) -> str:
         """Where Axolotl finds the schema of the section."""
-        return f"{_HOME}.schema.AgentsgymArgs"
+        return f"{_HOME}.section.AgentsgymArgs"
 
     def register(self, cfg: Any) -> None:
         """Check the configuration as it was written, and add what Axolotl wants.

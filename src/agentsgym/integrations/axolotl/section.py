@@ -5,6 +5,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation import default_cluster, select
 from agentsgym.runs.from_config import datasets_of
@@ -12,6 +14,13 @@ from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.settings import OWN_TYPES, read_own
 from agentsgym.types import Trust, with_modules_of
 from agentsgym.types.errors import unknown_key
+
+
+class AgentsgymArgs(BaseModel):
+    """The section as it was written; the plugin checks its keys when it is registered."""
+
+    agentsgym: dict[str, Any]
+
 
 TRAINERS = ("agentsgym", "axolotl", "action_mask")
 # Settings of ours that Axolotl's own trainer has a use for.

@@ -1,22 +1,22 @@
-"""An environment as a task of Inspect: its models play our trials, step by step."""
+"""Our environments as tasks of `inspect eval`."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import anyio
-from inspect_ai import Task
+from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.event import ScoreEvent
 from inspect_ai.log import transcript
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.util import LimitExceededError, span
+from inspect_ai.util import LimitExceededError, registry_info, span
 
-from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.envs import ConfigError, MultistepEnv, make, registered
 from agentsgym.evaluation.metrics import record
-from agentsgym.integrations.inspect.transcript import episode_facts
+from agentsgym.integrations.inspect.log import episode_facts
 from agentsgym.rollout import SteppedTrial
 from agentsgym.types import Message, Rollout, Trust
 from agentsgym.types.text import plain
@@ -184,3 +184,38 @@ def _scorer(name: str) -> Callable[[], Scorer]:
 
 reward = _scorer("reward")
 win = _scorer("win")
+
+
+_PACKAGE = "agentsgym/"
+
+
+def _by_name(name: str) -> Callable[..., Task]:
+    def make_task(tasks: Any = "eval", **env_config: Any) -> Task:
+        from agentsgym.integrations.inspect.task import env_task
+
+        return env_task(name, tasks, env_config)
+
+    make_task.__doc__ = f"{name}; settings of the environment are arguments."
+    return _registered(name, make_task)
+
+
+def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
+    """An environment of the user's own: `-T path=my_module.MyEnv`, a module in this directory."""
+    from agentsgym.integrations.inspect.task import env_task
+    from agentsgym.types import with_modules_of
+    from agentsgym.types.trust import import_from_here
+
+    import_from_here(path)
+    return env_task(path, tasks, env_config, trust=with_modules_of(False, path))
+
+
+def _registered(name: str, make_task: Callable[..., Task]) -> Callable[..., Task]:
+    """Inspect puts the package's name first only where it sees that the package is installed."""
+    made: Callable[..., Task] = task(name=name)(make_task)
+    if not registry_info(made).name.startswith(_PACKAGE):
+        made = task(name=f"{_PACKAGE}{name}")(make_task)
+    return made
+
+
+TASKS = {name: _by_name(name) for name in registered()} | {"env": _registered("env", _by_path)}
+"""The tasks by their names after `agentsgym/`."""

@@ -12,9 +12,15 @@ from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import SERVER, EnvSettings, Tasks
 from agentsgym.generation.http import MissingKey, read_key
+from agentsgym.integrations.openenv.client import (
+    Connection,
+    Faulty,
+    NotAccepted,
+    Remote,
+    ServerAnswer,
+    ServerClient,
+)
 from agentsgym.integrations.openenv.fields import NotJson
-from agentsgym.integrations.openenv.remote import Remote
-from agentsgym.integrations.openenv.wire import Faulty, Line, NotAccepted, Seen, Wire
 from agentsgym.types import Tokenizer
 from agentsgym.types.errors import ConfigError
 from agentsgym.types.settings import Count
@@ -27,7 +33,7 @@ _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
 class State:
     """A session: its connection, the text that the agent reads now, and whether it is over."""
 
-    line: Line
+    line: Connection
     text: str
     over: bool = False
 
@@ -112,7 +118,7 @@ class OpenEnvEnv(MultistepEnv):
             raise ConfigError(f"{self.name}: the server plays the episodes; leave workers out")
         self.most_sessions = config.sessions
         self._remote = Remote(
-            Wire(config.base_url.rstrip("/"), self._key(), config.timeout),
+            ServerClient(config.base_url.rstrip("/"), self._key(), config.timeout),
             config.patience,
             {
                 "action": config.action_field,
@@ -162,7 +168,7 @@ class OpenEnvEnv(MultistepEnv):
     def _end_episode(self, session_id: str, state: State) -> None:
         self._remote.end(state.line)
 
-    def _text(self, seen: Seen) -> str:
+    def _text(self, seen: ServerAnswer) -> str:
         if seen.told.get("failed") is True:
             raise Faulty("the server's environment failed in this session")
         return self._remote.fields.text(seen.observation)
@@ -200,7 +206,7 @@ class OpenEnvEnv(MultistepEnv):
         return task_dataset(self, tasks)
 
 
-def _info(seen: Seen) -> dict[str, Any]:
+def _info(seen: ServerAnswer) -> dict[str, Any]:
     """What our environments say about an action, as far as the server says it."""
     told = seen.told
     info: dict[str, Any] = {}

@@ -1,14 +1,15 @@
-"""OpenEnv's side of a served environment: its session, its messages and its task API.
+"""An environment as OpenEnv serves it: its tasks, its open trials, its messages and its task API.
 
 A client is told what `TrialFacts` holds and what the environment says to the agent, and nothing
-else: no `task_data`, no `info`, no error message.
-"""
+else: no `task_data`, no `info`, no error message."""
 
 import asyncio
+import contextlib
 import logging
 import math
+import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -17,10 +18,77 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
 from pydantic import Field
 
+from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.builtin import BUILTIN
-from agentsgym.integrations.openenv.hall import SPLITS, BadTask, Hall
 from agentsgym.rollout import SteppedTrial
+from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
+
+SPLITS = ("train", "eval")
+
+
+class BadTask(ValueError):
+    """A client asked for a task that there is not; the message is for the client."""
+
+
+class TrialHost:
+    """The trials that a server plays in one environment.
+
+    Clients name tasks by split and number, so that they can neither read a task nor bring one of
+    their own. Trials run in the threads of their clients: one at a time may step an environment
+    that is not `blocking`.
+    """
+
+    def __init__(self, env: MultistepEnv) -> None:
+        self.env = env
+        self._host = hosted(env)
+        self._stepping = contextlib.nullcontext() if self._host.blocking else threading.Lock()
+        self._loading = threading.Lock()
+        self._tasks: dict[str, list[Mapping[str, Any]]] = {}
+        self._chance = random.Random()
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Inside the block, this thread may step the environment's trials."""
+        with self._stepping:
+            yield
+
+    def number_of_tasks(self, split: str) -> int:
+        """How many tasks a split has. Raises BadTask."""
+        return len(self._split(split))
+
+    def begin(self, split: str | None, index: int | None, seed: int | None) -> SteppedTrial:
+        """A trial on task number `index` of a split ("train" by default).
+
+        Without an index it is task number `seed` modulo the number of tasks, and without a seed any
+        task. Raises BadTask.
+        """
+        tasks = self._split(split or "train")
+        if index is None:
+            chosen = self._chance.randrange(2**31) if seed is None else seed
+            index = chosen % len(tasks)
+        if not 0 <= index < len(tasks):
+            raise BadTask(f"there is no task {index}: the split has {len(tasks)}")
+        with self.stepping():
+            return SteppedTrial(self._host, tasks[index])
+
+    def _split(self, name: str) -> list[Mapping[str, Any]]:
+        if name not in SPLITS:
+            raise BadTask(f"there is no such split; splits are {', '.join(SPLITS)}")
+        with self._loading:
+            if name not in self._tasks:
+                rows = self._dataset(name)
+                if not hasattr(rows, "__len__"):
+                    raise BadTask("the environment's tasks are a stream, which has no numbers")
+                self._tasks[name] = list(rows["task_data"])
+            return self._tasks[name]
+
+    def _dataset(self, name: str) -> Any:
+        with self.stepping():
+            if name == "train":
+                return self.env.get_train_dataset()
+            return self.env.get_eval_dataset()
+
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +128,9 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, hall: Hall) -> None:
+    def __init__(self, host: TrialHost) -> None:
         super().__init__()
-        self._hall = hall
+        self._host = host
         self._trial: SteppedTrial | None = None
         self._state = State()
         self._closed = False
@@ -76,13 +144,13 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         split: str | None = None,
         index: int | None = None,
     ) -> TextObservation:
-        """Begin a trial (`Hall.begin`); a running one ends."""
+        """Begin a trial (`TrialHost.begin`); a running one ends."""
         _check_plain(seed=seed, index=index)
         with self._one_at_a_time:
             self._check_open()
             self._leave()
-            with _without_reasons(self._hall):
-                self._trial = self._hall.begin(split, index, seed)
+            with _without_reasons(self._host):
+                self._trial = self._host.begin(split, index, seed)
             self._state = State(episode_id=episode_id or self._trial.session_id)
             return self._seen(self._trial, reward=None)
 
@@ -94,7 +162,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
                 raise RuntimeError("reset the environment before the first action")
             if self._trial.over:
                 raise RuntimeError("the trial is over: reset the environment")
-            with _without_reasons(self._hall), self._hall.stepping():
+            with _without_reasons(self._host), self._host.stepping():
                 reward = self._trial.act(action.text)
             self._state.step_count += 1
             return self._seen(self._trial, reward)
@@ -114,7 +182,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         """The environment's name and its sentence."""
         from agentsgym import __version__
 
-        name = self._hall.env.name
+        name = self._host.env.name
         known = BUILTIN.get(name)
         told = known.help if known else f"The environment {name}, served by agentsgym."
         return EnvironmentMetadata(name=name, description=told, version=__version__)
@@ -147,8 +215,8 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
 
     def _number(self, split: str) -> int:
         try:
-            with _without_reasons(self._hall):
-                return self._hall.number_of_tasks(split)
+            with _without_reasons(self._host):
+                return self._host.number_of_tasks(split)
         except BadTask:
             raise IndexError(split) from None
 
@@ -159,7 +227,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
     def _leave(self) -> None:
         trial, self._trial = self._trial, None
         if trial is not None and not trial.over:
-            with self._hall.stepping():
+            with self._host.stepping():
                 trial.close()
 
     def _seen(self, trial: SteppedTrial, reward: float | None) -> TextObservation:
@@ -189,7 +257,7 @@ def _summary(rollout: Rollout) -> dict[str, Any]:
 
 
 @contextmanager
-def _without_reasons(hall: Hall) -> Iterator[None]:
+def _without_reasons(host: TrialHost) -> Iterator[None]:
     """OpenEnv sends the text of an exception to the client, and that of an environment's may name a
     solution or a path: it is logged here instead."""
     try:
@@ -197,7 +265,7 @@ def _without_reasons(hall: Hall) -> Iterator[None]:
     except BadTask:
         raise
     except Exception:
-        logger.exception("%s failed", hall.env.name)
+        logger.exception("%s failed", host.env.name)
         raise RuntimeError("the environment failed; the server's log says why") from None
 
 

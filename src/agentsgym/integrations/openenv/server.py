@@ -1,19 +1,82 @@
-"""The server of an environment: `agentsgym serve`."""
+"""The server of an environment: `agentsgym serve`.
+
+OpenEnv has no authentication. A server on loopback refuses requests whose Host header names another
+machine, so that a web page can't reach it by rebinding its own name, and pages of other origins,
+because a browser lets any page open a WebSocket. With a token, all requests need it."""
 
 import functools
 import os
+import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.extras import require
-from agentsgym.integrations.openenv.guard import LOOPBACK, Application, Guard
-from agentsgym.integrations.openenv.hall import Hall
+from agentsgym.integrations.openenv.served import TrialHost
 from agentsgym.rollout.run import plays_episodes
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Guard:
+    """Lets only those requests through to `app` that are allowed.
+
+    Args:
+        loopback: whether the Host header must name this machine.
+        token: what `Authorization: Bearer` must carry; None if nothing.
+    """
+
+    def __init__(self, app: Application, *, loopback: bool, token: str | None) -> None:
+        self._app = app
+        self._loopback = loopback
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse without saying why."""
+        if scope["type"] == "lifespan" or self._allows(_headers(scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})  # before accept: HTTP 403
+        else:
+            await send({"type": "http.response.start", "status": 403, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    def _allows(self, headers: dict[str, str]) -> bool:
+        host = headers.get("host", "")
+        if self._loopback and _name(host) not in LOOPBACK:
+            return False
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return False
+        if self._token is None:
+            return True
+        given = headers.get("authorization", "")
+        return secrets.compare_digest(given.encode(), f"Bearer {self._token}".encode())
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _name(host: str) -> str:
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # ValueError for a port that is no number
+        return parts.hostname or ""
+    except ValueError:
+        return ""
+
 
 _LONGEST_MESSAGE = 2**20  # bytes of a client's message: an action is a text
 _PING_SECONDS = 20.0
@@ -141,7 +204,7 @@ def _in_addresses(env: MultistepEnv) -> str:
 def _factory(env: MultistepEnv) -> Callable[[], Any]:
     from agentsgym.integrations.openenv.served import ServedEnvironment
 
-    return functools.partial(ServedEnvironment, Hall(env))
+    return functools.partial(ServedEnvironment, TrialHost(env))
 
 
 def _concurrency(limits: Limits) -> Any:

@@ -7,8 +7,8 @@ as a tool.
 
 from typing import TYPE_CHECKING
 
-from agentsgym.integrations.trl.prompts import prompt_dataset, task_prompt
-from agentsgym.integrations.trl.rewards import episode_reward
+from agentsgym.integrations.trl.player import prompt_dataset, task_prompt
+from agentsgym.integrations.trl.rollouts import episode_reward
 from agentsgym.integrations.trl.tools import ToolEnvironment, environment_factory
 from agentsgym.types.names import lazy_names
 

@@ -1,11 +1,11 @@
 """TRL's `rollout_func`: trials of our environments as token sequences.
 
 The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. TRL takes one
-sequence and one reward for each.
-"""
+sequence and one reward for each."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,10 +13,61 @@ from agentsgym.credit import table_of
 from agentsgym.envs import MultistepEnv
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer
-from agentsgym.integrations.trl.prompts import rows_of
-from agentsgym.integrations.trl.sequences import token_sequence
+from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer, rows_of
 from agentsgym.types import Rollout, Trust
+
+_WHY = {
+    "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
+    "episode": "an episode began a new conversation (env_config.carry)",
+}
+
+
+class SeveralRows(ValueError):
+    """A rollout has several rows, and TRL trains one sequence per rollout."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """Token ids from the beginning to the last agent token, cut before the first agent token.
+
+    `env_mask` (1 for agent tokens) and `logprobs` (0.0 elsewhere) are as long as `completion_ids`.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    env_mask: list[int]
+    logprobs: list[float]
+
+
+def token_sequence(rollout: Rollout, filler: int) -> TokenSequence:
+    """The sequence of a rollout. One that failed, or has no agent token, becomes a single masked
+    `filler` token, because TRL takes no empty completion.
+
+    Raises SeveralRows.
+    """
+    if not rollout.failed and len(rollout.rows) > 1:
+        raise SeveralRows(_problem(rollout))
+    row = rollout.rows[0] if rollout.rows else None
+    if row is None or rollout.failed or not row.agent_tokens:
+        prompt = [filler] if row is None else row.token_ids[: row.prompt_length].tolist()
+        return TokenSequence(prompt or [filler], [filler], [0], [0.0])
+    begin, end = row.prompt_length, max(span.stop for span in row.spans)
+    return TokenSequence(
+        row.token_ids[:begin].tolist(),
+        row.token_ids[begin:end].tolist(),
+        row.agent_token_mask[begin:end].tolist(),
+        row.logprobs[begin:end].tolist(),
+    )
+
+
+def _problem(rollout: Rollout) -> str:
+    second = rollout.rows[1]
+    where = f" at step {second.steps[0]} of episode {second.episodes[0]}" if second.spans else ""
+    return (
+        f"{rollout.env_class_path}: session {rollout.session_id} gave {len(rollout.rows)} rows of "
+        f"tokens, and TRL's GRPOTrainer trains one per rollout; the second begins{where} because "
+        f"{_WHY.get(second.begins, second.begins)}. agentsgym.GRPOEnvTrainer trains on all of them"
+    )
 
 
 class RolloutFunc:
@@ -102,3 +153,33 @@ def step_rewards(rollout: Rollout) -> list[float]:
 
 rollout_func = RolloutFunc()
 """TRL's `rollout_func` with the settings of `GRPOConfig` alone."""
+
+
+# TRL logs its own.
+_OF_TRL = ("reward", "reward_std")
+
+
+def episode_reward(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    *,
+    episode_reward: Sequence[float | None] | None = None,
+    figures: Sequence[Mapping[str, float]] = (),
+    log_metric: Callable[[str, float], None] | None = None,
+    **_: Any,
+) -> list[float | None]:
+    """The reward of each rollout, the mean over its scored episodes; None if it failed.
+
+    Also logs the figures of the generation (`win_rate`, `stop/done`, the environments' own, …)
+    under the names that `GRPOEnvTrainer` uses. Raises ValueError without our `rollout_func`.
+    """
+    if episode_reward is None:
+        raise ValueError(
+            "episode_reward reads what the rollouts brought: also give the trainer "
+            "rollout_func=agentsgym.integrations.trl.rollout_func"
+        )
+    if log_metric is not None and figures:
+        for name, value in figures[0].items():
+            if name not in _OF_TRL:
+                log_metric(name, value)
+    return list(episode_reward)

@@ -9,20 +9,22 @@ from agentsgym.envs.extras import ensure
 from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
-    from agentsgym.integrations.verifiers.env import VerifiersEnv
-    from agentsgym.integrations.verifiers.export import AgentsgymEnv, AgentsgymTaskset
-    from agentsgym.integrations.verifiers.harness import InProcessHarness
-    from agentsgym.integrations.verifiers.refusals import CannotKeep
+    from agentsgym.integrations.verifiers.env import CannotKeep, VerifiersEnv
+    from agentsgym.integrations.verifiers.export import (
+        AgentsgymEnv,
+        AgentsgymTaskset,
+        InProcessHarness,
+    )
 
 __all__ = ["AgentsgymEnv", "AgentsgymTaskset", "CannotKeep", "InProcessHarness", "VerifiersEnv"]
 
-_found = lazy_names(
+_by_name = lazy_names(
     __name__,
     {
         "AgentsgymEnv": "export",
         "AgentsgymTaskset": "export",
-        "CannotKeep": "refusals",
-        "InProcessHarness": "harness",
+        "CannotKeep": "env",
+        "InProcessHarness": "export",
         "VerifiersEnv": "env",
     },
 )
@@ -31,4 +33,4 @@ _found = lazy_names(
 def __getattr__(name: str) -> Any:
     if name in __all__:
         ensure("verifiers", "verifiers")
-    return _found(name)
+    return _by_name(name)

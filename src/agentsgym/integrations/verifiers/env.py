@@ -2,17 +2,147 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import verifiers.v1 as vf
 from pydantic import Field
+from verifiers.v1.configs.agent import agent_config_fields
+from verifiers.v1.utils.decorators import discover_decorated
+from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.integrations.exchange import Exchange
-from agentsgym.integrations.verifiers.refusals import CannotKeep, check_task, new_text
-from agentsgym.integrations.verifiers.serving import Serving, load
+from agentsgym.integrations.exchange import Exchange, LoopThread
+from agentsgym.integrations.verifiers.export import ANSWERING, PLUGIN
+from agentsgym.types.text import short_repr
+
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
+
+
+class CannotKeep(ValueError):
+    """A taskset needs something that an environment of agentsgym does not have."""
+
+
+def only_seat(config: Any, seats: Mapping[str, Any]) -> str:
+    """The name of the only agent. Raises CannotKeep for several, and for limits of their own."""
+    name = config.taskset.id
+    if len(seats) != 1:
+        raise CannotKeep(f"taskset {name!r} has several seats ({', '.join(seats)}); one is allowed")
+    ((seat, agent),) = seats.items()
+    limits = [limit for limit in _LIMITS if getattr(agent, limit) is not None]
+    if limits:
+        raise CannotKeep(
+            f"seat {seat!r} of taskset {name!r} has the limit {limits[0]}; use "
+            "max_steps_per_episode and max_rollout_tokens"
+        )
+    return seat
+
+
+def check_taskset(taskset: Any) -> None:
+    """Raise CannotKeep for a taskset with tools, or whose tasks need a container."""
+    config, task_type = taskset.config, type(taskset).task_type()
+    if taskset.toolsets(config) or task_type.toolsets(config.task):
+        raise CannotKeep(f"taskset {config.id!r} has tools")
+    if task_type.NEEDS_CONTAINER:
+        raise CannotKeep(f"taskset {config.id!r} needs a container")
+
+
+def check_task(task: Any) -> None:
+    """Raise CannotKeep for a task with hooks on model calls, or whose prompt is more than text."""
+    name = type(task).__name__
+    stops = [hook.__name__ for hook in task.hooks("stop")]
+    if stops:
+        raise CannotKeep(f"{name} has the stop hook {stops[0]!r}")
+    intercepts = [hook.__name__ for hook in discover_decorated(task, "intercept")]
+    if intercepts:
+        raise CannotKeep(f"{name} has the intercept hook {intercepts[0]!r}")
+    if task.data.image is not None:
+        raise CannotKeep(f"{name} needs the Docker image {task.data.image!r}")
+    if task.data.skills:
+        raise CannotKeep(f"{name} has skills")
+    if isinstance(task.data.prompt, list):
+        for message in task.data.prompt:
+            text_of(message.model_dump(mode="json", exclude_none=True), ("system", "user"))
+
+
+def new_text(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
+    """What a conversation has beyond `before` (which ends with the agent's answer), as one text.
+
+    Raises CannotKeep if it does not begin with `before`, or has anything but text that the user or,
+    at its beginning, the system said.
+    """
+    if list(now[: len(before)]) != list(before):
+        raise CannotKeep("the environment rewrites the conversation's history")
+    roles = ("user",) if before else ("system", "user")
+    return "\n\n".join(text_of(message, roles) for message in now[len(before) :])
+
+
+def text_of(message: Mapping[str, Any], roles: Sequence[str]) -> str:
+    """The text of a message of one of these roles; else CannotKeep."""
+    content = message["content"] if message["role"] in roles else None
+    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+        content = "\n".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        raise CannotKeep(
+            f"only text of the roles {' and '.join(roles)} can be shown here, got "
+            f"{short_repr(message)}"
+        )
+    return content
+
+
+# verifiers wants to know a model; it is never asked.
+_CONTEXT = vf.ModelContext(
+    model="agentsgym",
+    client=vf.EvalClientConfig(base_url="http://127.0.0.1:9/v1", api_key_var="AGENTSGYM_NO_KEY"),
+)
+
+
+def load(taskset: Mapping[str, Any], env_id: str) -> Any:
+    """The environment of verifiers for a taskset, with our harness on its only seat.
+
+    Raises CannotKeep for what our environments cannot do.
+    """
+    wanted = {"taskset": dict(taskset), **({"id": env_id} if env_id else {})}
+    plain = resolve_env_config(wanted)
+    seat = only_seat(plain, agent_config_fields(plain))
+    ours = {"harness": {"id": PLUGIN}, "runtime": {"type": "subprocess"}}
+    env = load_environment(resolve_env_config({**wanted, seat: ours}))
+    check_taskset(env.taskset)
+    return env
+
+
+class Serving:
+    """Runs episodes of `env`. `alive` until its loop dies or `close` is called."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.loop = LoopThread("agentsgym-verifiers")
+        stack = AsyncExitStack()
+        self.loop.run(stack.enter_async_context(env.serving()))
+        self.loop.at_end(stack.aclose)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its loop runs."""
+        return self.loop.alive
+
+    def play(self, task: Any, timeout: float) -> Exchange[Any]:
+        """Start an episode of a task; its result is verifiers' `Episode`."""
+        env = self.env
+
+        async def episode(exchange: Exchange[Any]) -> Any:
+            ANSWERING.set(exchange)
+            return await env.run_episode(task, _CONTEXT)
+
+        return Exchange(self.loop, episode, timeout=timeout)
+
+    def close(self) -> None:
+        """End all episodes, and what verifiers serves for them."""
+        self.loop.close()
+
 
 _LARGEST_EVAL_SHARE = 5
 _USUAL_STOP = "user_closed"
@@ -24,7 +154,7 @@ class EpisodeFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RunningEpisode:
     """A running episode: `conversation` is what verifiers asks to be answered now, `text` its part
     after the agent's last answer."""
 
@@ -74,7 +204,7 @@ class VerifiersEnv(MultistepEnv):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Asking:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningEpisode:
         task = self._task(task_data)
         check_task(task)
         exchange = self._served().play(task, self.config.turn_timeout)
@@ -83,17 +213,17 @@ class VerifiersEnv(MultistepEnv):
             if conversation is None:
                 _ended(exchange)
                 raise EpisodeFailed("the episode ended without asking the agent")
-            return Asking(exchange, conversation, new_text([], conversation))
+            return RunningEpisode(exchange, conversation, new_text([], conversation))
         except BaseException:
             exchange.close()
             raise
 
-    def _format_prompt(self, state: Asking, step: int) -> str:
+    def _format_prompt(self, state: RunningEpisode, step: int) -> str:
         return state.text
 
     def _step_episode(
-        self, session_id: str, state: Asking, action: str
-    ) -> tuple[Asking, float, bool, dict[str, Any]]:
+        self, session_id: str, state: RunningEpisode, action: str
+    ) -> tuple[RunningEpisode, float, bool, dict[str, Any]]:
         state.exchange.say(action)
         conversation = state.exchange.wait()
         if conversation is None:
@@ -105,7 +235,7 @@ class VerifiersEnv(MultistepEnv):
 
     def _calculate_reward(
         self,
-        state: Asking,
+        state: RunningEpisode,
         actions: Sequence[str],
         final_action: str,
         step_rewards: Sequence[float],
@@ -117,7 +247,7 @@ class VerifiersEnv(MultistepEnv):
                 raise CannotKeep("the environment goes on asking after the episode's end")
         return float(_ended(state.exchange).reward)
 
-    def _end_episode(self, session_id: str, state: Asking) -> None:
+    def _end_episode(self, session_id: str, state: RunningEpisode) -> None:
         state.exchange.close()
 
     def _info(self, trace: Any) -> dict[str, Any]:

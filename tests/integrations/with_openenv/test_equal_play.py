@@ -10,8 +10,8 @@ from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.integrations.openenv import Limits
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
-from openenv_door.served_env import served, until
-from openenv_door.test_serving import OFFLINE
+from integrations.with_openenv.served_env import served, until
+from integrations.with_openenv.test_serving import OFFLINE
 from rollout.test_stepping import Wanderer
 
 pytestmark = pytest.mark.doors

@@ -1,14 +1,17 @@
-"""OpenEnv's protocol as its servers speak it: JSON over a WebSocket, one session per connection.
+"""A server of the OpenEnv protocol and this program's sessions on it: JSON over a WebSocket, one
+session per connection.
 
 A server is not trusted: it cannot redirect us, and the size of its messages is limited. Nothing
-here waits for ever, and every problem is a `WireError`, whose kind says whether another try can
-help.
-"""
+here waits for ever, and every problem is a `ServerError`, whose kind says whether another try can
+help."""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine, Mapping
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -21,8 +24,9 @@ from agentsgym.generation.http import (
     Refused,
     require_aiohttp,
 )
+from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.rollout.threads import check_wanted
-from agentsgym.types.text import mask_secrets, visible
+from agentsgym.types.text import mask_secrets, short_repr, visible
 
 if TYPE_CHECKING:
     import aiohttp
@@ -35,35 +39,35 @@ _FINAL = (400, 401, 403, 404)  # another try does not help
 _SHOWN = 500  # characters of a server's message in ours
 
 
-class WireError(RuntimeError):
+class ServerError(RuntimeError):
     """A server gave no usable answer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(visible(mask_secrets(reason)))
 
 
-class Unreachable(WireError):
+class Unreachable(ServerError):
     """There is no connection, or not any more."""
 
 
-class Silent(WireError):
+class AnswerTimeout(ServerError):
     """A session's server gave no answer in time; another try would wait as long again."""
 
 
-class Full(WireError):
+class Full(ServerError):
     """All places of the server are taken."""
 
 
-class NotAccepted(WireError):
+class NotAccepted(ServerError):
     """The server refused an action because of its form; the session goes on."""
 
 
-class Faulty(WireError):
+class Faulty(ServerError):
     """The server reported an error, or answered in another way than OpenEnv does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerAnswer:
     """A server's answer to `reset` or `step`. `told` has the observation's fields over those of the
     metadata."""
 
@@ -73,7 +77,7 @@ class Seen:
     done: bool
 
 
-class Wire:
+class ServerClient:
     """A server at `url`, from any number of threads; `key` is sent as a bearer token.
 
     `timeout` limits each answer, in seconds. The event loop starts with the first request.
@@ -97,9 +101,9 @@ class Wire:
         """The answer to a request with a body. Raises Unreachable."""
         return self._fetched(self._client.post(f"{self._url}/{page}", body, self._timeout))
 
-    def open(self) -> "Line":
+    def open(self) -> "Connection":
         """A new connection. Raises Unreachable."""
-        return Line(self, self.run(self._opened()))
+        return Connection(self, self.run(self._opened()))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the event loop; ends with the run that this thread belongs to."""
@@ -158,7 +162,7 @@ class Wire:
     async def exchanged(
         self, socket: "aiohttp.ClientWebSocketResponse", message: Mapping[str, Any]
     ) -> str:
-        """Send a message and return the answer's text. Raises Unreachable or Silent."""
+        """Send a message and return the answer's text. Raises Unreachable or AnswerTimeout."""
         kinds = self._aiohttp.WSMsgType
         # Where sending fails, the socket is closing, and what it said before stands in the queue.
         with contextlib.suppress(self._aiohttp.ClientError, OSError, RuntimeError):
@@ -166,21 +170,21 @@ class Wire:
         try:
             answer = await socket.receive(self._timeout)
         except TimeoutError:
-            raise Silent(f"{self._url}: no answer within {self._timeout:g} s") from None
+            raise AnswerTimeout(f"{self._url}: no answer within {self._timeout:g} s") from None
         if answer.type != kinds.TEXT:
             raise Unreachable(f"{self._url}: the server ended the connection")
         return str(answer.data)
 
 
-class Line:
+class Connection:
     """One session on a server. Only one thread may use it at a time."""
 
-    def __init__(self, wire: Wire, socket: "aiohttp.ClientWebSocketResponse") -> None:
+    def __init__(self, wire: ServerClient, socket: "aiohttp.ClientWebSocketResponse") -> None:
         self._wire = wire
         self._socket = socket
 
-    def ask(self, kind: str, data: Mapping[str, Any]) -> Seen:
-        """The answer to a message "reset" or "step". Raises a WireError."""
+    def ask(self, kind: str, data: Mapping[str, Any]) -> ServerAnswer:
+        """The answer to a message "reset" or "step". Raises a ServerError."""
         sent = {"type": kind, "data": data}
         return _read(self._wire.run(self._wire.exchanged(self._socket, sent)))
 
@@ -189,7 +193,7 @@ class Line:
         self._wire.leave(self._socket)
 
 
-def _read(text: str) -> Seen:
+def _read(text: str) -> ServerAnswer:
     try:
         message = json.loads(text)
         kind, data = message["type"], message["data"]
@@ -198,7 +202,7 @@ def _read(text: str) -> Seen:
         observation = data["observation"]
         metadata = data.get("metadata") or observation.get("metadata") or {}
         reward = data.get("reward")
-        return Seen(
+        return ServerAnswer(
             observation,
             {**metadata, **observation},
             0.0 if reward is None else reward,
@@ -237,3 +241,156 @@ async def _closed(socket: "aiohttp.ClientWebSocketResponse") -> None:
         await asyncio.wait_for(socket.close(), _CLOSE_SECONDS)
     except (OSError, RuntimeError, TimeoutError):
         return
+
+
+_TRIES = 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_CHANCE = random.Random()
+
+
+class ServerUnfit(RuntimeError):
+    """A server that cannot be played; the message says why."""
+
+
+class Remote:
+    """A server, for all sessions of an environment.
+
+    Args:
+        wire: its address.
+        patience: seconds that a session waits for a place while none becomes free here.
+        fields: arguments of `fields_of` other than the schema.
+    """
+
+    def __init__(self, wire: ServerClient, patience: float, fields: Mapping[str, Any]) -> None:
+        self._wire = wire
+        self._patience = patience
+        self._given = dict(fields)
+        self._fields: Fields | None = None
+        self._freed = 0.0
+        self._unfit: str | None = None
+        self._checked = False
+        self._checking = threading.Lock()
+        self._failed: ServerError | None = None
+        self._failed_at = 0.0
+
+    def begin(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
+        """A new session on a task, in a place of its own. Raises ServerError or ServerUnfit."""
+        self.check(task)
+        return self._begin(task)
+
+    def end(self, line: Connection) -> None:
+        """End a session."""
+        line.close()
+        self._freed = time.monotonic()
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of actions and observations. Raises ServerError or ServerUnfit."""
+        if self._fields is None:
+            schema = self._tried(lambda: self._wire.get("schema"))
+            try:
+                self._fields = fields_of(schema, **self._given)
+            except NoField as error:
+                raise ServerUnfit(f"the OpenEnv server cannot be played: {error}") from None
+        return self._fields
+
+    def number_of_tasks(self, split: str) -> int:
+        """How many tasks the server's task API lists. Raises ServerError or ServerUnfit."""
+        names = self._tried(lambda: self._wire.get("list_environments"))
+        name = names[0] if isinstance(names, list) and names else "environment"
+        answer = self._tried(lambda: self._wire.post(f"{name}/num_tasks", {"split": split}))
+        number = answer.get("num_tasks") if isinstance(answer, Mapping) else None
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ServerUnfit(f"the OpenEnv server lists no tasks of the split {split!r}")
+        return number
+
+    def check(self, task: Mapping[str, Any]) -> None:
+        """Check once that a task is one: two sessions on it must begin with the same observation.
+
+        A server whose `reset` ignores its arguments plays another game in each rollout of a group.
+        Raises ServerUnfit, then and for each later session, and ServerError. Sessions that begin
+        during the check share its failure: one after another they could wait for hours.
+        """
+        asked = time.monotonic()
+        with self._checking:
+            if not self._checked:
+                if self._failed is not None and self._failed_at >= asked:
+                    raise self._failed
+                self._unfit = self._problem_or_failure(task)
+                self._checked = True
+        if self._unfit is not None:
+            raise ServerUnfit(self._unfit)
+
+    def _problem_or_failure(self, task: Mapping[str, Any]) -> str | None:
+        try:
+            return self._problem(task)
+        except ServerError as error:
+            self._failed, self._failed_at = error, time.monotonic()
+            raise
+
+    def _problem(self, task: Mapping[str, Any]) -> str | None:
+        fields = self.fields
+        texts = []
+        for _ in range(2):
+            line, seen = self._begin(task)
+            self.end(line)
+            texts.append(fields.text(seen.observation))
+        if texts[0] == texts[1]:
+            return None
+        return (
+            f"the OpenEnv server began the task {short_repr(dict(task))} with two different "
+            "observations: its reset ignores what names a task, so the rollouts of a group would "
+            f"play different ones ({short_repr(texts[0])}, {short_repr(texts[1])})"
+        )
+
+    def _begin(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
+        start = time.monotonic()
+        for pause in _pauses():
+            try:
+                return self._tried(lambda: self._entered(task))
+            except Full as error:
+                self._give_up_after(start, error)
+            _sleep(pause)
+        raise AssertionError("there is always another pause")
+
+    def _entered(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
+        line = self._wire.open()
+        try:
+            return line, line.ask("reset", task)
+        except Full:
+            line.close()
+            raise
+        except BaseException:
+            self.end(line)
+            raise
+
+    def _give_up_after(self, start: float, error: Full) -> None:
+        """Raise Full if no session of ours has freed a place for too long."""
+        waited = time.monotonic() - max(start, self._freed)
+        if waited > self._patience:
+            raise Full(
+                f"{error}, and no place became free within {self._patience:g} s: set "
+                "env_config.sessions to at most what the server plays at once"
+            )
+
+    def _tried(self, work: Callable[[], T]) -> T:
+        """Try work again if the server cannot be reached or drops the connection."""
+        for _, pause in zip(range(_TRIES - 1), _pauses(), strict=False):
+            try:
+                return work()
+            except Unreachable:
+                _sleep(pause)
+        return work()
+
+
+def _pauses() -> Iterator[float]:
+    """Ever longer seconds, other ones for each session."""
+    longest = _FIRST_PAUSE
+    while True:
+        yield longest * _CHANCE.uniform(0.5, 1.0)
+        longest = min(2.0 * longest, _LONGEST_PAUSE)
+
+
+def _sleep(seconds: float) -> None:
+    check_wanted()
+    time.sleep(seconds)

@@ -19,9 +19,9 @@ from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import Limits, make_app, serve
-from agentsgym.integrations.openenv.hall import Hall
+from agentsgym.integrations.openenv.served import TrialHost
 from agentsgym.rollout import SteppedTrial
-from openenv_door.served_env import Line, fetched, served, until
+from integrations.with_openenv.served_env import Connection, fetched, served, until
 
 OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld", "textworld")]
 QUICK = ("Bandit", "TwentyQuestions")
@@ -100,7 +100,7 @@ def test_each_environment_plays_as_natively_and_tells_no_secret(name):
         known = env.admissible_actions(env.active_states[trial.session_id])
         return chance.choice([*(known or ["5", "[up]"]), "nonsense"])
 
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         told = [fetched(f"{url}/{page}") for page in ("schema", "metadata", "state", "health")]
         tasks = env.get_eval_dataset()["task_data"]
         for index, task in enumerate(tasks[:3]):
@@ -121,7 +121,7 @@ def test_each_environment_plays_as_natively_and_tells_no_secret(name):
 def test_a_trial_of_several_episodes_says_where_a_conversation_begins():
     config = {"episodes_per_trial": 3, "carry": "summary", "max_steps_per_episode": 2}
     env = make("TwentyQuestions", None, {**config, "system_prompt": "Play well."})
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         rollout, _ = play_both(env, line, "train", 4, lambda trial: "Is it an animal?")
         kinds = [json.loads(frame)["data"]["observation"]["asks_for"] for frame in line.heard]
         assert kinds.count("reflection") == 2 and kinds[-1] is None
@@ -130,7 +130,7 @@ def test_a_trial_of_several_episodes_says_where_a_conversation_begins():
 
 def test_nothing_that_a_client_can_ask_names_the_secret():
     env = SecretEnv()
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         for reset in (
             {"index": 0},
             {"index": 1},
@@ -165,7 +165,7 @@ def test_nothing_that_a_client_can_ask_names_the_secret():
 
 def test_a_client_brings_no_task_of_its_own():
     env = make("TwentyQuestions")
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         line.ask("reset", index=0, task_data={"solution": "zebra"})
         answer = line.ask("step", text="[zebra]")["data"]
         assert answer["observation"]["win"] is False
@@ -199,13 +199,13 @@ def test_a_stream_of_tasks_is_not_served():
         def get_train_dataset(self):
             return super().get_train_dataset().to_iterable_dataset()
 
-    with served(StreamEnv()) as url, Line(url) as line:
+    with served(StreamEnv()) as url, Connection(url) as line:
         assert "are a stream" in line.ask("reset", index=0)["data"]["message"]
 
 
 def test_a_seed_names_a_task():
     env = make("TwentyQuestions")
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         again = 1 + len(env.get_train_dataset())
         played = [answers(line, seed) for seed in (1, 2, 1, again)]
         assert played[0] == played[2] == played[3] != played[1]
@@ -220,28 +220,28 @@ def answers(line, seed):
 
 def test_a_client_beyond_the_places_is_refused_until_one_is_free():
     env = make("Bandit")
-    with served(env, Limits(sessions=2)) as url, Line(url) as first:
+    with served(env, Limits(sessions=2)) as url, Connection(url) as first:
         assert first.ask("reset", index=0)["type"] == "observation"
-        with Line(url) as second:
+        with Connection(url) as second:
             second.ask("reset", index=0)
-            with Line(url) as third:
+            with Connection(url) as third:
                 refused = third.hear()
                 assert refused["data"]["code"] == PLACE and refused["data"]["max_sessions"] == 2
         until(lambda: len(env.active_states) == 1)
-        with Line(url) as fourth:
+        with Connection(url) as fourth:
             assert fourth.ask("reset", index=0)["type"] == "observation"
 
 
 @pytest.mark.doors
 def test_a_silent_session_ends_and_its_place_is_free():
     env = make("Bandit")
-    with served(env, Limits(sessions=1, idle_seconds=0.5)) as url, Line(url) as silent:
+    with served(env, Limits(sessions=1, idle_seconds=0.5)) as url, Connection(url) as silent:
         silent.ask("reset", index=0)
         until(lambda: not env.active_states, 15)
         for question in ({"kind": "step", "text": "A"}, {"kind": "reset", "index": 0}):
             answer = silent.ask(**question)["data"]
             assert "nothing came for too long" in answer["message"]
-        with Line(url) as other:
+        with Connection(url) as other:
             assert other.ask("reset", index=0)["type"] == "observation"
 
 
@@ -260,7 +260,7 @@ def test_a_session_that_ends_during_a_step_ends_after_it(caplog):
     from agentsgym.integrations.openenv.served import ServedEnvironment, TextAction
 
     env = SlowEnv()
-    session = ServedEnvironment(Hall(env))
+    session = ServedEnvironment(TrialHost(env))
     session.reset(index=0)
     seen = []
     step = threading.Thread(target=lambda: seen.append(session.step(TextAction(text="a"))))
@@ -280,7 +280,7 @@ def test_a_session_that_ends_during_a_step_ends_after_it(caplog):
 
 def test_bad_messages_end_no_session():
     env = make("Bandit")
-    with served(env) as url, Line(url) as line:
+    with served(env) as url, Connection(url) as line:
         assert "reset the environment" in line.ask("step", text="a")["data"]["message"]
         line.ask("reset", index=0)
         assert line.ask("step")["data"]["code"] == "VALIDATION_ERROR"
@@ -297,7 +297,7 @@ def test_an_environment_in_workers_is_served():
     env = make("Bandit", None, {"workers": 1, "max_steps_per_episode": 3})
     plain = make("Bandit", None, {"max_steps_per_episode": 3})
     try:
-        with served(env) as url, Line(url) as line, Line(url) as other:
+        with served(env) as url, Connection(url) as line, Connection(url) as other:
             other.ask("reset", index=5)
             play_both(plain, line, "train", 3, lambda trial: "A")
     finally:
@@ -311,7 +311,7 @@ def test_pages_of_others_are_refused(headers):
             fetched(f"{url}/health", headers=headers)
         if "Origin" in headers:
             with pytest.raises(websockets.InvalidStatus, match="403"):
-                Line(url, origin=headers["Origin"])
+                Connection(url, origin=headers["Origin"])
 
 
 def test_with_a_token_all_requests_need_it():
@@ -320,10 +320,10 @@ def test_with_a_token_all_requests_need_it():
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 fetched(f"{url}/schema", headers=headers)
             with pytest.raises(websockets.InvalidStatus, match="403"):
-                Line(url, additional_headers=headers)
+                Connection(url, additional_headers=headers)
         right = {"Authorization": "Bearer sesame-7"}
         assert "properties" in fetched(f"{url}/schema", headers=right)
-        with Line(url, additional_headers=right) as line:
+        with Connection(url, additional_headers=right) as line:
             assert line.ask("reset", index=0)["type"] == "observation"
 
 

@@ -13,9 +13,9 @@ pytest.importorskip("openenv")
 from agentsgym import make
 from agentsgym.rollout import SteppedTrial
 from helpers import child_environment
-from openenv_door.players import action
-from openenv_door.served_env import Line, until
-from openenv_door.test_program import program
+from integrations.with_openenv.players import action
+from integrations.with_openenv.served_env import Connection, until
+from integrations.with_openenv.test_program import program
 
 pytestmark = pytest.mark.doors
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,16 @@ EACH = (CLIENTS - KILLED) // PROCESSES
 
 
 def players(url, out, first, clients, *hold):
-    command = [sys.executable, "-m", "openenv_door.players", url, first, clients, GAMES, *hold]
+    command = [
+        sys.executable,
+        "-m",
+        "integrations.with_openenv.players",
+        url,
+        first,
+        clients,
+        GAMES,
+        *hold,
+    ]
     return subprocess.Popen(
         [str(word) for word in command],
         stdout=out,
@@ -75,9 +84,9 @@ def assert_no_session_left(url):
     """All places are free: that many clients can play at once, and no more."""
 
     def all_fit():
-        lines = [Line(url) for _ in range(CLIENTS)]
+        lines = [Connection(url) for _ in range(CLIENTS)]
         kinds = [line.ask("reset", index=0)["type"] for line in lines]
-        full = Line(url).hear()["data"]["code"]
+        full = Connection(url).hear()["data"]["code"]
         for line in lines:
             line.__exit__()
         time.sleep(0.2)

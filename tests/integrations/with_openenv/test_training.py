@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from agentsgym import make
 from agentsgym.cli.app import app
 from agentsgym.integrations.openenv import Limits
-from openenv_door.served_env import served
+from integrations.with_openenv.served_env import served
 
 pytestmark = pytest.mark.doors
 BANDIT = {"arms": 2, "max_steps_per_episode": 4, "prior_alpha": 0.2, "prior_beta": 0.2}

@@ -29,7 +29,7 @@ def served(env, limits=None, **options):
         assert not thread.is_alive()
 
 
-class Line:
+class Connection:
     """A connection; `heard` has everything that the server sent on it, as it was sent."""
 
     def __init__(self, url, **options):
