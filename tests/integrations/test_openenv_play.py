@@ -11,7 +11,7 @@ import yaml
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
 from agentsgym.envs import ConfigError, row_guard
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.integrations.openenv import remote
+from agentsgym.integrations.openenv import client as openenv_client
 from agentsgym.integrations.openenv.client import Full, ServerUnfit
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.rollout import run
@@ -23,7 +23,7 @@ from integrations.number_server import SCHEMA, TEXT, NumberServer
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(remote, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(openenv_client, "_LONGEST_PAUSE", 0.1)
 
 
 def client(server, tokenizer=None, **settings):

@@ -95,18 +95,22 @@ COVERED = {
     "test_gem_plays_as_by_itself_and_passes_the_check",
     "agentsgym train text_gym_gem.yaml": "integrations/test_text_gym_packages.py::"
     "test_gem_is_learned",
-    "agentsgym check guess_env.GuessEnv": "integrations/with_verifiers/test_playing.py::test_the_check_passes",
-    "agentsgym train guess.yaml": "integrations/with_verifiers/test_training.py::test_a_taskset_is_learned",
+    "agentsgym check guess_env.GuessEnv": "integrations/with_verifiers/test_playing.py::"
+    "test_the_check_passes",
+    "agentsgym train guess.yaml": "integrations/with_verifiers/test_training.py::"
+    "test_a_taskset_is_learned",
     "python examples/text_gym_skyrl.py": "integrations/test_text_gym_packages.py::"
     "test_skyrl_gym_passes_the_check_and_the_example_runs",
     "python examples/plain_trl.py": "test_examples.py::test_plain_trl",
     "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
     "--dynamo_backend no --main_process_port 29500 train.py": "test_examples.py::"
     "test_several_processes",
-    "agentsgym serve TwentyQuestions hints=3 --sessions 64": "integrations/with_openenv/test_serving.py::"
+    "agentsgym serve TwentyQuestions hints=3 --sessions 64": "integrations/with_openenv/"
+    "test_serving.py::"
     "test_each_environment_plays_as_natively_and_tells_no_secret",
     "agentsgym eval builtin:quickstart --env OpenEnv base_url=http://127.0.0.1:8000 "
-    "eval_split=eval": "integrations/with_openenv/test_program.py::test_a_model_is_evaluated_on_a_served_game",
+    "eval_split=eval": "integrations/with_openenv/test_program.py::"
+    "test_a_model_is_evaluated_on_a_served_game",
     "agentsgym export runs/quickstart --to inspect --out logs": "integrations/test_inspect_log.py::"
     "test_evaluations_are_written_unless_a_phase_is_named",
     "agentsgym eval runs/explore --suite explore": "cli/test_suites.py::"
@@ -138,7 +142,8 @@ EXCUSED = {
     "pip install": "installs packages",
     "cd examples": "goes to a folder",
     "inspect view": "serves until it is stopped",
-    "vf-eval agentsgym_v1": "needs verifiers and a model; integrations/with_verifiers/test_export.py runs it",
+    "vf-eval agentsgym_v1": "needs verifiers and a model; its test is "
+    "integrations/with_verifiers/test_export.py",
     "inspect eval": "needs inspect-ai; integrations/test_inspect_task.py runs it",
     "git clone": "needs the network",
     ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
