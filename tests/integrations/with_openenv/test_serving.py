@@ -18,6 +18,7 @@ import websockets
 from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
+from agentsgym.envs.known_game import known_play
 from agentsgym.integrations.openenv import Limits, make_app, serve
 from agentsgym.integrations.openenv.served import TrialHost
 from agentsgym.rollout import SteppedTrial
@@ -97,7 +98,7 @@ def test_each_environment_plays_as_natively_and_tells_no_secret(name):
     chance = random.Random(name)
 
     def action(trial):
-        known = env.admissible_actions(env.active_states[trial.session_id])
+        known = known_play(env).admissible_actions(env.active_states[trial.session_id])
         return chance.choice([*(known or ["5", "[up]"]), "nonsense"])
 
     with served(env) as url, Connection(url) as line:
