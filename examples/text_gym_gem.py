@@ -8,7 +8,6 @@ agentsgym train text_gym_gem.yaml          # a tiny model learns it, in minutes 
 
 import gem
 
-from agentsgym import EnvSettings
 from agentsgym.integrations.text_gym import TextGymEnv
 
 
@@ -18,7 +17,7 @@ class GuessTheNumberEnv(TextGymEnv):
     GEM pays for a near guess in the last of its turns, the fourth: so only a hit pays here.
     """
 
-    class Settings(EnvSettings):
+    class Settings(TextGymEnv.Settings):
         max_steps_per_episode: int = 3
 
     reward_range = (-0.1, 1.0)

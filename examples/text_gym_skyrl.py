@@ -8,7 +8,7 @@ import random
 
 import skyrl_gym
 
-from agentsgym import EnvSettings, ScriptedAgent, task_dataset
+from agentsgym import ScriptedAgent, task_dataset
 from agentsgym.integrations.text_gym import TextGymEnv
 
 
@@ -17,7 +17,7 @@ class SumsEnv(TextGymEnv):
 
     own_randomness = False  # it draws no random numbers
 
-    class Settings(EnvSettings):
+    class Settings(TextGymEnv.Settings):
         max_steps_per_episode: int = 3
 
     reward_range = (0.0, 1.2)

@@ -8,14 +8,13 @@ agentsgym train guess.yaml          # a tiny model learns it
 
 from pydantic import Field
 
-from agentsgym import EnvSettings
 from agentsgym.integrations.verifiers import VerifiersEnv
 
 
 class GuessEnv(VerifiersEnv):
     taskset = {"id": "guess_v1"}
 
-    class Settings(EnvSettings):
+    class Settings(VerifiersEnv.Settings):
         max_steps_per_episode: int = 4
         win_reward: float = Field(0.5, description="reward from which on an episode is a win")
 

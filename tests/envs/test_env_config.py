@@ -75,3 +75,15 @@ def test_a_value_of_any_size_is_shown_short():
         with pytest.raises(ConfigError) as error:
             Loud(None, {"volume": value})
         assert len(str(error.value)) < 600
+
+
+def test_settings_that_lack_those_of_the_base_are_refused():
+    class Base(MultistepEnv):
+        class Settings(EnvSettings):
+            hints: int = 0
+
+    with pytest.raises(TypeError, match=r"Derived\.Settings must extend Base's"):
+
+        class Derived(Base):
+            class Settings(EnvSettings):
+                rounds: int = 1

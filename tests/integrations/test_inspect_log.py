@@ -129,7 +129,7 @@ def test_each_episode_is_a_span_and_free_shots_are_marked(tmp_path, carry):
     said = [m.text for m in sample.messages if m.role == "assistant"]
     assert said == ["a", "b", "c", "d"]  # no episode's words twice
     last = events(sample, "model")[-1].input
-    assert [m.text for m in last] == [m["content"] for m in rollout.episodes[-1].messages[:-1]]
+    assert [m.text for m in last] == [m["content"] for m in rollout.conversations()[-1][0][:-1]]
 
 
 def test_evaluations_are_written_unless_a_phase_is_named(tmp_path, plain_tokenizer):

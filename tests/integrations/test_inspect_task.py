@@ -131,9 +131,10 @@ def test_games_are_those_of_run_trial(run, name, carry):
             [{"role": m.role, "content": m.text} for m in turn.input] for turn in turns(sample)
         ]
         seen = [
-            list(episode.messages[:place])
-            for episode in rollout.episodes
-            for place in answers(episode, rollout)
+            messages[:place]
+            for messages, _ in rollout.conversations()
+            for place, message in enumerate(messages)
+            if message["role"] == "assistant"
         ]
         assert asked == seen
         assert sample.scores["reward"].value == pytest.approx(rollout.final_reward)
@@ -142,12 +143,6 @@ def test_games_are_those_of_run_trial(run, name, carry):
         assert ("(free shot)" in spans[0]) == (rollout.episodes[0].score_weight == 0)
     mean = {s.name: s.metrics["mean"].value for s in log.results.scores}
     assert mean["reward"] == pytest.approx(sum(r.final_reward for r in native) / 6)
-
-
-def answers(episode, rollout):
-    """The places of the episode's own answers in its messages."""
-    places = [n for n, m in enumerate(episode.messages) if m["role"] == "assistant"]
-    return places[-len(episode.steps) :]
 
 
 def test_an_environment_that_raises_is_the_error_of_its_sample_only(run):

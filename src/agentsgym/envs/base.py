@@ -55,6 +55,17 @@ class MultistepEnv:
     """Whether special tokens in the environment's texts are intended. By default they become
     ordinary text, as they always do in the agent's text, so that no text can forge a turn."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises TypeError for `Settings` that lack those of a base class."""
+        super().__init_subclass__(**options)
+        for base in cls.__mro__[1:]:
+            inherited = vars(base).get("Settings")
+            if inherited is not None and not issubclass(cls.Settings, inherited):
+                raise TypeError(
+                    f"{cls.__name__}.Settings must extend {base.__name__}'s: "
+                    f"class Settings({base.__name__}.Settings)"
+                )
+
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:

@@ -18,7 +18,7 @@ from integrations.with_openenv.served_env import Connection, until
 from integrations.with_openenv.test_program import program
 
 pytestmark = pytest.mark.doors
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLIENTS, KILLED, GAMES = 50, 5, 10
 PROCESSES = 3
 EACH = (CLIENTS - KILLED) // PROCESSES

@@ -14,7 +14,7 @@ pytest.importorskip("openenv")
 from helpers import child_environment
 
 pytestmark = pytest.mark.doors
-SOURCES = Path(__file__).parents[2] / "src"
+SOURCES = Path(__file__).parents[3] / "src"
 
 
 @contextmanager

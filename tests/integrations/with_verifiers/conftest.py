@@ -7,4 +7,4 @@ import pytest
 
 pytest.importorskip("verifiers", reason="needs verifiers (make test-verifiers)")
 # verifiers imports a taskset by its name.
-sys.path.append(str(Path(__file__).parents[2] / "examples/verifiers"))
+sys.path.append(str(Path(__file__).parents[3] / "examples/verifiers"))

@@ -80,7 +80,7 @@ def test_other_environments_and_trials_do_too(server, monkeypatch, name, config)
         assert episode.ok and trace.reward == rollout.final_reward
         assert trace.info["agentsgym"]["scored"] == [bool(e.score_weight) for e in rollout.episodes]
         last = [message.model_dump(exclude_none=True) for message in trace.messages]
-        assert last == list(rollout.episodes[-1].messages)
+        assert last == rollout.conversations()[-1][0]
 
 
 def test_an_error_of_the_environment_is_an_error_of_the_episode(server, monkeypatch):
@@ -100,7 +100,7 @@ def test_an_episode_whose_endpoint_fails_is_not_scored(server, monkeypatch):
 
 def test_trials_of_several_conversations_are_refused():
     taskset = {"id": "agentsgym_v1", "env": "Bandit", "env_config": {"episodes_per_trial": 2}}
-    with pytest.raises(ConfigError, match="carry'] must be 'full' for verifiers, got 'none'"):
+    with pytest.raises(ConfigError, match=r"carry must be 'full'.*got 'none'"):
         load_environment(resolve_env_config({"taskset": taskset}))
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PATHS = [str(HERE.parents[1] / "src"), str(HERE.parents[1] / "examples/verifiers")]
+PATHS = [str(HERE.parents[2] / "src"), str(HERE.parents[2] / "examples/verifiers")]
 
 
 def vf_eval(folder, url, *arguments):

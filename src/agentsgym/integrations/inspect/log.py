@@ -10,6 +10,7 @@ from typing import Any
 
 from inspect_ai.event import Event, InfoEvent, ModelEvent, ScoreEvent, SpanBeginEvent, SpanEndEvent
 from inspect_ai.log import (
+    EvalConfig,
     EvalDataset,
     EvalError,
     EvalLog,
@@ -18,7 +19,6 @@ from inspect_ai.log import (
     EvalResults,
     EvalSample,
     EvalScore,
-    EvalSettings,
     EvalSpec,
     EvalStats,
     write_eval_log,
@@ -207,7 +207,7 @@ def log_of(lines: Sequence[StoredRollout], one: RolloutSet, run: str, model: str
         task_args=masked(plain(rollouts[0].env_config)) if len(envs) == 1 else {},
         dataset=EvalDataset(name="+".join(envs), samples=len(groups)),
         model=model,
-        config=EvalSettings(epochs=max(rollout.index for rollout in rollouts) + 1),
+        config=EvalConfig(epochs=max(rollout.index for rollout in rollouts) + 1),
         packages={"agentsgym": __version__},
         viewer=ViewerConfig(trust_content=False),  # shown as text, whatever a model wrote
         metadata={"run": run, "phase": one.phase, "step": one.step, "dataset": one.dataset},
