@@ -191,7 +191,6 @@ _PACKAGE = "agentsgym/"
 
 def _by_name(name: str) -> Callable[..., Task]:
     def make_task(tasks: Any = "eval", **env_config: Any) -> Task:
-        from agentsgym.integrations.inspect.task import env_task
 
         return env_task(name, tasks, env_config)
 
@@ -201,7 +200,6 @@ def _by_name(name: str) -> Callable[..., Task]:
 
 def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
     """An environment of the user's own: `-T path=my_module.MyEnv`, a module in this directory."""
-    from agentsgym.integrations.inspect.task import env_task
     from agentsgym.types import with_modules_of
     from agentsgym.types.trust import import_from_here
 
