@@ -30,11 +30,3 @@ def _allowed(cache_dir, monkeypatch):
 @pytest.fixture
 def task(tasks):
     return tasks["pick_and_place_simple"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _end_workers():
-    yield
-    from agentsgym.rollout.processes.worker import stop_workers
-
-    stop_workers()

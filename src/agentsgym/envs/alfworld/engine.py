@@ -23,6 +23,7 @@ from agentsgym.envs.alfworld.safety import CheckedPlanner, check_game, safe_expr
 from agentsgym.envs.alfworld.speed import speed_patch
 from agentsgym.envs.extras import require
 
+NOTHING = "Nothing happens."
 _LOCK = threading.Lock()
 
 
@@ -58,9 +59,6 @@ def _restore_data(value: str | None) -> None:
         os.environ.pop("ALFWORLD_DATA", None)
     else:
         os.environ["ALFWORLD_DATA"] = value
-
-
-NOTHING = "Nothing happens."
 
 
 @dataclass(frozen=True, slots=True)

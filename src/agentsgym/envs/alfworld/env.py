@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from agentsgym.envs.action_form import with_form
 from agentsgym.envs.action_text import read_option, spoken
+from agentsgym.envs.alfworld.engine import NOTHING, Game, View, replay, solve
 from agentsgym.envs.alfworld.games import (
     Task,
     data_root,
@@ -40,12 +41,8 @@ from agentsgym.types import (
     real_path,
 )
 
-if TYPE_CHECKING:
-    from agentsgym.envs.alfworld.engine import Game, View
-
 GENERATED_TRAIN = 36
 GENERATED_EVAL = 12
-_NOTHING = "Nothing happens."
 _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _RULES = "You are in a household. Do the task by giving one command per turn."
 _FORM = "Answer with one command only."
@@ -67,7 +64,7 @@ class State:
     anchor: str
     won: bool
     plan_length: int | None
-    game: "Game | None"
+    game: Game | None
 
 
 def _check_task_types(kinds: list[str | int] | None) -> list[str | int] | None:
@@ -139,8 +136,6 @@ class ALFWorldEnv(MultistepEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
-        from agentsgym.envs.alfworld.engine import Game
-
         game_file = self.game_file(task_data)
         game = Game(game_file, planning=self._dense)
         return self._state(game, game_file, (), game.view.text)
@@ -197,7 +192,7 @@ class ALFWorldEnv(MultistepEnv):
     def _refused(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
         """The engine's answer to a command that is not admissible, without running the engine."""
         info = {**self._info(state), "malformed": True, "win": state.won}
-        return replace(state, text=_NOTHING), 0.0, state.won, info
+        return replace(state, text=NOTHING), 0.0, state.won, info
 
     def _info(self, state: State) -> dict[str, Any]:
         info: dict[str, Any] = {"anchor": state.anchor}
@@ -205,17 +200,15 @@ class ALFWorldEnv(MultistepEnv):
             info["plan_length"] = state.plan_length
         return info
 
-    def _game(self, state: State) -> "Game":
+    def _game(self, state: State) -> Game:
         """The running game of a state; replayed if the game has moved on from this state."""
-        from agentsgym.envs.alfworld.engine import replay
-
         if state.game is not None and tuple(state.game.played) == state.actions:
             return state.game
         game = replay(state.game_file, state.actions)
         game.planning = self._dense
         return game
 
-    def _state(self, game: "Game", game_file: str, actions: tuple[str, ...], text: str) -> State:
+    def _state(self, game: Game, game_file: str, actions: tuple[str, ...], text: str) -> State:
         view: View = game.view
         return State(
             game_file=game_file,
@@ -310,7 +303,7 @@ class ALFWorldEnv(MultistepEnv):
 
 
 def task_type_names(kinds: Sequence[str | int] | None) -> list[str]:
-    """Names of task types named by name or number; None gives all."""
+    """Task types, by name or number, as names; None gives all."""
     numbers = {number: name for name, number in TASK_TYPES.items()}
     if kinds is None:
         return list(TASK_TYPES)
@@ -320,8 +313,6 @@ def task_type_names(kinds: Sequence[str | int] | None) -> list[str]:
 @lru_cache(maxsize=4096)
 def _plan(game_file: str, generated: bool) -> tuple[str, ...]:
     """The plan stored with a generated game; for other games the planner computes it."""
-    from agentsgym.envs.alfworld.engine import solve
-
     if generated:
         walkthrough = json.loads(Path(game_file).read_text()).get("walkthrough")
         if walkthrough:
@@ -382,10 +373,8 @@ class _ExpertPlayer:
             return self._env.expert_plan(self._session.task_data)
         return self._replayed().plan()
 
-    def _replayed(self) -> "Game":
+    def _replayed(self) -> Game:
         """The session's game, replayed in this process."""
-        from agentsgym.envs.alfworld.engine import Game
-
         game = Game(self._env.game_file(self._session.task_data))
         for action in self._session.actions:
             command = self._env.command(action, game.view.commands)

@@ -14,8 +14,12 @@ from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, GenerationF
 from agentsgym.envs.extras import ensure
 from agentsgym.types import is_under, real_path
 
+GENERATOR_VERSION = "v1"
+"""Part of the cache's path; increased whenever the generator's games change."""
 LAST_SEED = 2**31 - 1
 SPLITS = ("train", "valid_seen", "valid_unseen")
+
+_log = logging.getLogger(__name__)
 
 
 class Task(TypedDict):
@@ -55,12 +59,6 @@ def generated_from(task_data: Mapping[str, Any]) -> Origin | None:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
         raise ValueError(f"task_data: 'seed' must be an int from 0 to {LAST_SEED}")
     return Origin(kind, split, seed)
-
-
-GENERATOR_VERSION = "v1"
-"""Part of the cache's path; increased whenever the generator's games change."""
-
-_log = logging.getLogger(__name__)
 
 
 class NoGames(LookupError):

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from agentsgym.envs.alfworld.engine import solve
 from agentsgym.envs.alfworld.scene import (
     Scene,
     Thing,
@@ -136,8 +137,6 @@ def _goals(task_type: str, scene: Scene) -> Iterator[Goal]:
 
 def _write(folder: Path, scene: Scene, goal: Goal, name: str, rng: Random) -> bool:
     """Write the three files; False if the planner finds no plan that wins."""
-    from agentsgym.envs.alfworld.engine import solve
-
     problem = problem_text(scene, goal, name)
     data = {
         "pddl_domain": _shipped("alfred.pddl"),

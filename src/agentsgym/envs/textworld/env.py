@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.row_guard import task_directories
 from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
+from agentsgym.envs.textworld.engine import Game
 from agentsgym.envs.textworld.games import Kind, Task, details, distinct_seeds, ensure_games, recipe
 from agentsgym.types import (
     Agent,
@@ -26,9 +27,6 @@ from agentsgym.types import (
     real_path,
 )
 from agentsgym.types.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agentsgym.envs.textworld.engine import Game
 
 LAST_SEED = 2**31 - 1
 _REFUSED = "You can't do that now."
@@ -52,7 +50,7 @@ class State:
     over: bool
     won: bool
     anchor: str
-    game: "Game | None"
+    game: Game | None
 
 
 class TextWorldEnv(MultistepEnv):
@@ -119,8 +117,6 @@ class TextWorldEnv(MultistepEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
-        from agentsgym.envs.textworld.engine import Game
-
         game_file = self.game_file(task_data)
         return self._state(Game(game_file), game_file, ())
 
@@ -165,10 +161,8 @@ class TextWorldEnv(MultistepEnv):
         """The command that looks around; without it the first one."""
         return "look" if "look" in state.commands else state.commands[0]
 
-    def _game(self, state: State) -> "Game":
+    def _game(self, state: State) -> Game:
         """The running game of a state; replayed if the game has moved on from this state."""
-        from agentsgym.envs.textworld.engine import Game
-
         if state.game is not None and tuple(state.game.played) == state.actions:
             return state.game
         game = Game(state.game_file)
@@ -176,7 +170,7 @@ class TextWorldEnv(MultistepEnv):
             game.step(command)
         return game
 
-    def _state(self, game: "Game", game_file: str, actions: tuple[str, ...]) -> State:
+    def _state(self, game: Game, game_file: str, actions: tuple[str, ...]) -> State:
         view = game.view
         over = view.won or view.lost
         return State(
