@@ -1,4 +1,4 @@
-"""The rooms of the package import in one direction, without circles; docs/architecture.md has the
+"""The packages import in one direction, without circles; docs/architecture.md has the
 table that this test reads."""
 
 import ast
@@ -23,7 +23,7 @@ CIRCLES = {
 # torch, TRL and transformers at the top of a file: only where a model runs, in two files that are
 # imported when one does, and in what only Axolotl imports.
 HEAVY = {"torch", "trl", "transformers", "accelerate", "peft"}
-HEAVY_ROOMS = (
+HEAVY_PACKAGES = (
     "agentsgym.generation.embedded.",
     "agentsgym.generation.plain",
     "agentsgym.generation.sampling",
@@ -91,23 +91,23 @@ def all_imports(texts: dict[str, str]) -> list[Import]:
     return [found for module, text in texts.items() for found in imports_of(module, text)]
 
 
-def room_of(module: str) -> str | None:
+def package_of(module: str) -> str | None:
     parts = module.split(".")
     return parts[1] if parts[0] == "agentsgym" and len(parts) > 1 else None
 
 
-def rooms() -> list[str]:
-    """The rooms in the order of the page's table."""
-    table = PAGE.read_text(encoding="utf-8").partition("## Rooms")[2].partition("\n## ")[0]
+def packages() -> list[str]:
+    """The packages in the order of the page's table."""
+    table = PAGE.read_text(encoding="utf-8").partition("## Packages")[2].partition("\n## ")[0]
     return re.findall(r"^\| `(\w+)/?`", table, flags=re.MULTILINE)
 
 
 def upward(texts: dict[str, str]) -> list[str]:
-    """Imports of a room that stands later in the table."""
-    order = rooms()
+    """Imports of a package that stands later in the table."""
+    order = packages()
     wrong = []
     for one in all_imports(texts):
-        here, there = room_of(one.module), room_of(one.target)
+        here, there = package_of(one.module), package_of(one.target)
         if here not in order or there not in order or order.index(there) <= order.index(here):
             continue
         allowed = any(
@@ -173,11 +173,11 @@ def strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
 
 def test_the_page_names_every_room():
     there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert set(rooms()) == there
+    assert set(packages()) == there
 
 
 def test_no_room_imports_one_that_stands_later():
-    assert upward(sources()) == [], "docs/architecture.md has the order of the rooms"
+    assert upward(sources()) == [], "docs/architecture.md has the order of the packages"
 
 
 def test_no_modules_import_each_other():
@@ -190,7 +190,7 @@ def test_torch_is_imported_at_the_top_only_where_a_model_runs():
         for one in all_imports(sources())
         if one.target.split(".")[0] in HEAVY
         and not one.lazily
-        and not one.module.startswith(HEAVY_ROOMS)
+        and not one.module.startswith(HEAVY_PACKAGES)
     ]
     assert wrong == []
 

@@ -26,8 +26,8 @@ def named(section):
 
 
 def test_the_packages_are_those_that_users_import():
-    rooms = {"envs", "credit", "rollout", "evaluation", "training", "checks"}
-    assert set(PACKAGES) == {"agentsgym", *(f"agentsgym.{room}" for room in rooms)}
+    packages = {"envs", "credit", "rollout", "evaluation", "training", "checks"}
+    assert set(PACKAGES) == {"agentsgym", *(f"agentsgym.{name}" for name in packages)}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -33,7 +33,7 @@ _HOMES = {
     "task_dataset": "agentsgym.envs",
 }
 
-_ROOMS = frozenset(
+_PACKAGES = frozenset(
     {
         "agents",
         "checks",
@@ -74,7 +74,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"agentsgym.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -82,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *sorted(_ROOMS)]
+    return [*__all__, *sorted(_PACKAGES)]
