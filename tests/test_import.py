@@ -48,7 +48,8 @@ def test_rooms_are_attributes_as_soon_as_they_are_asked_for():
         "import sys, agentsgym; assert 'numpy' not in sys.modules; "
         "assert agentsgym.credit.advantages and agentsgym.envs.make; "
         "assert 'torch' not in sys.modules; from pathlib import Path; "
-        "packages = {p.parent.name for p in Path(agentsgym.__file__).parent.glob('*/__init__.py')}; "
+        "paths = Path(agentsgym.__file__).parent.glob('*/__init__.py'); "
+        "packages = {path.parent.name for path in paths}; "
         "hidden = packages - set(dir(agentsgym)); "
         "assert hidden <= {'cli', 'integrations', 'presets'}, hidden"
     )

@@ -1,4 +1,4 @@
-"""The command line. Every command is thin: it parses, calls another package, and shows the result."""
+"""The command line. Every command is thin: it parses, calls the library, and shows the result."""
 
 
 def main() -> None:
