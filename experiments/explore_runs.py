@@ -45,8 +45,8 @@ def made_start(
     """
     if not (folder / "model.safetensors").is_file():
         torch.set_num_threads(1)
-        given = load_config("explore", {}).warm_start | settings
-        config = WarmStartSettings.model_validate(given).resolved(new_model=True)
+        preset = load_config("explore", {}).warm_start.model_dump(exclude_unset=True)
+        config = WarmStartSettings.model_validate(preset | settings).resolved(new_model=True)
         envs = [make("Explore", None, {"explain_actions": False, **game}) for game in games]
         streams = [
             GameStream(

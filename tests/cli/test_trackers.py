@@ -7,6 +7,7 @@ import pytest
 
 import tracker_stores as stores
 from agentsgym.envs import extras
+from agentsgym.runs import trackers
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.trackers import stores_in
 
@@ -99,6 +100,7 @@ def test_a_tracker_that_cannot_be_used_is_told_before_a_file_is_written(
 
 
 def test_the_users_environment_variables_decide(monkeypatch, tmp_path):
+    monkeypatch.setattr(trackers, "installed", lambda module: True)
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.delenv("WANDB_DIR", raising=False)
     with stores_in(tmp_path, {"report_to": ["wandb"], "project": "mine"}):

@@ -14,7 +14,7 @@ from agentsgym.report.viewer.server import Library, PageServer
 from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
 from agentsgym.types.records import StepNumbers, TokenRecord
-from agentsgym.types.text import visible
+from agentsgym.types.text import clean_text, visible
 from browser import (
     CHROMIUM,
     DRIVER,
@@ -299,7 +299,7 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(driver, tmp_path):
                 {"": "Conv", "/tokens": "Tok", "/group": "Gr"}[view],
             )
             if not view:
-                assert texts(driver, ".turn.action .text")[0] == visible(text)
+                assert texts(driver, ".turn.action .text")[0] == visible(clean_text(text))
     go(driver, f"#/rollout/0/{set_id}/7")  # the action of a megabyte
     wait(driver, "return document.querySelector('.turn.action button') !== null")
     assert len(texts(driver, ".turn.action .text")[0]) < 10_000
@@ -326,7 +326,7 @@ def test_characters_are_shown_as_on_a_terminal(driver, tmp_path):
     write_page(tmp_path / "page.html", [Source(tmp_path)])
     open_page(driver, tmp_path / "page.html", "#/rollout/0/after-0/0")
     wait(driver, "return document.querySelector('.turn.action') !== null")
-    assert texts(driver, ".turn.action .text") == [visible(everything)]
+    assert texts(driver, ".turn.action .text") == [visible(clean_text(everything))]
 
 
 def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
@@ -335,7 +335,7 @@ def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
     damaged = make_rollout(tokenizer, 1, 0, [[("say", "é", 0.0)]])
     cut = replace(damaged.rows[0], **{
         name: getattr(damaged.rows[0], name)[:-1]
-        for name in ("token_ids", "agent_token_mask", "logprobs", "per_token_rewards")
+        for name in ("token_ids", "logprobs")
     }, spans=())  # fmt: skip
     tokenizer.save_pretrained(tmp_path / "model")
     played = [rollout, replace(damaged, rows=(cut,))]

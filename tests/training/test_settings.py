@@ -106,6 +106,9 @@ def test_what_a_sentence_names_exists():
         assert named <= set(HINTS) | others, sentence
 
 
+@pytest.mark.skipif(
+    "activation_checkpointing_kwargs" not in HINTS, reason="the page has the newest TRL's fields"
+)
 def test_the_page_is_made_of_the_settings():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))["settings_page"]()

@@ -1,5 +1,6 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
+import json
 import warnings
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -56,6 +57,9 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         values = read(_VALUES, {name: getattr(self, name, None) for name in names})
         for name in OWN_TYPES:
             setattr(self, name, getattr(values, name))
+        kwargs: Any = self.chat_template_kwargs
+        if isinstance(kwargs, str):  # newer versions of transformers read the JSON themselves
+            self.chat_template_kwargs: dict[str, Any] | None = json.loads(kwargs)
         if self.engine.capacity is None:
             self.engine = self.engine.model_copy(update={"capacity": TRAIN_CAPACITY})
 

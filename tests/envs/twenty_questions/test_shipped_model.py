@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from agentsgym.envs.known_game import known_play
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass, guess_probabilities
@@ -79,7 +80,7 @@ def test_an_environment_measures_what_a_new_model_understands(shipped):
     )
     assert trials.model_figures(policy.model, policy.tokenizer) == {}
     assert TwentyQuestionsEnv(None).model_figures(policy.model, policy.tokenizer) == {}
-    assert CountdownEnv(None).model_figures(policy.model, policy.tokenizer) == {}
+    assert known_play(CountdownEnv(None)).model_figures(policy.model, policy.tokenizer) == {}
 
 
 def test_guesses_of_several_tokens_get_the_product_over_their_tokens(shipped):
