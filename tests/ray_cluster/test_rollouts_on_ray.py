@@ -21,7 +21,7 @@ from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import RolloutRequest, WeightUpdate, session_seed
 from completions_server import CompletionsServer
 from helpers import random_llama
-from moody import MoodyEnv
+from misbehaving_env import MisbehavingEnv
 from vllm_program import assert_gone
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
@@ -31,7 +31,7 @@ SHORT = SamplingParams(max_tokens=4)
 KEY = "sk-very-secret-key-123"
 
 
-class FragileEnv(MoodyEnv):
+class FragileEnv(MisbehavingEnv):
     """Some tasks end the process that plays them."""
 
     def _format_prompt(self, state, step):
@@ -44,7 +44,7 @@ class FragileEnv(MoodyEnv):
         return state | {"deadly": task_data.get("deadly")}
 
 
-class TwoNamesEnv(MoodyEnv):
+class TwoNamesEnv(MisbehavingEnv):
     """It is registered, and has its dotted path."""
 
 
@@ -113,7 +113,7 @@ def told(rollouts):
 def test_rollouts_do_not_depend_on_the_number_of_workers(
     source_of, engine, chat_tokenizer, workers
 ):
-    env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
+    env = MisbehavingEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
     requests = requests_of(env, [{"length": k} for k in (2, 5, 3)], 4)
     pool = EnvPool(chat_tokenizer, envs=[env])
     agent = DirectOutputAgent(engine, SHORT)
@@ -166,7 +166,7 @@ def test_rows_may_name_an_environment_in_two_ways(source_of, chat_tokenizer):
 
 def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
     """And does not wait for what was submitted."""
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     pool = EnvPool(chat_tokenizer, envs=[env])
     greedy = SamplingParams(max_tokens=6, temperature=0.0)
     requests = requests_of(env, [{"length": k} for k in (8, 1, 9, 10)], 2)
@@ -185,7 +185,7 @@ def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
 
 
 def test_idle_workers_take_weights_without_a_pause(source_of, chat_tokenizer, tmp_path):
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]))
     taken(source, requests_of(env, [{"length": 1}] * 4))
     model = random_llama(chat_tokenizer, max_position_embeddings=4096)
@@ -214,7 +214,7 @@ def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, w
 def test_rollouts_of_a_lost_node_are_played_elsewhere(
     source_of, engine, server, chat_tokenizer, lose_a_node, monkeypatch
 ):
-    env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
+    env = MisbehavingEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
     pool = EnvPool(chat_tokenizer, envs=[env])
     requests = requests_of(env, [{"length": k} for k in (6, 7, 5)], 8)
     here = told(play(requests, DirectOutputAgent(engine, SHORT), pool))
@@ -237,7 +237,7 @@ def test_an_actor_that_gives_no_sign_of_life_is_replaced(
 ):
     monkeypatch.setattr("agentsgym.rollout.ray.source.SILENT_SECONDS", 2.0)
     monkeypatch.setattr("agentsgym.rollout.ray.source._PING_PAUSE", 0.5)
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]), 1)
     taken(source, requests_of(env, [{"length": 1}]))
 
@@ -253,7 +253,7 @@ def test_an_actor_that_gives_no_sign_of_life_is_replaced(
 
 def test_resources_that_no_node_has_are_named(source_of, chat_tokenizer, monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.ray.source.START_SECONDS", 3.0)
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]), resources={"simulator": 1})
     source.submit(requests_of(env, [{"length": 1}]))
     with pytest.raises(ActorsFailed, match=r"reserves \{.simulator.: 1\} could not be started"):
@@ -263,7 +263,7 @@ def test_resources_that_no_node_has_are_named(source_of, chat_tokenizer, monkeyp
 def test_a_worker_that_cannot_begin_says_why_and_nothing_of_the_key(
     source_of, server, chat_tokenizer
 ):
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]))
     server.die()
     try:
@@ -277,7 +277,7 @@ def test_a_worker_that_cannot_begin_says_why_and_nothing_of_the_key(
 
 
 def test_nothing_stays_when_a_source_is_closed(source_of, chat_tokenizer):
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     source = source_of(EnvPool(chat_tokenizer, envs=[env]))
     requests = requests_of(env, [{"length": 2}])
     first = taken(source, requests)
@@ -340,7 +340,7 @@ SAME = ("loss", "reward", "reward_std", "grad_norm")
 
 def steps_of_a_training(server, tokenizer, folder, sink=None, **options):
     """What is logged of three steps of 32 actions, which begin with the same model."""
-    env = MoodyEnv(tokenizer, {})
+    env = MisbehavingEnv(tokenizer, {})
     trainer = GRPOEnvTrainer(
         random_llama(tokenizer),
         GRPOEnvConfig(

@@ -98,16 +98,16 @@ def test_an_environment_has_no_more_sessions_than_it_takes(agent):
 
 
 def test_an_exception_ends_one_session(agent):
-    class Moody(CountdownEnv):
+    class Uneven(CountdownEnv):
         def _step_episode(self, session_id, state, action):
             if session_id.startswith("00001"):
                 raise ValueError("not this one")
             return super()._step_episode(session_id, state, action)
 
-    register("Moody", Moody)
+    register("Uneven", Uneven)
     tasks = [{"rewards": [0.0, 1.0]}] * 3
     clean = run(rows("Countdown", tasks), agent, 2)
-    batch = run(rows("Moody", tasks), agent, 2)
+    batch = run(rows("Uneven", tasks), agent, 2)
     assert [r.failed for r in batch.rollouts] == [False, False, True, True, False, False]
     assert "not this one" in batch.rollouts[2].error
     for k in (0, 1, 4, 5):

@@ -18,7 +18,7 @@ from agentsgym.rollout import SteppedTrial, TrialOver
 from agentsgym.rollout.processes.worker import stop_workers
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
-from moody import MoodyEnv
+from misbehaving_env import MisbehavingEnv
 
 TOKENIZERS = [None, build_tokenizer(None), build_tokenizer(CHATML), build_tokenizer(DROPS_THOUGHT)]
 TRIALS = [
@@ -111,7 +111,7 @@ def test_every_offline_environment_plays_as_natively(name, trial):
 
 
 def test_an_environment_in_workers_plays_as_natively(chat_tokenizer):
-    env = MoodyEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full", "workers": 1})
+    env = MisbehavingEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full", "workers": 1})
     try:
         assert_equal_play(env, {"length": 3}, ScriptedAgent(["a", "b"]))
     finally:

@@ -18,7 +18,7 @@ from agentsgym.rollout.processes.env import ProcessState
 from agentsgym.rollout.processes.worker import stop_workers, workers
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv, child_environment
-from moody import MoodyEnv, Unreadable
+from misbehaving_env import MisbehavingEnv, Unreadable
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,9 +64,9 @@ def infos(batch):
 )
 def test_rollouts_are_those_of_the_process_itself(engine_agent, chat_tokenizer, config):
     tasks = [{"length": k} for k in (2, 5, 3)]
-    here = MoodyEnv(chat_tokenizer, config).run_trial(tasks, engine_agent, 4, seed=1)
+    here = MisbehavingEnv(chat_tokenizer, config).run_trial(tasks, engine_agent, 4, seed=1)
     for count in (1, 2):
-        env = MoodyEnv(chat_tokenizer, {**config, "workers": count})
+        env = MisbehavingEnv(chat_tokenizer, {**config, "workers": count})
         there = env.run_trial(tasks, engine_agent, 4, seed=1)
         assert told(there) == told(here)
         assert logprobs(there).expected == logprobs(here)
@@ -86,7 +86,7 @@ def test_text_agents_play_in_workers_too():
 
 
 def test_many_sessions_share_a_worker_and_leave_nothing(engine_agent, chat_tokenizer):
-    env = MoodyEnv(chat_tokenizer, {"workers": 1})
+    env = MisbehavingEnv(chat_tokenizer, {"workers": 1})
     batch = env.run_trial([{"length": 6}] * 2, engine_agent, 8)
     shared = [info["open"] for info in infos(batch)]
     assert max(shared) > 1
@@ -96,7 +96,7 @@ def test_many_sessions_share_a_worker_and_leave_nothing(engine_agent, chat_token
 
 
 def test_the_state_stays_in_the_worker():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     seen = []
 
     def look(messages):
@@ -109,10 +109,10 @@ def test_the_state_stays_in_the_worker():
 
 
 def test_a_session_that_kills_its_worker_fails_alone():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     agent = ScriptedAgent(lambda messages: "die" if _killer(messages) else "fine")
     batch = env.run_trial([{"length": 3}, {"length": 4}, {"length": 3}], agent)
-    expected = MoodyEnv().run_trial([{"length": 3}, {"length": 3}], ScriptedAgent(["fine"]))
+    expected = MisbehavingEnv().run_trial([{"length": 3}, {"length": 3}], ScriptedAgent(["fine"]))
     assert [r.failed for r in batch.rollouts] == [False, True, False]
     assert "exit status 3), 2 times in a row" in batch.rollouts[1].error
     assert [batch["final_rewards"][k] for k in (0, 2)] == expected["final_rewards"]
@@ -130,7 +130,7 @@ _killer.calls = 0
 def test_sessions_beside_a_killed_worker_are_replayed(engine_agent, chat_tokenizer, monkeypatch):
     tasks = [{"length": 4}, {"length": 5}]
     config = {"episodes_per_trial": 2, "carry": "full"}
-    here = MoodyEnv(chat_tokenizer, config).run_trial(tasks, engine_agent, 4)
+    here = MisbehavingEnv(chat_tokenizer, config).run_trial(tasks, engine_agent, 4)
     worker = workers(1)[0]
     requests = []
     stock = type(worker).request
@@ -142,19 +142,21 @@ def test_sessions_beside_a_killed_worker_are_replayed(engine_agent, chat_tokeniz
         return stock(self, *arguments)
 
     monkeypatch.setattr(type(worker), "request", request)
-    there = MoodyEnv(chat_tokenizer, {**config, "workers": 1}).run_trial(tasks, engine_agent, 4)
+    there = MisbehavingEnv(chat_tokenizer, {**config, "workers": 1}).run_trial(
+        tasks, engine_agent, 4
+    )
     assert told(there) == told(here)
     assert len(set(requests) - {None}) == 3
 
 
 def test_a_hung_worker_is_replaced():
-    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 3.0})
+    env = MisbehavingEnv(None, {"workers": 1, "worker_timeout": 3.0})
     env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
-    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 0.4})
+    env = MisbehavingEnv(None, {"workers": 1, "worker_timeout": 0.4})
     before = workers(1)[0].pid
     batch = env.run_trial([{"length": 1}], ScriptedAgent(["hang"]))
     assert "no answer within 0.4 seconds" in batch.rollouts[0].error
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     assert not env.run_trial([{"length": 1}], ScriptedAgent(["fine"])).rollouts[0].failed
     assert workers(1)[0].pid != before
 
@@ -168,7 +170,7 @@ def test_a_hung_worker_is_replaced():
     ],
 )
 def test_what_the_environment_raises_fails_its_session_only(action, message):
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
     before = workers(1)[0].pid
     batch = env.run_trial([{"length": 2}], ScriptedAgent(["fine", action]))
@@ -187,7 +189,7 @@ def test_what_the_environment_raises_fails_its_session_only(action, message):
 def test_a_worker_that_talks_nonsense_fails_its_session_only(action, message, monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.processes.worker._STALL_SECONDS", 1)
     stop_workers()
-    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 1.0})
+    env = MisbehavingEnv(None, {"workers": 1, "worker_timeout": 1.0})
     batch = env.run_trial([{"length": 1}] * 2, ScriptedAgent(by_turns("fine", action)))
     assert not batch.rollouts[0].failed
     assert re.search(message, batch.rollouts[1].error)
@@ -231,7 +233,7 @@ class Interrupted:
 
 
 def test_an_interrupt_waits_for_no_hanging_worker_and_ends_it(chat_tokenizer):
-    env = MoodyEnv(chat_tokenizer, {"workers": 1})
+    env = MisbehavingEnv(chat_tokenizer, {"workers": 1})
     env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
     worker = workers(1)[0]
     before = worker.pid
@@ -246,7 +248,7 @@ def test_an_interrupt_waits_for_no_hanging_worker_and_ends_it(chat_tokenizer):
 
 def test_starting_does_not_count_against_the_timeout():
     stop_workers()
-    env = MoodyEnv(None, {"workers": 1, "worker_timeout": 0.3})  # to start takes longer
+    env = MisbehavingEnv(None, {"workers": 1, "worker_timeout": 0.3})  # to start takes longer
     batch = env.run_trial([{"length": 2}], ScriptedAgent(["fine"]))
     assert batch.rollouts[0].error is None
 
@@ -254,7 +256,7 @@ def test_starting_does_not_count_against_the_timeout():
 def test_a_start_that_takes_too_long_is_named(monkeypatch):
     stop_workers()
     monkeypatch.setattr("agentsgym.rollout.processes.worker.START_SECONDS", 0.05)
-    batch = MoodyEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
+    batch = MisbehavingEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
     assert (
         "could not be started: the worker process gave no answer within 0.05"
         in batch.rollouts[0].error
@@ -263,20 +265,20 @@ def test_a_start_that_takes_too_long_is_named(monkeypatch):
 
 
 def test_a_task_that_is_no_plain_data_is_not_sent():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     batch = env.run_trial([{"length": 1, "odd": Unreadable()}, {}], ScriptedAgent(["fine"]))
     assert "task_data must be plain data" in batch.rollouts[0].error
     assert not batch.rollouts[1].failed
 
 
 def test_what_cannot_be_sent_is_said():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     env.lock = threading.Lock()
     env.generator = (k for k in range(3))
     with pytest.raises(ConfigError, match=r"workers.*must be 0"):
         env.run_trial([{}], ScriptedAgent(["x"]))
 
-    class Own(MoodyEnv):
+    class Own(MisbehavingEnv):
         def _run_complete_episode(self, session_id, agent):
             return {}
 
@@ -285,7 +287,7 @@ def test_what_cannot_be_sent_is_said():
 
 
 def test_a_replaced_method_is_seen_by_who_replaced_it():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     seen = []
     stock = env._step_episode
     env._step_episode = lambda *a: seen.append(a) or stock(*a)
@@ -397,17 +399,17 @@ def test_a_step_is_one_request(monkeypatch):
         return stock(self, request, timeout)
 
     monkeypatch.setattr(worker, "request", counted)
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
     sent.clear()
     there = env.run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
-    here = MoodyEnv(None, {}).run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
+    here = MisbehavingEnv(None, {}).run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
     assert there["final_completion_messages"] == here["final_completion_messages"]
     assert sent == ["begin", "step", "step", "step", "step", "ask"]  # the last for the reward
 
 
 def test_an_environment_is_packed_once_for_all_requests():
-    env = MoodyEnv(None, {"workers": 1})
+    env = MisbehavingEnv(None, {"workers": 1})
     env.part = Packed()
     Packed.times = 0
     env.run_trial([{"length": 1}] * 3, ScriptedAgent(["go"]), 4)
@@ -427,7 +429,7 @@ class Packed:
 def test_a_prompt_that_fails_fails_as_here():
     """Also if it would not fail when it is asked again."""
 
-    class Speechless(MoodyEnv):
+    class Speechless(MisbehavingEnv):
         asked = 0
 
         def _format_prompt(self, state, step):

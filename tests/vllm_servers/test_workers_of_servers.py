@@ -7,7 +7,7 @@ from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import WeightUpdate
-from moody import MoodyEnv
+from misbehaving_env import MisbehavingEnv
 from vllm_servers.test_vllm_servers import full_logprobs, load_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
@@ -47,7 +47,7 @@ def test_workers_sample_from_the_weights_of_each_step(urls, model_dir, chat_toke
             now, first = (full_logprobs(m, row.token_ids)[mask] for m in (model, start))
             apart.append([float((sampled - known).abs().max()) for known in (now, first)])
 
-    env = MoodyEnv(chat_tokenizer, {})
+    env = MisbehavingEnv(chat_tokenizer, {})
     trainer = GRPOEnvTrainer(
         load_model(model_dir),
         GRPOEnvConfig(

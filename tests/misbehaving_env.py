@@ -18,7 +18,7 @@ class Unreadable:
         return int, ("no number",)
 
 
-class MoodyEnv(MultistepEnv):
+class MisbehavingEnv(MultistepEnv):
     """Counts actions up to `length`; some actions end or block the process that it runs in."""
 
     class Settings(EnvSettings):
