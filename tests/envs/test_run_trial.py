@@ -5,7 +5,6 @@ import logging
 import pytest
 
 from agentsgym import EnvPool, ScriptedAgent, register, task_dataset
-from agentsgym.envs import EnvSettings
 from agentsgym.rollout import run
 from helpers import CountdownEnv, DigitEnv
 
@@ -98,7 +97,7 @@ def test_nested_rewards_repeat_the_final_reward_where_that_is_set(plain_tokenize
         return batch["rewards"]
 
     class Repeating(CountdownEnv):
-        class Settings(EnvSettings):
+        class Settings(CountdownEnv.Settings):
             final_reward: str = "repeat"
 
     assert play(CountdownEnv, {}) == [[0.5, 1.0]]

@@ -219,7 +219,6 @@ say(id=json.loads(sys.stdin.readline())["id"], right=True)
 """
 FORGERIES = {
     "no number": 'sys.stdin.readline(); say(right=True); time.sleep(9)',
-    "before the request": 'say(id="", right=True); time.sleep(9)',
     "two replies": """
 r = json.loads(sys.stdin.readline())
 sys.stdout.write(json.dumps({"id": r["id"], "right": True}) + "\\n" + "{}\\n")
