@@ -9,6 +9,7 @@ pytest.importorskip("openenv")
 from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.integrations.openenv import Limits
+from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 from integrations.with_openenv.served_env import served, until
 from integrations.with_openenv.test_serving import OFFLINE
@@ -83,13 +84,11 @@ def test_a_sampling_model_says_the_same(tiny_llama, chat_tokenizer):
     config = {"max_steps_per_episode": 4, "error_allowance": 9}
     native, door = both("TwentyQuestions", chat_tokenizer, agent, config, count=3)
     for one, other in zip(native, door):
+        for rewards, expected in zip(per_token_rewards(one), per_token_rewards(other), strict=True):
+            assert rewards.tolist() == expected.tolist()
         for row, twin in zip(one.rows, other.rows, strict=True):
-            assert (row.token_ids, row.agent_token_mask, row.per_token_rewards, row.sampled) == (
-                twin.token_ids,
-                twin.agent_token_mask,
-                twin.per_token_rewards,
-                True,
-            )
+            assert row.token_ids.tolist() == twin.token_ids.tolist() and row.sampled
+            assert row.agent_token_mask.tolist() == twin.agent_token_mask.tolist()
             assert row.logprobs == pytest.approx(twin.logprobs, abs=1e-5)
 
 
