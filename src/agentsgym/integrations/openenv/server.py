@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from agentsgym.envs import ConfigError
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.extras import require
-from agentsgym.integrations.openenv.served import TrialHost
 from agentsgym.rollout.run import plays_episodes
 
 Scope = MutableMapping[str, Any]
@@ -202,7 +201,7 @@ def _in_addresses(env: MultistepEnv) -> str:
 
 
 def _factory(env: MultistepEnv) -> Callable[[], Any]:
-    from agentsgym.integrations.openenv.served import ServedEnvironment
+    from agentsgym.integrations.openenv.served import ServedEnvironment, TrialHost
 
     return functools.partial(ServedEnvironment, TrialHost(env))
 
