@@ -143,11 +143,6 @@ def rows_of(games: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 # -- models -------------------------------------------------------------------------------------
 
 
-def plain_model(name: str) -> tuple[Any, Any]:
-    """The model "tiny" or "smollm2" in float32, which samples any token, and its tokenizer."""
-    return plain_tiny() if name == "tiny" else plain_smollm2(torch.float32)
-
-
 def plain_tiny() -> tuple[Any, Any]:
     """A random Llama of 4 layers of width 128 (0.7 M parameters) and its tokenizer."""
     from agentsgym.training.tiny import build_model, build_tokenizer
