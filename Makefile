@@ -7,11 +7,11 @@
 #   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
 #   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
 #   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
-#   make test-openenv  all tests of the door to OpenEnv; `make test` has the quick ones
+#   make test-openenv  all tests of the OpenEnv integration; `make test` has the quick ones
 #   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
 #   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
-#   make test-verifiers  the tests of the door to verifiers with its package; makes .venv-verifiers (0.2 GB)
-#   make test-doors    all tests of the doors to other frameworks (an hour; MARKS="not slow": minutes)
+#   make test-verifiers  the tests of the verifiers integration with its package; makes .venv-verifiers (0.2 GB)
+#   make test-doors    all tests of the integrations with other frameworks (an hour; MARKS="not slow": minutes)
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
 #   make test-ray   rollouts in actors of a Ray cluster of three nodes on this machine
 #   make fuzz        5,000 hostile inputs, 1,000 faults in a training, 20 killed trainings (half an hour)
@@ -23,7 +23,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-# Which tests of the doors run, by pytest's marks; without a value all.
+# Which tests of the integrations run, by pytest's marks; without a value all.
 MARKS ?=
 # Where the environments of other frameworks (.venv-NAME) are, such as another checkout's folder.
 VENVS ?= .
@@ -74,7 +74,7 @@ test-axolotl: $(VENVS)/.venv-axolotl/.installed
 test-doors: test-openenv test-text-gym test-verifiers test-inspect test-trl test-axolotl
 
 test-trackers: $(VENVS)/.venv-trackers/.installed
-	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/cli/test_trackers.py $(ARGS)
+	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/runs/test_trackers.py $(ARGS)
 
 test-openenv: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "$(MARKS)" $(or $(ARGS),tests/integrations/with_openenv)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym import DirectOutputAgent, make
-from agentsgym.checks.players import RandomPlayer, Replay, play_alone
-from agentsgym.envs.textarena.play import PUZZLES
+from agentsgym.checks.playing import play_alone, random_player, replay
+from agentsgym.envs.textarena.play import kept_deal
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 ROUNDS = 5
@@ -74,14 +74,14 @@ def scripts(env: Any) -> Moves:
     """Moves of random play on some seeds, up to where each game ended."""
     tasks = [row["task_data"] for row in env.get_train_dataset()]
     seeds = [tasks[k % len(tasks)]["seed"] for k in range(TASKS)]
-    player = RandomPlayer(0, nonsense=0.0)
+    player = random_player(0, nonsense=0.0)
     records = play_alone(env, [{"seed": seed} for seed in seeds], player)
     return [(seed, record.actions) for seed, record in zip(seeds, records, strict=True)]
 
 
 def play_ours(env: Any, moves: Moves) -> Played:
     """The environment's own methods, as a rollout calls them; no puzzle is kept from before."""
-    PUZZLES.clear()
+    kept_deal.cache_clear()
     played = []
     for seed, actions in moves:
         state = env._initialize_episode("s", {"seed": seed})
@@ -134,11 +134,11 @@ def native(name: str) -> float:
     """Steps per CPU second of whole trials: the environment, the conversation, the records."""
     env = make(name)
     tasks = first_tasks(env, TASKS)
-    actions = [r.actions for r in play_alone(env, tasks, RandomPlayer(0, nonsense=0.0))]
+    actions = [r.actions for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
     best = 0.0
     for _ in range(ROUNDS):
         began = time.process_time()
-        steps = sum(record.steps for record in play_alone(env, tasks, Replay(actions)))
+        steps = sum(record.steps for record in play_alone(env, tasks, replay(actions)))
         best = max(best, steps / (time.process_time() - began))
     return best
 

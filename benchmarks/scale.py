@@ -220,7 +220,7 @@ class LatencyEngine:
         """Draw an answer and a latency for each request."""
         begin, now = time.thread_time(), time.perf_counter()
         for request in requests:
-            draw = drawn("request", request.group, len(request.messages) // 2)
+            draw = drawn("request", request.session_id, len(request.messages) // 2)
             due = now + self.slower * latency(draw)
             self._requests += 1
             heapq.heappush(self._open, (due, self._requests, draw, request.session_id))
@@ -322,11 +322,11 @@ class Memory:
 
 def demand_right(batch: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     """End without figures unless every game was played to its end with the answers drawn for it."""
-    for group, (rollout, row) in enumerate(zip(batch.rollouts, rows, strict=True)):
+    for rollout, row in zip(batch.rollouts, rows, strict=True):
         turns = row["task_data"]["turns"]
         if rollout.failed:
             sys.exit(rollout.error)
-        draws = (drawn("request", group, turn) for turn in range(turns))
+        draws = (drawn("request", rollout.session_id, turn) for turn in range(turns))
         expected = [text_of(text_number(draw)) for draw in draws]
         actions = [step.action for step in rollout.episodes[0].steps]
         if actions != expected or rollout.final_reward != reward_of(turns, actions[-1]):

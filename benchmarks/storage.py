@@ -256,7 +256,7 @@ def start_here(path: Path) -> dict[str, Any]:
     """Open a file of tasks, make a trainer on it, and draw the rows of its first generation."""
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
     from agentsgym.evaluation import default_cluster, select
-    from agentsgym.runs.task_files import open_tasks
+    from agentsgym.runs.from_config import open_tasks
 
     model, tokenizer = common.tiny()
     watch = common.Stopwatch("cpu")
@@ -267,9 +267,9 @@ def start_here(path: Path) -> dict[str, Any]:
             report_to="none", use_cpu=True,
         )  # fmt: skip
         trainer = GRPOEnvTrainer(model, args, rows, None, tokenizer)
-        drawn = next(iter(trainer.get_train_dataloader()))
+        drawn = trainer.tasks.generation(0)
         chosen = select(rows, 8, cluster=default_cluster)  # as the check for a signal does
-    assert len(drawn) == 256 and drawn[0] == drawn[7] != drawn[8] and len(chosen) == 8
+    assert len(drawn) == 32 and drawn[0] != drawn[1] and len(chosen) == 8
     seconds, cpu = watch.read()
     return {"seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1), **_memory()}
 

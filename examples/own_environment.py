@@ -22,7 +22,7 @@ from agentsgym.training.tiny import build_model, build_tokenizer
 
 # --- the environment ---
 class HigherLowerEnv(MultistepEnv):
-    """Guess a digit; each wrong guess is told which way to go."""
+    """Guess a digit; the answer to a wrong guess is which way to go."""
 
     class Settings(EnvSettings):
         max_steps_per_episode: int = 4
@@ -31,18 +31,18 @@ class HigherLowerEnv(MultistepEnv):
 
     def _initialize_episode(self, session_id, task_data):
         number = random.Random(task_data["seed"]).randint(0, 9)
-        return {"number": number, "said": "Guess."}
+        return {"number": number, "prompt": "Guess."}
 
     def _format_prompt(self, state, step):
-        return state["said"]
+        return state["prompt"]
 
     def _step_episode(self, session_id, state, action):
         digits = [int(c) for c in action if c in "0123456789"]
         if not digits:
-            return {**state, "said": "A number!"}, 0.0, False, {"malformed": True, "win": False}
+            return {**state, "prompt": "A number!"}, 0.0, False, {"malformed": True, "win": False}
         win = digits[0] == state["number"]
-        said = "Higher." if digits[0] < state["number"] else "Lower."
-        return {**state, "said": said}, float(win), win, {"win": win}
+        hint = "Higher." if digits[0] < state["number"] else "Lower."
+        return {**state, "prompt": hint}, float(win), win, {"win": win}
 
     def get_train_dataset(self):
         return task_dataset(self, [{"seed": seed} for seed in range(512)])

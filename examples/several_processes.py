@@ -8,7 +8,7 @@ It trains, and saves checkpoints and the model in the run's directory; it makes 
 
 import sys
 
-from agentsgym.runs import Silent, load_config, parse_overrides
+from agentsgym.runs import Progress, load_config, parse_overrides
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.policy import load_policy
@@ -21,7 +21,7 @@ def main() -> None:
     config = load_config(sys.argv[1], parse_overrides(sys.argv[2:]))
     tasks, _ = datasets_of(make_env(config))
     settings = train_settings(config)
-    policy = load_policy(config, Silent())
+    policy = load_policy(config, Progress())
     trainer = GRPOEnvTrainer(policy.model, settings, tasks, processing_class=policy.tokenizer)
     with closing_engine(trainer):
         trainer.train()

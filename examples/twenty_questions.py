@@ -11,7 +11,6 @@ import argparse
 import tempfile
 
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams, make
-from agentsgym.envs.twenty_questions.agents import RandomTeacher
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start import warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings
@@ -36,7 +35,7 @@ def main() -> None:
 
     # 2. A model that knows the words, from scripted games of a teacher that asks at random.
     teaching = WarmStartSettings(steps=20 if quick else 1000)
-    start = warm_start(env, RandomTeacher(env), teaching, seed=0)
+    start = warm_start(env, env.teacher_agent(), teaching, seed=0)
 
     # 3. GRPO on the training tasks.
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ import numpy as np
 from agentsgym import make
 from agentsgym.credit import ESTIMATORS
 from agentsgym.evaluation.intervals import t_quantile
-from agentsgym.runs import RunConfig, Silent, load_config, train_run
+from agentsgym.runs import Progress, RunConfig, load_config, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.policy import load_policy
 
@@ -88,7 +88,7 @@ def start_of(cell: Cell, folder: Path) -> Path:
     if not found.is_dir():
         config = load_config("explore", {**cell.settings, "threads": 1})
         _one_thread()
-        policy = load_policy(config, Silent())
+        policy = load_policy(config, Progress())
         policy.model.save_pretrained(found)
         policy.tokenizer.save_pretrained(found)
     return found

@@ -21,8 +21,7 @@ import yaml
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import MultistepEnv
-from agentsgym.envs.twenty_questions import OptimalAgent, TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.agents import RandomTeacher
+from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start import WarmStartResult, warm_start
@@ -46,7 +45,7 @@ def main() -> None:
     started = time.monotonic()
     result = warm_start(
         env,
-        RandomTeacher(env, seed),
+        env.teacher_agent(seed=seed),
         WarmStartSettings.model_validate(given),
         seed,
         progress=lambda *report: show(started, *report),
@@ -89,8 +88,8 @@ def describe(
         "tokens": token_counts(result.tokenizer, env),
         "consistent_mass": {key: round(value, 4) for key, value in mass.items()},
         "model": play_figures(own),
-        "teacher": play_figures(play(env, RandomTeacher(env, 1), tasks)),
-        "optimal": play_figures(play(env, OptimalAgent(env), tasks)),
+        "teacher": play_figures(play(env, env.teacher_agent(seed=1), tasks)),
+        "optimal": play_figures(play(env, env.optimal_agent(), tasks)),
         "env_config": env.env_config,
         "warm_start": given,
     }

@@ -13,6 +13,7 @@ of the hierarchy (see `offensive_words.py`). `--suggest` prints senses to pin.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import re
 from collections import defaultdict
@@ -20,9 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from offensive_words import listed, offensive_in
-
-from agentsgym.envs.twenty_questions.knowledge import pack
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "twenty_questions"
@@ -299,6 +299,13 @@ def taxonomy(wordnet: WordNet, pins: dict[str, int | None]) -> dict[str, Any]:
 # ---- output ----------------------------------------------------------------------------------
 
 
+def pack(row: list[int]) -> str:
+    """Two bits per value (yes, unknown), as base64."""
+    values = np.asarray(row, dtype=np.int8)
+    bits = np.concatenate([values == 1, values == -1])
+    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
+
+
 def table(secrets: list[Secret], keys: list[str]) -> dict[str, Any]:
     return {
         "attributes": keys,
@@ -346,9 +353,13 @@ def main() -> None:
     pins = pinned_senses(wordnet)
     write("wordnet.json", taxonomy(wordnet, {n: pins[n] for n in names}))
     parts = {name: rest for name, _, rest in (x.partition(":") for x in lines("quickstart.txt"))}
-    listed = {name: [x.strip() for x in rest.split(",")] for name, rest in parts.items()}
-    pairs = [pair.rsplit(" ", 1) for pair in listed.pop("yes")]
-    write("quickstart.json", {**listed, "yes": pairs})
+    quick = {name: [x.strip() for x in rest.split(",")] for name, rest in parts.items()}
+    chosen = [next(s for s in default if s.name == name) for name in quick["secrets"]]
+    for secret in chosen:  # what is unknown is set to the typical case
+        yes = {key for name, key in (p.rsplit(" ", 1) for p in quick["yes"]) if name == secret.name}
+        known = {key: max(0, value) for key, value in secret.values.items()}
+        secret.values = known | dict.fromkeys(yes, 1)
+    write("quickstart.json", table(chosen, quick["attributes"]))
 
 
 if __name__ == "__main__":

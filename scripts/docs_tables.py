@@ -3,19 +3,17 @@
 python scripts/docs_tables.py
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from agentsgym.checks.row_breaks import REASONS, RecordedTalk
-from agentsgym.checks.token_report import TokenReport
+from agentsgym.checks.token_report import REASONS, RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
-from agentsgym.generation.factory import engines_table
-from agentsgym.generation.models import families_table
 from agentsgym.report.doctor import RULES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
@@ -57,7 +55,9 @@ def formulas() -> str:
 
 def faults() -> str:
     """The faults that `agentsgym doctor` names."""
-    return _table(("fault", "named where"), ((f"`{r.name}`", r.help) for r in RULES.values()))
+    sentences = {name: inspect.cleandoc(rule.__doc__ or "") for name, rule in RULES.items()}
+    rows = ((f"`{name}`", " ".join(text.split())) for name, text in sentences.items())
+    return _table(("fault", "named where"), rows)
 
 
 def losses() -> str:
@@ -70,16 +70,6 @@ def losses() -> str:
     return _table(head, rows)
 
 
-def engines() -> str:
-    """The engines and the settings that choose them."""
-    return f"{engines_table()}\n"
-
-
-def families() -> str:
-    """The model families and the engine that samples from each."""
-    return f"{families_table()}\n"
-
-
 def ratio_scopes() -> str:
     """The scopes of the importance ratio."""
     rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
@@ -88,13 +78,13 @@ def ratio_scopes() -> str:
 
 def reward_placements() -> str:
     """The values of `reward_placement`."""
-    rows = ((f'`"{value.name}"`', value.help) for value in REWARD_PLACEMENTS.values())
+    rows = ((f'`"{name}"`', help) for name, help in REWARD_PLACEMENTS.items())
     return _table(("`reward_placement`", "where a step's reward r is put"), rows)
 
 
 def final_rewards() -> str:
     """The values of `final_reward`."""
-    rows = ((f'`"{value.name}"`', value.help) for value in FINAL_REWARDS.values())
+    rows = ((f'`"{name}"`', help) for name, help in FINAL_REWARDS.items())
     return _table(("`final_reward`", "which reward is put there"), rows)
 
 
@@ -185,7 +175,6 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/doctor.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates},
     "docs/scaling.md": {"step times": step_times},
-    "docs/engines.md": {"engines": engines, "families": families},
     "docs/credit.md": {
         "estimators": estimators,
         "formulas": formulas,

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from agentsgym.report.stored import Source
 from agentsgym.report.viewer.file import write_page
-from agentsgym.report.viewer.source import Source
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

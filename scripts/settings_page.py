@@ -13,9 +13,8 @@ from pydantic.fields import FieldInfo
 from trl import GRPOConfig
 
 from agentsgym.runs.settings import RunConfig
-from agentsgym.training.setting_checks import BELONGS_TO
 from agentsgym.training.settings import OWN_TYPES, TrainSettings
-from agentsgym.training.trl_settings import OTHERWISE, REFUSED, WITHOUT_MEANING
+from agentsgym.training.trl_settings import BELONGS_TO, REFUSED, WITHOUT_MEANING
 from agentsgym.types.settings import Section
 
 _PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -39,9 +38,13 @@ chat template (`model.chat_template`) have their places there, too.
 _TRL = """
 ## TRL's settings
 
-All other settings of TRL's `GRPOConfig` work as in TRL. A refused one may only keep its default. A
-setting that has an effect only with others is refused without them, or, where it is a detail of
-something that is switched off, named in a warning when training starts.
+All other settings of TRL's `GRPOConfig` work as in TRL. Its unit is a rollout:
+`per_device_train_batch_size`, `generation_batch_size` and `steps_per_generation` count rollouts and
+batches of them, and `num_generations` is the number of rollouts of a task. `temperature` is that of
+training, `data_seed` (None: `seed`) orders the tasks, a checkpoint due within a generation is made
+at its end, `metric_for_best_model` is the reward if it is None, and `scale_rewards` belongs to the
+estimator `grpo`. A refused one may only keep its default. A
+setting that has an effect only with others is refused without them.
 
 | setting | | |
 |---|---|---|
@@ -100,13 +103,10 @@ def _own_rows() -> Iterator[str]:
 def _trl_rows() -> Iterator[str]:
     for field in dataclasses.fields(GRPOConfig):
         name = field.name
-        tables = {"refused": REFUSED, "without meaning": WITHOUT_MEANING, "used": OTHERWISE}
-        verdict, why = next(
-            ((verdict, table[name]) for verdict, table in tables.items() if name in table), ("", "")
-        )
-        text = "; ".join(filter(None, (BELONGS_TO.get(name), why)))
-        if text:
-            yield _line(f"`{name}`", verdict or "used", text)
+        tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": WITHOUT_MEANING}
+        for verdict, table in tables.items():
+            if name in table:
+                yield _line(f"`{name}`", verdict, table[name])
 
 
 _KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text", dict: "mapping"}

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from agentsgym import make
-from agentsgym.envs.bandit import UNIFORM, FiniteHorizon, observe, predictive, trial_weights
+from agentsgym.envs.bandit import FiniteHorizon, trial_weights
+from agentsgym.envs.bandit.best_play import UNIFORM, observe, predictive
 from agentsgym.envs.exploration import BestPlayer, RandomPlayer, worth
-from agentsgym.envs.exploration.env import hidden_values, question_of
 from agentsgym.envs.mastermind import TrialPlan, make_player, worth_with_hint
 
 FOLDER = Path(__file__).parents[1] / "src/agentsgym/suites"
@@ -68,8 +68,8 @@ def balanced(env: Any, first: int) -> list[int]:
     found: list[list[int]] = [[] for _ in range(choices)]
     seed = first
     while min(map(len, found)) < TASKS // choices:
-        asked = question_of(seed, last, choices, env.config.facts)
-        value = hidden_values(seed, choices, env.config.facts)[asked.fact]
+        task = {"seed": seed}
+        value = env._initialize_episode("", task)["hidden"][env.question(task, last).fact]
         if len(found[value]) < TASKS // choices:
             found[value].append(seed)
         seed += 1
@@ -117,7 +117,7 @@ def twenty_questions() -> dict[str, Any]:
     tasks = [{"solution": secret, "seed": 0} for secret in mixed(env.table.secrets)]
     rollouts = env.run_trial(tasks, env.optimal_agent()).rollouts
     best = [sum(r.episodes[k].reward for r in rollouts) / len(rollouts) for k in (0, 1)]
-    alone, _ = env.best_play.expected((), 5)
+    alone = sum(env.reference_play(task)[0].reward for task in tasks) / len(tasks)
     chance = 1 / len(tasks)
     found = {"random": (chance, chance), "unexploring": (alone, alone), "best": best}
     return game("twenty-questions", "TwentyQuestions", config, found, "scored_alone",

@@ -1,4 +1,4 @@
-"""A tiny random model of each family in `agentsgym.generation.models`."""
+"""A tiny random model of each family in docs/engines.md."""
 
 from typing import Any
 

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from vllm_program import alive, assert_gone
+
 BUSY = "import os\nprint(os.getpid(), flush=True)\n9**9**9**9\n"
 PARENT = """
 import os, sys, threading, time
@@ -19,22 +21,6 @@ thread.join()
 {then}
 time.sleep(60)
 """
-
-
-def _running(pid):
-    """Whether the process runs; a killed one that nobody waited for does not."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _gone_after(pid, seconds):
-    deadline = time.monotonic() + seconds
-    while _running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not _running(pid)
 
 
 @pytest.fixture
@@ -58,7 +44,7 @@ def family(tmp_path):
         parent.wait()
         parent.stdout.close()
     for child in children:
-        if _running(child):
+        if alive(child):
             os.kill(child, signal.SIGKILL)
 
 
@@ -68,13 +54,13 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 def test_a_child_that_is_busy_in_c_code_ends_within_two_seconds_of_its_killed_parent(family):
     parent, child = family()
     time.sleep(0.2)
-    assert _running(child)  # the end of the thread that started it does it no harm
+    assert alive(child)  # the end of the thread that started it does it no harm
     parent.kill()
-    assert _gone_after(child, 2.0)
+    assert_gone([child], 2.0)
 
 
 def test_a_forked_child_of_the_parent_does_not_keep_the_others_alive(family):
     parent, child = family("if os.fork() == 0:\n    time.sleep(20)\n    os._exit(0)")
     time.sleep(0.2)
     parent.kill()
-    assert _gone_after(child, 2.0)
+    assert_gone([child], 2.0)

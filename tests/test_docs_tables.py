@@ -31,8 +31,3 @@ SLOW = {"docs/tokens.md"}  # renders with every template of TRL
 def test_tables_are_those_of_the_code(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert docs_tables.filled(page, text) == text, "run python scripts/docs_tables.py"
-
-
-def test_a_page_without_a_place_for_its_table_is_told():
-    with pytest.raises(LookupError, match="no place for the table 'estimators'"):
-        docs_tables.filled("docs/credit.md", "nothing")

@@ -80,32 +80,3 @@ def test_its_gradient_is_the_trainers_on_the_same_rollouts(example, warm, tmp_pa
     ours = gradients(model)
     assert seen.first.norm() > 1e-3
     assert (ours - seen.first).norm() < 1e-5 * seen.first.norm()
-
-
-def test_nothing_but_agent_tokens_moves_its_loss(example, warm):
-    """The loss's derivative by the log-probability of a token is −A/n, and 0 off agent tokens."""
-    model, env = warm
-    engine = example.EmbeddedEngine(model, env.tokenizer)
-    agent = example.DirectOutputAgent(engine, example.SamplingParams(max_tokens=4))
-    batch = env.run_trial([{"seed": k} for k in range(8)], agent, 8)
-    caught = []
-    original = example.log_probabilities
-
-    def keep(*arguments):
-        caught.append(original(*arguments))
-        caught[0].retain_grad()
-        return caught[0]
-
-    example.log_probabilities = keep
-    try:
-        example.grpo_loss(model, batch).backward()
-    finally:
-        example.log_probabilities = original
-    masks = [row.agent_token_mask.tolist() for row in batch.rows]
-    _, mask = example.padded(batch.rows, masks)
-    assert (caught[0].grad[mask[:, 1:] == 0] == 0).all()
-    assert (caught[0].grad[mask[:, 1:] == 1] != 0).any()
-
-
-def test_the_page_is_short():
-    assert len(EXAMPLE.read_text().splitlines()) <= 200

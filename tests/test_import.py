@@ -43,7 +43,7 @@ def test_public_names_exist():
         assert getattr(agentsgym, name) is not None
 
 
-def test_rooms_are_attributes_as_soon_as_they_are_asked_for():
+def test_packages_are_attributes_as_soon_as_they_are_asked_for():
     code = (
         "import sys, agentsgym; assert 'numpy' not in sys.modules; "
         "assert agentsgym.credit.advantages and agentsgym.envs.make; "

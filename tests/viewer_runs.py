@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.runs.files import RolloutWriter
-from agentsgym.runs.files.formats import METRICS, SUMMARY
+from agentsgym.runs.files.records import KEY, VERSION
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.text import clean_text
 
@@ -96,7 +96,9 @@ def make_run(root: Path, tokenizer: Any, *, generations: int = 3, size: int = 4,
     0 the rollouts are trials of two episodes, the first a free shot, with equal states."""
     writer = RolloutWriter(root)
     tokenizer.save_pretrained(root / "model")
-    (root / "config.yaml").write_text("env: Puzzle\nname: small\n")
+    (root / "config.yaml").write_text(
+        "env: Puzzle\nname: small\ntrain: {advantage_estimator: trial}\n"
+    )
     for step in range(generations):
         rollouts = []
         for group in range(2):
@@ -152,7 +154,7 @@ def write_figures(root: Path, steps: int) -> None:
         }
         for step in range(steps)
     ]
-    text = "".join(json.dumps(METRICS.stamped(line)) + "\n" for line in lines)
+    text = "".join(json.dumps({KEY: VERSION} | line) + "\n" for line in lines)
     (root / "metrics.jsonl").write_text(text)
     figures = {
         "win_rate": 0.25,
@@ -170,9 +172,11 @@ def write_figures(root: Path, steps: int) -> None:
     summary = {
         "name": root.name, "status": "finished", "seed": 0, "env": "Puzzle", "env_config": {},
         "model": "tiny", "before": figures, "after": figures, "warm_started": None,
-        "steps": steps, "agent_tokens": 1000, "seconds": 12.0, "phases": {"rl": 10.0, "after": 2.0},
+        "steps": steps, "agent_tokens": 1000, "seconds": 36.0,
+        "phases": {"model": 24.0, "rl": 10.0, "after": 2.0},
+        "references": {"best without exploring": 0.5},
     }  # fmt: skip
-    (root / "summary.json").write_text(json.dumps(SUMMARY.stamped(summary)))
+    (root / "summary.json").write_text(json.dumps({KEY: VERSION} | summary))
 
 
 def make_hostile_run(root: Path, tokenizer: Any) -> Path:
@@ -203,6 +207,6 @@ def make_hostile_run(root: Path, tokenizer: Any) -> Path:
     line = {"step": 1, "phase": "train", texts[0]: 1.0, f"stop/{texts[2]}": 0.5, "reward": 1.0}
     line2 = {"step": 2, "phase": "train", texts[0]: 2.0, f"stop/{texts[2]}": 0.7, "reward": 0.5}
     (root / "metrics.jsonl").write_text(
-        "".join(json.dumps(METRICS.stamped(one)) + "\n" for one in (line, line2))
+        "".join(json.dumps({KEY: VERSION} | one) + "\n" for one in (line, line2))
     )
     return root

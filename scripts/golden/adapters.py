@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams
-from agentsgym.agents.random import RandomAgent
+from agentsgym.agents import RandomAgent
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.runs.files import read_stored
 from agentsgym.types.reward_placement import per_token_rewards
@@ -195,7 +195,7 @@ class OtherWeights(EmbeddedEngine):
 
     def update_weights(self, update: Any) -> None:
         self.reset()
-        self._open.policy_version = update.version
+        self.policy_version = update.version
 
 
 class Gradients(TrainerCallback):

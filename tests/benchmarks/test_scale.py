@@ -28,12 +28,6 @@ def test_quick_run_prints_what_a_step_costs_over_http(capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["http_us"] > 0
 
 
-def test_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        scale.main(["sesions"])
-    assert "sesions" in capsys.readouterr().err
-
-
 def test_latencies_are_drawn_from_the_request_with_a_long_tail():
     drawn = [scale.latency(scale.drawn("request", 3, turn)) for turn in range(2000)]
 
@@ -56,9 +50,7 @@ def test_occupancy_counts_only_the_time_with_a_session_waiting():
     # From 1 to 5 two places could have been busy for 4 seconds: 3 and 2 were.
     assert window.occupancy() == pytest.approx(5 / 8)
 
-
-def test_occupancy_is_unknown_if_no_session_waited():
-    window = scale.Window(capacity=2, sessions=2)
+    window = scale.Window(capacity=2, sessions=2)  # no session waits
     window.request(0.0, 1.0, first=True)
     window.request(0.5, 1.0, first=True)
     assert window.occupancy() is None

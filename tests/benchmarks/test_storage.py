@@ -20,17 +20,10 @@ def test_a_generation_is_stored_and_its_figures_computed():
 
 
 def test_files_of_tasks_have_equal_rows(tmp_path, monkeypatch):
-    from agentsgym.runs.task_files import open_tasks
+    from agentsgym.runs.from_config import open_tasks
 
     monkeypatch.setattr(common, "CACHE", tmp_path)
     lines, table = (
         open_tasks("data.train", str(storage._written(kind, 300))) for kind in ("jsonl", "arrow")
     )
     assert list(lines) == list(table) and len(lines) == 300
-
-
-@pytest.mark.slow
-def test_a_trainer_starts_on_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(common, "CACHE", tmp_path)
-    found = storage.start_here(storage._written("jsonl", 300))
-    assert found["seconds"] > 0 and found["peak_mb"] > found["anonymous_mb"] > 0

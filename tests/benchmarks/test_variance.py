@@ -3,8 +3,6 @@
 import importlib.util
 import itertools
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,21 +30,6 @@ def test_quick_run(variance, capsys):
     assert len(found["results"]) == len(lines) == 8
     for figures in found["results"].values():
         assert set(figures) == {"trial", "trial_cv", "floor", "branches"}
-
-
-@pytest.mark.slow
-def test_quick_run_of_the_language_model(tmp_path):
-    script = FILE.parents[1] / "experiments" / "variance_model.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), "--quick"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"AGENTSGYM_BENCH_CACHE": str(tmp_path)},
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    assert found.keys() >= {"start", "training", "later"}
 
 
 def test_the_exact_values_are_those_of_play(variance):

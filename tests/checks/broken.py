@@ -55,30 +55,6 @@ class SharesState(SoundEnv):
         return super()._step_episode(session_id, {**state, "word": self.word}, action)
 
 
-class KeepsHistory(SoundEnv):
-    """Tells each session what earlier ones said."""
-
-    def __init__(self, tokenizer=None, env_config=None):
-        super().__init__(tokenizer, env_config)
-        self.history: list[str] = []
-
-    def _step_episode(self, session_id, state, action):
-        self.history.append(action)
-        state, reward, done, info = super()._step_episode(session_id, state, action)
-        return {**state, "told": f"{len(self.history)} guesses so far."}, reward, done, info
-
-
-class CountsEpisodesItself(SoundEnv):
-    """Counts the episodes on the object, whatever trial they belong to."""
-
-    episode = 0
-
-    def _begin_episode(self, session_id, task_data, trial):
-        self.episode = self.episode + 1 if trial.episode else 0
-        state = self._initialize_episode(session_id, task_data)
-        return {**state, "hint": f"{state['hint']}, for the time {self.episode}"}
-
-
 class DrawsAnEpisode(SoundEnv):
     """Draws what is new in an episode from a generator of the object."""
 
@@ -146,14 +122,6 @@ class PaysNan(SoundEnv):
         return state, float("nan"), done, info
 
 
-class PaysText(SoundEnv):
-    """Pays a sentence, as some of TextArena's games do."""
-
-    def _step_episode(self, session_id, state, action):
-        state, _, done, info = super()._step_episode(session_id, state, action)
-        return state, "Bad action format", done, info
-
-
 class WinsByListing(SoundEnv):
     """Looks for the word anywhere in the guess, as TextArena's Twenty Questions does."""
 
@@ -178,13 +146,6 @@ class CrashesOnBinary(SoundEnv):
     def _step_episode(self, session_id, state, action):
         action.encode("ascii")
         return super()._step_episode(session_id, state, action)
-
-
-class CrashesOnEmpty(SoundEnv):
-    """Takes it that there is a first word."""
-
-    def _step_episode(self, session_id, state, action):
-        return super()._step_episode(session_id, state, action.split()[0])
 
 
 class PlaysOnAfterDone(SoundEnv):

@@ -10,9 +10,7 @@ from checks import broken
 
 CAUGHT_BY = {
     broken.SharesState: "interleaved",
-    broken.KeepsHistory: "interleaved",
     broken.LeavesStates: "interleaved",
-    broken.CountsEpisodesItself: "trials",
     broken.DrawsAnEpisode: "trials",
     broken.KnowsNoTrial: "trials",
     broken.DrawsGlobally: "global randomness",
@@ -21,11 +19,9 @@ CAUGHT_BY = {
     broken.ListsASet: "another process",
     broken.PaysTooMuch: "rewards",
     broken.PaysNan: "rewards",
-    broken.PaysText: "rewards",
     broken.WinsByListing: "list everything",
     broken.ObeysInjections: "hostile actions",
     broken.CrashesOnBinary: "hostile actions",
-    broken.CrashesOnEmpty: "hostile actions",
     broken.LeavesThreads: "clean-up",
     broken.LeavesFiles: "clean-up",
     broken.CannotClose: "clean-up",

@@ -28,6 +28,7 @@ PAGES = {
     "environments/textworld.md": "textworld",
     "environments/twenty-questions.md": None,
     "environments/alfworld.md": "alfworld",
+    "integrations/inspect.md": "inspect_ai",
     "integrations/stepping.md": None,
     "integrations/text-gym.md": None,
     "integrations/trl.md": None,
@@ -57,10 +58,11 @@ def _names_registered_here_are_forgotten(monkeypatch):
 @pytest.mark.parametrize(
     "page", [pytest.param(p, marks=pytest.mark.slow) if p in SLOW else p for p in PAGES]
 )
-def test_snippets_run_and_transcripts_are_true(page, monkeypatch):
+def test_snippets_run_and_transcripts_are_true(page, monkeypatch, tmp_path):
     if extra := PAGES[page]:
         pytest.importorskip(MODULES.get(extra, extra), reason=f"needs the extra {extra}")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))
     namespace = run_page(DOCS / page)
     transcripts = blocks((DOCS / page).read_text(), "text")
     if transcripts and page not in RECORDED:

@@ -1,24 +1,85 @@
-"""Every environment that comes with the package passes its check under its registered name."""
+"""Every environment that comes with the package passes its check under its registered name, also in
+trials, whatever is carried from episode to episode."""
 
 import pytest
 
 from agentsgym.checks import check_env
+from agentsgym.checks.context import Context
+from agentsgym.checks.rules import CHECKS
+from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
+from helpers import CountdownEnv
 
 SLOW = {"ALFWorld", "TextWorld", "TextArena/RushHour", "TextArena/Sokoban"}
+QUICK = ("Mastermind", "TwentyQuestions")
+TRIAL = {"episodes_per_trial": 3, "free_shots": 1}
+# Started processes and measured speed are the same as in trials of one episode.
+SHORT = [name for name in CHECKS if name not in ("another process", "speed")]
 
 
-def _named(name):
-    return pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
-
-
-@pytest.mark.parametrize("name", map(_named, BUILTIN))
-def test_it_passes_with_no_configuration(name):
+def skip_unless_installed(name):
     shipped = BUILTIN[name]
     if shipped.module is not None and not installed(shipped.module):
         pytest.skip(f"needs the extra {shipped.extra}")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in BUILTIN]
+)
+def test_it_passes_with_no_configuration(name):
+    skip_unless_installed(name)
     budget = 60.0 if name in SLOW else 3.0
     report = check_env(name, budget_seconds=budget).raise_if_failed()
     assert report.seconds < 120
     assert report["speed"].numbers["steps_per_second"] > 0
+
+
+def _named(name):
+    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.timeout(1500)  # ALFWorld makes its games first
+@pytest.mark.parametrize("carry", ["none", "full", "summary"])
+@pytest.mark.parametrize("name", map(_named, BUILTIN))
+def test_it_passes_with_carried_episodes(name, carry):
+    skip_unless_installed(name)
+    only, budget = (SHORT, 0.5) if name in QUICK else ([], 3.0)
+    check_env(name, {**TRIAL, "carry": carry}, only=only, budget_seconds=budget).raise_if_failed()
+
+
+def context(config, tasks, **kept):
+    env = CountdownEnv(None, config)
+    made = Context(lambda t: CountdownEnv(t, config), env, tasks, None, [], budget=1.0, **kept)
+    made.measure()
+    return made
+
+
+@pytest.mark.parametrize("carry", ["none", "full", "summary"])
+def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carry, monkeypatch):
+    config = {**TRIAL, "carry": carry}
+    tasks = [{"rewards": [0.0, 1.0]}, {"rewards": [1.0]}]
+    assert masks(context(config, tasks)).passed
+
+    class Shouting(CountdownEnv):
+        def run_trial(self, *args, **options):
+            batch = super().run_trial(*args, **options)
+            for rollout in batch.rollouts:
+                last = rollout.episodes[-1].steps[-1]
+                object.__setattr__(last, "action", last.action + "!")
+            return batch
+
+    wrong = context(config, tasks)
+    wrong.make = lambda tokenizer: Shouting(tokenizer, config)
+    assert not masks(wrong).passed
+
+
+def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():
+    """At a regular stride, tasks that are listed periodically would all be alike."""
+    tasks = [{"rewards": [float(k % 8)], "number": k} for k in range(64)]
+    drawn = context({}, tasks).tasks(least=8, most=8)
+    assert drawn == context({}, tasks).tasks(least=8, most=8)
+    assert drawn != context({}, tasks, seed=1).tasks(least=8, most=8)
+    assert len({task["rewards"][0] for task in drawn}) > 1
+    assert len({task["number"] for task in drawn}) == 8
+    assert len(context({}, tasks).drawn) == 64

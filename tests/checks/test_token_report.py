@@ -6,9 +6,8 @@ import json
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.tokens import Answers, ScriptedTalk, check_tokens, forged_tokens
+from agentsgym.checks.tokens import ANSWERS, check_tokens
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.tokens import codec_for
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
@@ -83,9 +82,9 @@ def test_the_cost_without_breaks_is_that_of_a_template_that_only_appends(chat_to
 @pytest.mark.parametrize(
     ("text", "name", "reason"),
     [
-        (MOVES_SYSTEM, "a system prompt", "system"),
-        (MOVES_TOOLS, "tools", "tools"),
-        (OTHER_ENDING, "plain answers", "ending"),
+        (MOVES_SYSTEM, "a system prompt", "earlier"),
+        (MOVES_TOOLS, "tools", "earlier"),
+        (OTHER_ENDING, "plain answers", "earlier"),
         (SHOUTS, "plain answers", "answer"),
         (NUMBERS, "plain answers", "earlier"),
         (PREFILLS, "plain answers", "opening"),
@@ -167,14 +166,7 @@ def test_a_tokenizer_with_a_token_that_has_no_other_spelling_is_not_fit():
     tokenizer = tokenizer_for(CHATML + "{# for a report #}")
     tokenizer.add_special_tokens({"additional_special_tokens": ["|"]})
     report = check_tokens(tokenizer)
-    assert "|" in report.forged and "forge" in report.problems[0]
-    assert set(report.forged) == set(report.check.forgeable)
-
-
-def test_a_codec_that_lets_texts_forge_turns_is_told(chat_tokenizer, monkeypatch):
-    env = ScriptedTalk(chat_tokenizer)
-    env.codec = codec_for(chat_tokenizer, special_tokens_meant=True)
-    assert "<|im_end|>" in forged_tokens(env)
+    assert "|" in report.check.forgeable and "forge" in report.problems[0]
 
 
 def test_texts_in_other_tokens_are_not_stable_unless_each_byte_is_a_token(chat_tokenizer):
@@ -197,7 +189,7 @@ def test_the_report_is_json_too():
 
 def test_an_answer_is_the_players(chat_tokenizer):
     report = check_tokens(chat_tokenizer)
-    said = sum(len(chat_tokenizer.encode(text)) + 1 for text in Answers()._answers)
+    said = sum(len(chat_tokenizer.encode(text)) + 1 for text in ANSWERS)
     assert report.conversations[0].agent_tokens == said
 
 

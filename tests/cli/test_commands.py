@@ -79,18 +79,6 @@ def test_bad_usage_is_one_line_and_status_2(invoke, workplace, arguments, messag
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
 
 
-def test_bad_usage_in_a_process_of_its_own(agentsgym, workplace):
-    result = agentsgym("train", "toy.yaml", "env_config.tries=3")
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ") and "'env_config.tries'" in result.stderr
-    assert "Traceback" not in result.stderr and not Path("runs").exists()
-
-
-def test_unknown_commands_and_options(invoke):
-    assert invoke("bogus").exit_code == 2
-    assert invoke("train", "quickstart", "--bogus").exit_code == 2
-
-
 def test_play_to_the_end(agentsgym, workplace):
     result = agentsgym("play", "digit.DigitEnv", "--task", "1", stdin="no idea\nit is 7\n")
     assert result.returncode == 0, result.stderr

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from agentsgym import ScriptedAgent
 from agentsgym.cli.app import app
 from agentsgym.runs.files import RolloutWriter, read_rollouts
+from agentsgym.runs.trust import remember_own
 from helpers import CountdownEnv
 
 
@@ -54,6 +56,25 @@ def test_an_estimator_that_needs_probabilities_is_refused_in_a_sentence(run_dir)
     assert "which are not recorded; choose from grpo, rloo" in " ".join(result.output.split())
 
 
+def test_an_estimator_of_ones_own_is_named_by_its_path(run_dir, monkeypatch):
+    """The run's own too, which only a run of this user's commands imports."""
+    monkeypatch.chdir(run_dir)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (run_dir / "my_credit.py").write_text("def steps(table):\n    return table.step * 10.0\n")
+    shown = call(run_dir, "-e", "my_credit.steps", "--json")
+    assert shown.exit_code == 0, shown.output
+    lines = json.loads(shown.stdout)
+    assert [line["credit"] for line in lines[:2]] == [
+        {"my_credit.steps": 0.0}, {"my_credit.steps": 10.0}
+    ]  # fmt: skip
+    (run_dir / "config.yaml").write_text(
+        "env: Bandit\ntrain: {advantage_estimator: my_credit.steps}\n"
+    )
+    assert "my_credit.steps" not in json.loads(call(run_dir, "--json").stdout)[0]["credit"]
+    remember_own(run_dir)
+    assert "my_credit.steps" in json.loads(call(run_dir, "--json").stdout)[0]["credit"]
+
+
 def test_a_group_may_lie_in_the_shards_of_two_processes(run_dir):
     whole = call(run_dir, "--json", "-e", "grpo").stdout
     rollouts = list(read_rollouts(run_dir))
@@ -96,6 +117,13 @@ def test_bad_usage_is_one_line(run_dir, arguments, words):
     assert "Traceback" not in result.output
 
 
+def test_the_run_s_own_estimator_is_first_and_named(run_dir):
+    (run_dir / "config.yaml").write_text("train: {advantage_estimator: trial}\n")
+    told = call(run_dir).stdout
+    assert told.index(" trial") < told.index(" grpo") and "was trained with trial." in told
+
+
 def test_a_directory_without_rollouts(tmp_path):
+    (tmp_path / "config.yaml").write_text("train: {}\n")
     result = call(tmp_path)
     assert result.exit_code == 2 and "no training rollouts" in result.output

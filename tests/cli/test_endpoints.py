@@ -8,25 +8,10 @@ import sys
 import pytest
 import yaml
 
-from agentsgym.generation.embedded import EmbeddedEngine
-from chat_server import ChatServer
+from agentsgym.generation import EmbeddedEngine
 from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
-
-
-@pytest.fixture
-def serve():
-    """Returns a function that starts a chat server; options are ChatServer's."""
-    started = []
-
-    def start(**options):
-        started.append(ChatServer(**({"say": lambda _: "[1]"} | options)))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
 
 
 @pytest.fixture
@@ -94,6 +79,16 @@ def test_eval_asks_vllm_servers(invoke, workplace, vllm):
     assert (found["episodes"], found["failures"]) == (4, 0)
     assert vllm.completions > 0 and vllm.loaded == []
     assert {model for model, _ in vllm.served} == {"tiny"}
+
+
+def test_the_options_of_an_endpoint_are_those_of_chat_models(invoke, workplace, serve):
+    """Where none is named they are those of the first model that is no scripted agent."""
+    server = serve(say=lambda _: "7")
+    command = ("eval", "model", *DIGIT, "--vs", "chat:m", "--base-url", server.url)
+    found = figures(invoke(*command))
+    assert found["evaluations"][1]["win_rate"] == 1.0 and len(server.bodies) == 4
+    turned = invoke("eval", "agent:random", *BANDIT, "--vs", "tiny", "--base-url", server.url)
+    assert "no server can serve it" in turned.stderr
 
 
 def test_a_server_of_another_model_is_not_evaluated(invoke, workplace, vllm):

@@ -172,12 +172,6 @@ def test_debug_shows_the_traceback(invoke, monkeypatch, where):
     assert "\x1b[2J" not in result.stderr
 
 
-def test_a_refused_configuration_has_its_traceback_too(invoke):
-    result = invoke("train", "nothing.yaml", "--debug")
-    assert result.exit_code == 2 and "Traceback" in result.stderr
-    assert "error: 'nothing.yaml' is neither a file nor a preset" in result.stderr
-
-
 def test_terminal_escapes_are_shown_and_not_run():
     assert visible(ESCAPES) == r"\x1b]0;owned\x07\x1b[2J\u202eright\x9b31m"
     assert visible("two\n\tlines ü → 😀") == "two\n\tlines ü → 😀"

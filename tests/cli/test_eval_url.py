@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.endpoint import NothingThere, ask
-from chat_server import ChatServer
 from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
@@ -17,10 +16,8 @@ NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def chat():
-    server = ChatServer(say=lambda _: "[1]")
-    yield server
-    server.close()
+def chat(serve):
+    return serve()
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
 
 SWITCHED = DROPS_THOUGHT.replace("'</think>' in c", "'</think>' in c and not keep")
 
-ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}" + CHATML
-
 
 @pytest.fixture
 def tokenizers(tmp_path, monkeypatch):
     """The current directory, with directories that contain tokenizers only."""
     monkeypatch.chdir(tmp_path)
-    for name, text in (("drops", SWITCHED), ("plain", None), ("endless", ENDLESS)):
+    for name, text in (("drops", SWITCHED), ("plain", None)):
         build_tokenizer(text).save_pretrained(name)
     (tmp_path / "appends.jinja").write_text(CHATML)
     return tmp_path
@@ -71,9 +69,3 @@ def test_a_template_that_refuses_turns_is_status_one(invoke, tokenizers):
     build_tokenizer(refusing + CHATML).save_pretrained("refuses")
     result = invoke("tokens", "refuses")
     assert result.exit_code == 1 and "one only" in result.stdout
-
-
-def test_a_template_that_runs_on_is_ended(invoke, tokenizers, monkeypatch):
-    monkeypatch.setattr("agentsgym.cli.tokens._SECONDS", 1)
-    result = invoke("tokens", "endless")
-    assert result.exit_code == 1 and "1 s" in result.stderr

@@ -88,12 +88,3 @@ def _row(
             length += did.tokens + 1
     length += padding
     return Row(name, group, index, np.arange(length), np.zeros(length), tuple(spans))
-
-
-def _placed(did: Did, placement: str) -> list[float]:
-    if not did.tokens:
-        return []
-    if placement == "last_token":
-        return [0.0] * (did.tokens - 1) + [did.reward]
-    share = did.reward if placement == "broadcast" else did.reward / did.tokens
-    return [share] * did.tokens

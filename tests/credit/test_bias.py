@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from agentsgym.credit import ESTIMATORS
-from agentsgym.credit.estimators.episodic import grpo, rloo
+from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
 from agentsgym.credit.estimators.gigpo import gigpo
-from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
 from credit.enumerable import (

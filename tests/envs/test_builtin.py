@@ -1,12 +1,13 @@
-"""The table of the package's environments agrees with the code, the extras and the docs."""
+"""The table of the package's environments agrees with the code, the extras and the docs; a missing
+extra answers with the command that installs it."""
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentsgym.envs import find
+import agentsgym
+from agentsgym.envs import extras, find
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra, installed
 
@@ -38,14 +39,19 @@ def test_each_page_has_an_environment():
     assert pages == {env.page for env in BUILTIN.values()}
 
 
-def test_the_readme_names_them_all():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (line,) = [line for line in text.splitlines() if line.startswith("| environments |")]
-    told = line.replace("Twenty Questions", "TwentyQuestions")
-    assert all(name.partition("/")[0] in told for name in BUILTIN)
-    assert f"{sum(env.page == 'textarena' for env in BUILTIN.values())} TextArena games" in told
+@pytest.mark.parametrize(("name", "extra"), [("ALFWorld", "alfworld"), ("TextWorld", "textworld")])
+def test_the_exact_command(monkeypatch, name, extra):
+    monkeypatch.setattr(extras, "installed", lambda module: False)
+    with pytest.raises(extras.MissingExtra) as caught:
+        agentsgym.make(name)
+    assert caught.value.command == extras.install_command(extra)
+    assert caught.value.command in str(caught.value)
 
 
-def test_an_extra_goes_with_the_module_that_shows_it():
-    with pytest.raises(TypeError, match="one of extra and module alone"):
-        replace(BUILTIN["Bandit"], extra="textworld")
+def test_require_imports_what_is_there_and_hides_no_errors(tmp_path, monkeypatch):
+    assert extras.require("json.decoder", "x").JSONDecoder
+    (tmp_path / "broken_module.py").write_text("import no_such_thing_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
+        extras.require("broken_module", "x")
+    assert not extras.installed("no_such_package.part")

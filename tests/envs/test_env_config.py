@@ -43,11 +43,14 @@ def test_a_common_setting_declared_again_keeps_its_type_and_range():
         ({"carry": "ful"}, "'none', 'full' or 'summary'"),
         ({"max_steps_per_episode": 0}, "1"),
         ({"max_steps_per_episode": True}, "integer"),
+        ({"free_shots": 1}, "less than episodes_per_trial"),
+        ({"free_shots": -1}, "0"),
+        ({"system_prompt": 3}, "string"),
     ):
         key, value = next(iter(config.items()))
         with pytest.raises(ConfigError) as error:
             Loud(None, config)
-        for part in ("Loud", f"env_config.{key}", repr(value), allowed):
+        for part in ("Loud", key, repr(value), allowed):
             assert part in str(error.value)
     meaning = Loud.Settings.model_fields["max_steps_per_episode"].description
     assert meaning == EnvSettings.model_fields["max_steps_per_episode"].description
@@ -60,7 +63,13 @@ def test_an_unknown_key_is_refused_with_what_was_meant():
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("Mastermind", "train_tasks_per_code"), ("Bandit", "train_tasks"), ("Bandit", "arms")],
+    [
+        ("Bandit", "workers"),
+        ("Bandit", "worker_timeout"),
+        ("Mastermind", "train_tasks_per_code"),
+        ("Bandit", "train_tasks"),
+        ("Bandit", "arms"),
+    ],
 )
 def test_no_setting_asks_for_more_than_a_process_can_do(name, key):
     with pytest.raises(ConfigError, match=key):

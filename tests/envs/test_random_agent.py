@@ -3,7 +3,7 @@
 import pytest
 
 import agentsgym
-from agentsgym.agents.random import RandomAgent
+from agentsgym.agents import RandomAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
 from agentsgym.runs.scripted_agents import scripted_agent
@@ -41,18 +41,6 @@ def test_the_seed_decides(guess):
     assert first != actions_of(guess, tasks, RandomAgent(guess, seed=2))
 
 
-def test_it_plays_another_environment_of_its_class(guess):
-    other = agentsgym.make("TextArena/GuessTheNumber")
-    assert actions_of(other, [{"seed": 0}], RandomAgent(guess))[0]
-
-
-def test_a_gymnasium_environment_has_a_teacher_too():
-    pytest.importorskip("gymnasium")
-    env = agentsgym.make("Gymnasium/FrozenLake")
-    task = env.get_train_dataset()["task_data"][0]
-    assert actions_of(env, [task], scripted_agent(env, "teacher"))[0]
-
-
 def test_an_environment_that_lists_nothing_has_no_teacher():
     env = CountdownEnv()
     assert known_play(env).admissible_actions({}) is None
@@ -60,11 +48,6 @@ def test_an_environment_that_lists_nothing_has_no_teacher():
         RandomAgent(env)
     with pytest.raises(ConfigError, match="teacher_agent"):
         scripted_agent(env, "teacher")
-
-
-def test_a_foreign_conversation_is_refused(guess):
-    with pytest.raises(LookupError, match="RandomAgent needs a session"):
-        RandomAgent(guess).get_action([{"role": "user", "content": "hello"}], None)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -51,19 +51,6 @@ def test_rows_import_no_module_of_the_package_but_environments():
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "agentsgym.envs.twenty_questions.env.TwentyQuestionsEnv",
-        "agentsgym.envs.twenty_questions.TwentyQuestionsEnv",
-        "agentsgym.TwentyQuestionsEnv",
-        "agentsgym.envs.TwentyQuestions",
-    ],
-)
-def test_an_environment_is_found_in_its_module_and_the_packages_above(path):
-    assert EnvPool().get(row(path)).class_path == "TwentyQuestions"
-
-
-@pytest.mark.parametrize(
     ("name", "config", "said"),
     [
         ("Bandit", {"episodes_per_trial": 10**6}, "100000 actions in a trial, got 8000000"),
@@ -77,19 +64,6 @@ def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name,
     assert make(name, None, config).config  # the user's own may be as large as they like
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("Bandit", {"workers": 100_000}),
-        ("Bandit", {"worker_timeout": 1e9}),
-        ("ClassicalReasoning", {"grader_timeout": 1e9}),
-    ],
-)
-def test_a_setting_has_a_maximum(name, config):
-    with pytest.raises(ConfigError, match=next(iter(config))):
-        make(name, None, config)
-
-
 def test_an_object_that_was_handed_over_plays_rows_beyond_the_limits():
     env = make("Bandit", None, {"episodes_per_trial": 10**6})
     assert EnvPool(envs=[env]).get(row("Bandit", {"episodes_per_trial": 10**6})) is env
@@ -100,7 +74,7 @@ def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
     monkeypatch.setattr(worker_processes, "MOST_WORKERS", 3)
     chosen = [worker_processes.least_busy(1000) for _ in range(9)]
     assert len({id(worker) for worker in chosen}) == 3
-    assert {worker.sessions for worker in chosen} == {3}
+    assert {worker.load for worker in chosen} == {3}
 
 
 def test_a_code_of_a_billion_pegs_is_not_even_counted():
@@ -116,7 +90,7 @@ def test_a_code_of_a_billion_pegs_is_not_even_counted():
         ("LightsOut", {"size": 5000}, "'size'"),
         ("Mastermind", {"code_length": 10**9, "duplicate_numbers": True}, "'code_length'"),
         ("Minesweeper", {"num_mines": 64}, "'num_mines' must be at most 55"),
-        ("Sokoban", {"dim_room": [40, 40]}, "'dim_room' must be two whole numbers"),
+        ("Sokoban", {"dim_room": [40, 40]}, "'dim_room' must be a whole number of at most 10"),
         ("Bandit", {"buttons": ["a"] * 1000}, "'buttons' must have at most 100 entries"),
         ("Secretary", {"N": "x"}, "'N' must be a whole number"),
     ],
@@ -125,13 +99,6 @@ def test_sizes_that_would_fill_the_memory_or_never_end_are_refused(game, options
     pytest.importorskip("textarena")
     problems = check_rows([row(f"TextArena/{game}", {"game_options": options}, seed=1)], EnvPool())
     assert len(problems) == 1 and said in problems[0]
-
-
-@pytest.mark.parametrize("variant", ["", "small", "medium", "hard"])
-def test_the_games_own_sizes_are_allowed(variant):
-    pytest.importorskip("textarena")
-    make("TextArena/Minesweeper", None, {"variant": variant})
-    make("TextArena/TowerOfHanoi", None, {"variant": "extreme"})
 
 
 def test_best_play_over_an_endless_horizon_is_not_known_instead_of_filling_the_memory():

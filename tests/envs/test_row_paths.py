@@ -6,7 +6,7 @@ import pytest
 
 import agentsgym
 from agentsgym import ScriptedAgent, rollout
-from agentsgym.envs import ConfigError, EnvPool, row_guard
+from agentsgym.envs import ConfigError, EnvPool, settings
 from agentsgym.types import PathRefused, checked_path
 
 QUESTION = {"question": "1 + 1?", "answer": "2"}
@@ -14,7 +14,7 @@ QUESTION = {"question": "1 + 1?", "answer": "2"}
 
 @pytest.fixture(autouse=True)
 def _nothing_was_given(monkeypatch):
-    monkeypatch.setattr(row_guard, "_OWN", set())
+    monkeypatch.setattr(settings, "_OWN", set())
 
 
 @pytest.fixture

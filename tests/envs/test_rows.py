@@ -85,12 +85,6 @@ def test_a_single_bad_row_is_refused_with_its_number():
         check_row(row(task_data=3), 7)
 
 
-@pytest.mark.parametrize("config", [3, "hints=2", ["hints"]])
-def test_a_config_that_is_no_dict_is_refused(config):
-    with pytest.raises(ConfigError, match="env_config must be a dict"):
-        agentsgym.make("TwentyQuestions", None, config)
-
-
 # -- environments with parts that a row cannot carry ---------------------------------------------
 
 

@@ -90,6 +90,14 @@ def test_text_agents_pad_with_the_environments_pad_token(plain_tokenizer):
     assert fill == [tokenizer.convert_tokens_to_ids("<|im_start|>")] * (long - short) and fill
 
 
+def test_equal_seeds_give_equal_sessions_and_others_do_not():
+    env = CountdownEnv(None)
+    first, again = env.run_trial([TASK], AGENT, 2), env.run_trial([TASK], AGENT, 2)
+    other = env.run_trial([TASK], AGENT, 2, seed=1)
+    assert first["session_ids"] == again["session_ids"]
+    assert not set(first["session_ids"]) & set(other["session_ids"])
+
+
 def test_nested_rewards_repeat_the_final_reward_where_that_is_set(plain_tokenizer):
     def play(cls, config):
         batch = cls(plain_tokenizer, config).run_trial([TASK], AGENT, return_all_steps=True)
@@ -104,11 +112,3 @@ def test_nested_rewards_repeat_the_final_reward_where_that_is_set(plain_tokenize
     assert play(CountdownEnv, {"final_reward": "spread"}) == [[0.5, 1.0]]
     assert play(CountdownEnv, {"final_reward": "repeat"}) == [[1.5, 1.5]]
     assert play(Repeating, {}) == [[1.5, 1.5]]
-
-
-def test_equal_seeds_give_equal_sessions_and_others_do_not():
-    env = CountdownEnv(None)
-    first, again = env.run_trial([TASK], AGENT, 2), env.run_trial([TASK], AGENT, 2)
-    other = env.run_trial([TASK], AGENT, 2, seed=1)
-    assert first["session_ids"] == again["session_ids"]
-    assert not set(first["session_ids"]) & set(other["session_ids"])

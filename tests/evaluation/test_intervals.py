@@ -47,13 +47,6 @@ def test_a_larger_cluster_weighs_more():
     assert middle == (0.25, 0.25)
 
 
-def test_the_same_seed_gives_the_same_interval():
-    values = np.random.default_rng(1).random(50).tolist()
-    first = cluster_bootstrap(values, range(50), seed=3)
-    assert first == cluster_bootstrap(values, range(50), seed=3)
-    assert first != cluster_bootstrap(values, range(50), seed=4)
-
-
 def test_no_values_no_interval():
     assert all(math.isnan(bound) for bound in cluster_bootstrap([], []))
     with pytest.raises(ValueError, match="as many clusters"):

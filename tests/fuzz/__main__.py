@@ -1,16 +1,19 @@
 """`python -m fuzz [--cases N] [--seed S] [AREA ...]`: one line of JSON with what was counted."""
 
 import argparse
+import faulthandler
 import json
+import multiprocessing
 import sys
 import time
 from typing import Any
 
 import psutil
 
-from fuzz.apart import search_apart
 from fuzz.areas import AREAS
-from fuzz.oracle import Area
+from fuzz.oracle import Area, Found, explore
+
+_STUCK_SECONDS = 1500.0  # for what hangs in C code, where no signal handler runs
 
 
 def main() -> int:
@@ -33,6 +36,30 @@ def main() -> int:
     line = {"areas": report, **total, "processes_left": len(left), "seconds": seconds}
     sys.stdout.write(json.dumps(line) + "\n")
     return int(bool(total["failed"] or left))
+
+
+def search_apart(area: Area, cases: int, seed: int) -> Found:
+    """Search an area in a process of its own, so that one that dies is a failure of its area."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_search, args=(area.name, cases, seed, theirs))
+    process.start()
+    theirs.close()
+    try:
+        found: Found = ours.recv()
+    except EOFError:
+        process.join()
+        death = f"{area.name}: its process ended with {process.exitcode}"
+        found = Found(cases, failed=cases, failures={"death": death})
+    process.join(10)
+    return found
+
+
+def _search(name: str, cases: int, seed: int, reply: Any) -> None:
+    faulthandler.dump_traceback_later(_STUCK_SECONDS, repeat=False, exit=True)
+    area = next(area for area in AREAS if area.name == name)
+    sys.stderr.write(f"{name}: {cases} cases\n")
+    reply.send(explore(area, cases, seed))
 
 
 def _is_tracker(process: psutil.Process) -> bool:

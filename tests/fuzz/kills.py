@@ -169,14 +169,8 @@ def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     """The first thing in which two runs differ; empty where there is none."""
     for name in sorted({*one, *other}):
         mine, theirs = one.get(name), other.get(name)
-        if mine == theirs:
-            continue
-        if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-            at = next(
-                i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]
-            )
-            name, mine, theirs = f"{name}[{at}]", mine[at], theirs[at]
-        return f"{name}: {str(mine)[:700]} is not {str(theirs)[:700]}"
+        if mine != theirs:
+            return f"{name}: {str(mine)[:700]} is not {str(theirs)[:700]}"
     return ""
 
 

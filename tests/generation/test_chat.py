@@ -127,7 +127,7 @@ def test_the_answerer_gives_one_of_three_answers_and_asks_once(serve):
     assert answerer.answer("cat", "Is it alive?").text == "Yes"
     assert answerer.answer("Cat", "  is it  ALIVE ").text == "Yes"
     assert answerer.answer("cat", "Is it big?").text == "No"
-    assert len(server.bodies) == 2 and answerer.asked == 2
+    assert len(server.bodies) == 2
     vague = answerer.answer("cat", "hm?")
     assert vague.text == "I don't know" and not vague.parsed
     assert len(server.bodies) == 4

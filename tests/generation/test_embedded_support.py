@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 import transformers
 from generation_helpers import assert_exact, build_model
 
@@ -106,16 +105,3 @@ def test_contexts_end_where_positions_change(tokenizer: Any, engine: Any) -> Non
     (result,) = engine.poll()
     assert (len(result.token_ids), result.finish_reason) == (4, "length")
     assert_exact(model, [5] * 60, result)
-
-
-def test_attention_that_ignores_the_slots_is_found(tokenizer: Any) -> None:
-    model = build_model()
-    attention = model.model.layers[1].self_attn
-    attention.config = transformers.LlamaConfig(**model.config.to_dict())
-    attention.config._attn_implementation = "eager"
-    with pytest.raises(UnsupportedModelError), torch.no_grad():
-        EmbeddedEngine(model, tokenizer)
-
-
-def test_moved_model_is_followed(model: Any, tokenizer: Any) -> None:
-    assert EmbeddedEngine(model, tokenizer, device="cpu").device == torch.device("cpu")

@@ -1,9 +1,7 @@
 """Servers that answer with anything but what was asked for: one clear error, no harm done."""
 
-import gzip
 import json
 import time
-import zlib
 
 import pytest
 from aiohttp import web
@@ -95,29 +93,15 @@ def test_a_redirect_hands_the_conversation_to_nobody(server, other, status):
     assert other.received == []
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_small_body_that_grows_without_bound_is_cut_off(server, encoding):
-    zeros = b"0" * (20 * MAX_BODY_BYTES)
-    bomb = gzip.compress(zeros, 9) if encoding == "gzip" else zlib.compress(zeros, 9)
-    del zeros
-    server.says(bomb, Content_Encoding=encoding)
-    started = time.perf_counter()
+def test_a_body_without_end_is_cut_off(server):
+    server.says(b"0" * (MAX_BODY_BYTES + 1))
     with pytest.raises(EndpointError, match="its body exceeds 32 MiB"):
         ask(server, request_timeout=10.0)
-    assert time.perf_counter() - started < 5
-
-
-def test_a_compressed_answer_is_read(server):
-    server.says(gzip.compress(json.dumps(chat("yes")).encode()), Content_Encoding="gzip")
-    assert ask(server) == "yes"
 
 
 def test_an_encoding_that_was_not_asked_for_is_an_error(server):
     server.says(chat("yes"), Content_Encoding="br")
     with pytest.raises(EndpointError, match="encoded as 'br'"):
-        ask(server)
-    server.says(b"no gzip", Content_Encoding="gzip")
-    with pytest.raises(EndpointError, match="cannot be decompressed"):
         ask(server)
 
 
@@ -125,15 +109,10 @@ def test_an_encoding_that_was_not_asked_for_is_an_error(server):
     "body",
     [
         b"\xff\xfe\xff",
-        b"[" * 100_000,
         b'{"choices": ' * 50_000,
-        b"1" * 10_000,
         b"null",
-        b"[]",
         b'{"choices": [{"message": {"content": [1, 2]}}]}',
-        b'{"choices": [{"message": {"content": 7}}]}',
         b'{"choices": [{"message": {"content": {"text": "x"}}}]}',
-        b'{"choices": [{"message": "x"}]}',
         b'{"choices": {"0": 1}}',
     ],
     ids=lambda body: repr(body[:24]),
@@ -147,26 +126,12 @@ def test_a_body_that_is_no_completion_is_named_as_that(server, body):
         ask(server)
 
 
-@pytest.mark.parametrize("status", [200, 400, 503])
-def test_a_large_refusal_does_not_hold_the_event_loop(server, status):
-    server.says({"error": {"message": "\x1b" * 9_000_000}}, status, Location="\u00ad" * 1000)
-    started = time.perf_counter()
-    with pytest.raises(EndpointError):
-        ask(server)
-    assert time.perf_counter() - started < 3
-
-
 def test_an_answer_of_megabytes_is_no_answer(server):
     server.says(chat("&" * 9_000_000))
     started = time.perf_counter()
     with pytest.raises(EndpointError, match="no chat completion"):
         ask(server)
     assert time.perf_counter() - started < 3
-
-
-def test_what_a_server_says_of_its_charset_is_ignored(server):
-    server.says(chat("für"), Content_Type="application/json; charset=hex")
-    assert ask(server) == "für"
 
 
 @pytest.mark.parametrize("usage", [None, 3, [], {"prompt_tokens": "x"}, {"prompt_tokens": [1]}])

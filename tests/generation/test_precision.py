@@ -1,10 +1,106 @@
-"""Which numbers a model computes with, and that bfloat16 gives the results it must."""
+"""An engine that samples from a copy in bfloat16 gives what a bfloat16 model gives."""
+
+from functools import partial
+from pathlib import Path
+from types import MethodType
+from typing import Any
 
 import pytest
 import torch
+from generation_helpers import assert_exact, build_model, plain_logprobs, play
 
 from agentsgym.generation.embedded import precision
-from agentsgym.generation.embedded.precision import resolve_dtype
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.embedded.precision import ModelCopy, resolve_dtype
+from agentsgym.types import GenerationResult, WeightUpdate
+
+BF16 = torch.bfloat16
+
+
+@pytest.fixture
+def trained() -> Any:
+    """A float32 model that no other test changes."""
+    return build_model("llama", initializer_range=0.1)
+
+
+def test_samples_are_those_of_the_model_in_bfloat16(trained: Any, tokenizer: Any) -> None:
+    engine = EmbeddedEngine(trained, tokenizer, dtype=BF16)
+    plain = build_model("llama", initializer_range=0.1).bfloat16()
+    sampled = play(engine, 5, 3, check=partial(assert_exact, plain, tolerance=0.05))
+    assert sampled == play(EmbeddedEngine(plain, tokenizer), 5, 3)
+    assert {weight.dtype for weight in trained.parameters()} == {torch.float32}
+
+
+def test_greedy_tokens_are_the_likeliest_of_a_full_bfloat16_forward(tokenizer: Any) -> None:
+    model = build_model("llama", num_hidden_layers=3, initializer_range=0.2)
+    engine = EmbeddedEngine(model, tokenizer, dtype=BF16)
+    plain = build_model("llama", num_hidden_layers=3, initializer_range=0.2).bfloat16()
+    same = []
+
+    def check(context: list[int], result: GenerationResult) -> None:
+        logprobs = plain_logprobs(plain, context, result.token_ids)
+        chosen = logprobs.gather(1, torch.tensor(result.token_ids)[:, None])[:, 0]
+        best = logprobs.max(-1).values
+        assert bool((best - chosen <= 0.07).all())  # not more than rounding of the logits
+        same.extend((best == chosen).tolist())
+
+    play(engine, 8, 4, temperature=0.0, check=check)
+    assert sum(same) >= 0.95 * len(same)
+
+
+def test_new_weights_are_sampled_after_an_update_and_not_before(
+    trained: Any, tokenizer: Any
+) -> None:
+    engine = EmbeddedEngine(trained, tokenizer, dtype=BF16)
+    before = play(engine, 3, 2)
+    with torch.no_grad():
+        for weight in trained.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.1)
+    assert play(engine, 3, 2) == before
+    engine.update_weights(WeightUpdate(trained, 1, Path(), changed=False))
+    assert play(engine, 3, 2) == before
+    engine.update_weights(WeightUpdate(trained, 2, Path()))
+    assert play(engine, 3, 2) == play(EmbeddedEngine(trained.bfloat16(), tokenizer), 3, 2) != before
+
+
+def test_forward_passes_that_a_trainer_replaced_are_not_copied(
+    trained: Any, tokenizer: Any
+) -> None:
+    """TRL and accelerate set `forward` on the object; theirs would run the float32 model."""
+
+    def refuse(self: Any, *args: Any, **options: Any) -> None:
+        raise AssertionError("the trainer's forward pass was called")
+
+    trained.forward = MethodType(refuse, trained)
+    play(EmbeddedEngine(trained, tokenizer, dtype=BF16), 2, 2)
+
+
+def test_tied_weights_stay_tied_and_weights_in_few_bits_are_shared() -> None:
+    model = build_model("llama", tie_word_embeddings=True)
+    model.model.layers[0].bfloat16()
+    copied = ModelCopy(model, BF16).model
+    assert copied.lm_head.weight is copied.model.embed_tokens.weight
+    assert copied.lm_head.weight.dtype == BF16
+    frozen, shared = model.model.layers[0].parameters(), copied.model.layers[0].parameters()
+    assert all(ours is weight for weight, ours in zip(frozen, shared, strict=True))
+    assert copied.model.rotary_emb.inv_freq.dtype == torch.float32
+
+
+def test_an_adapter_is_sampled_with_its_base(trained: Any, tokenizer: Any) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(trained, config)
+    engine = EmbeddedEngine(adapted, tokenizer, dtype=BF16)
+    base = play(engine, 3, 2)
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "lora_B" in name:
+                weight.normal_()
+    engine.update_weights(WeightUpdate(adapted, 1, Path()))
+    changed = play(engine, 3, 2)
+    assert changed != base
+    assert changed == play(EmbeddedEngine(adapted.bfloat16(), tokenizer), 3, 2)
+
 
 CPU_LINES = (
     "processor\t: 0\nvendor_id\t: X\nflags\t\t: fpu sse2 {}\n\nprocessor\t: 1\nflags\t\t: fpu\n"
@@ -54,15 +150,6 @@ def test_auto_on_a_gpu_asks_for_native_bfloat16(monkeypatch, native, expected):
     )
     assert resolve_dtype() == expected
     assert asked == [False]
-
-
-def test_auto_is_float32_on_other_devices():
-    assert resolve_dtype("auto", "mps") == torch.float32
-
-
-@pytest.mark.parametrize("name", ["float32", "bfloat16"])
-def test_a_named_dtype_is_taken_as_it_is(name):
-    assert resolve_dtype(name, "cpu") == getattr(torch, name)
 
 
 def test_float16_is_for_gpus():

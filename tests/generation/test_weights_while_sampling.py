@@ -17,8 +17,6 @@ from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import WeightUpdate
-from agentsgym.types.protocols import can_update_while_sampling
-from completions_server import load_weights
 
 SECONDS = 0.4
 
@@ -56,11 +54,11 @@ def checkpoints(model, tmp_path):
 def test_open_requests_finish_on_their_adapter_and_new_ones_use_the_new(serve, connect) -> None:
     server = serve(fault=first_stalls, stall_seconds=SECONDS)
     engine = connect(server)
-    engine.load(adapter(1), sampling=True)
+    engine.load(adapter(1))
     slow, fast = requests(2)
     engine.submit([slow])
     wait_until(lambda: server.open)
-    engine.load(adapter(2), sampling=True)
+    engine.load(adapter(2))
     assert engine.policy_version == 2
     engine.submit([fast])
     first, last = engine.poll(), drain(engine)
@@ -78,16 +76,16 @@ def test_an_adapter_is_unloaded_when_neither_requests_nor_other_processes_use_it
     """Other processes may name the previous one until they know of the newest."""
     server = serve(fault=first_stalls, stall_seconds=60)
     engine = connect(server)
-    engine.load(adapter(1), sampling=True)
+    engine.load(adapter(1))
     engine.submit(requests(1))
     wait_until(lambda: server.open)
     for version in (2, 3, 4):
-        engine.load(adapter(version), sampling=True)
+        engine.load(adapter(version))
         wait_until(lambda newest=f"run-v{version}": newest in server.adapters)
     wait_until(lambda: server.adapters == {"run-v1", "run-v3", "run-v4"})
     engine.release(["s0"])
     wait_until(lambda: not server.open)
-    engine.load(adapter(5), sampling=True)
+    engine.load(adapter(5))
     wait_until(lambda: server.adapters == {"run-v4", "run-v5"})
 
 
@@ -102,7 +100,7 @@ def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> Non
     engine.submit(requests(1))
     wait_until(lambda: server.open)
     for version in (2, 3, 4, 5):
-        engine.update_weights(WeightUpdate(adapted, version, tmp_path, sampling=True))
+        engine.update_weights(WeightUpdate(adapted, version, tmp_path))
         wait_until(lambda count=version: len(server.loaded) == count)
     used = {path.name.rpartition("-v")[2] for path in tmp_path.iterdir()}
     assert {"1", "4", "5"} <= used
@@ -115,25 +113,6 @@ def test_files_that_no_request_uses_are_removed(serve, connect, model, tmp_path)
         engine.update_weights(WeightUpdate(model, version, tmp_path))
         ask(engine, requests(2))
     assert {path.name.rpartition("-v")[2] for path in tmp_path.iterdir()} == {"3", "4"}
-
-
-def test_full_weights_are_loaded_when_open_requests_are_answered(
-    serve, connect, checkpoints, model
-) -> None:
-    server = serve(follow=True, fault=first_stalls, stall_seconds=SECONDS)
-    engine = connect(server)
-    early, late = requests(2)
-    engine.submit([early])
-    wait_until(lambda: server.open)
-    engine.load(checkpoints[1][1], sampling=True)
-    assert server.held == [] and not server.is_paused
-    engine.submit([late])
-    results = drain(engine)
-    models = {0: model, 1: checkpoints[1][0]}
-    for request in (early, late):
-        result = results[request.session_id]
-        assert_exact(models[result.policy_version], request.token_ids, result)
-    assert results["s1"].policy_version == 1
 
 
 def test_every_answer_names_the_full_weights_that_sampled_it(
@@ -149,7 +128,7 @@ def test_every_answer_names_the_full_weights_that_sampled_it(
         engine.submit(waiting[:12])
         del waiting[:12]
         found |= {result.session_id: result for result in engine.poll()}
-        engine.load(checkpoints[version][1], sampling=True)
+        engine.load(checkpoints[version][1])
         engine.submit(waiting[:4])
         del waiting[:4]
         while version not in {result.policy_version for result in found.values()}:
@@ -171,7 +150,7 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
     first = replace(checkpoints[1][1], version=0, path=f"{checkpoints[1][1].path}0")
     save(model, Path(first.path))
     learner.load(first)
-    other.adopt(first, loaded=False)
+    other.adopt(first)
     models = {0: model, 1: checkpoints[1][0], 2: checkpoints[2][0]}
     asked = {request.session_id: request for request in requests(60, tokens=12)}
     waiting, found = list(asked.values()), {}
@@ -183,8 +162,8 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
             assert results
             found |= {result.session_id: result for result in results}
         if version < 2:
-            learner.load(checkpoints[version + 1][1], sampling=True)
-            other.adopt(checkpoints[version + 1][1], loaded=False)
+            learner.load(checkpoints[version + 1][1])
+            other.adopt(checkpoints[version + 1][1])
     found |= drain(other)
     assert set(found) == set(asked)
     for name, result in found.items():
@@ -206,23 +185,15 @@ def test_weights_that_are_loaded_while_a_process_is_told_of_them_are_recorded(
 
     def gather(values):
         if values == [1]:  # both ranks have entered the update; rank 0 is quick
-            learner.load(checkpoints[2][1], sampling=True)
+            learner.load(checkpoints[2][1])
             results.extend(ask(other, [request]).values())
             return [0, 1]
         return [(checkpoints[2][1], ""), *values]
 
     path = Path(checkpoints[2][1].path).parent
-    other.update_weights(WeightUpdate(model, 2, path, rank=1, gather=gather, sampling=True))
+    other.update_weights(WeightUpdate(model, 2, path, rank=1, gather=gather))
     assert [result.policy_version for result in results] == [2] and other.policy_version == 2
     assert_exact(checkpoints[2][0], request.token_ids, results[0])
-
-
-def test_a_server_with_weights_of_another_run_is_refused(serve, connect, checkpoints) -> None:
-    server = serve(follow=True)
-    other = connect(server, retries=Retries(1))
-    server.version = "agentsgym:7:/somewhere/else/v7"
-    other.adopt(checkpoints[1][1], loaded=False)
-    assert "weights of another run" in ask(other, requests(1))["s0"].error
 
 
 def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, checkpoints) -> None:
@@ -230,14 +201,14 @@ def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, checkpoin
     server = serve(follow=True)
     learner, other = connect(server, retries=Retries(1)), connect(server, retries=Retries(1))
     learner.load(checkpoints[1][1])
-    other.adopt(checkpoints[1][1], loaded=False)
+    other.adopt(checkpoints[1][1])
     assert ask(other, requests(1))["s0"].policy_version == 1
     missing = replace(checkpoints[2][1], path=f"{checkpoints[2][1].path}-missing")
     with pytest.raises(WeightSyncError):
-        learner.load(missing, sampling=True)
+        learner.load(missing)
     assert server.version == "agentsgym: failed to load" and not server.is_paused
     other.release(["s0"])
-    assert "weights of another run" in ask(other, requests(1))["s0"].error
+    assert "not the weights of this run" in ask(other, requests(1))["s0"].error
 
 
 def test_a_server_that_lacks_an_adapter_gets_it_from_any_process(serve, connect) -> None:
@@ -253,26 +224,24 @@ def test_a_server_that_lacks_an_adapter_gets_it_from_any_process(serve, connect)
     assert {name for name, _ in servers[0].served} <= {"run-v2"}
 
 
-def test_a_server_that_came_back_gets_the_weights_before_another_process_records_them(
+def test_a_server_that_came_back_is_used_by_others_when_the_learner_has_given_it_the_weights(
     serve, connect, checkpoints
 ) -> None:
-    """The process was told that all servers have them, and did not see the restart."""
     server = serve(follow=True)
-    learner, other = connect(server), connect(server)
+    learner, other = connect(server), connect(server, retries=Retries(1))
     learner.load(checkpoints[1][1])
-    learner.load(checkpoints[2][1])
-    server.loaded.clear()
     other.adopt(learner.weights)
-    assert ask(other, requests(1))["s0"].policy_version == 2 and not server.loaded
-    load_weights(server._engine, checkpoints[1][1].path)
+    assert ask(other, requests(1))["s0"].policy_version == 1
     server.version = "default"  # the restart
+    other.release(["s0"])
+    assert "not the weights of this run" in ask(other, requests(1))["s0"].error
+    learner.load(checkpoints[2][1])
     other.adopt(learner.weights)
     other.release(["s0"])
     (request,) = requests(1)
     result = ask(other, [request])["s0"]
-    assert result.policy_version == 2 and server.loaded == [checkpoints[2][1].path]
+    assert result.policy_version == 2
     assert_exact(checkpoints[2][0], request.token_ids, result)
-    assert server.version == checkpoints[2][1].tag
 
 
 def test_a_server_that_was_left_out_is_used_again_by_all_processes(
@@ -294,15 +263,6 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
     servers[0].served.clear()
     assert {result.policy_version for result in ask(other, requests(4)).values()} == {3}
     assert servers[0].served
-
-
-def test_servers_that_cannot_be_paused_take_no_full_weights_under_open_requests(
-    serve, connect, checkpoints
-) -> None:
-    learner = connect(serve(follow=True, pauses=False))
-    learner.load(checkpoints[1][1])
-    with pytest.raises(WeightSyncError, match=r"vLLM 0\.31"):
-        learner.load(checkpoints[2][1], sampling=True)
 
 
 def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
@@ -330,7 +290,7 @@ def test_a_second_learner_does_not_resume_a_server_that_is_loading(
 ) -> None:
     server = serve(follow=True, load_seconds=SECONDS)
     learner = connect(server)
-    loading = in_a_thread(learner.load, checkpoints[1][1], sampling=True)
+    loading = in_a_thread(learner.load, checkpoints[1][1])
     wait_until(lambda: server.is_paused)
     connect(server, resume_paused=True)
     assert server.loaded and server.resumed == 1
@@ -349,18 +309,6 @@ def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
     assert server.resumed == 1
 
 
-def test_a_request_to_a_server_that_was_left_paused_is_given_up_with_a_sentence(
-    serve, connect, monkeypatch, caplog
-) -> None:
-    monkeypatch.setattr("agentsgym.generation.vllm.engine.NOTE_SECONDS", 0.1)
-    server = serve()
-    engine = connect(server, request_timeout=0.5)
-    server.pause()
-    error = ask(engine, requests(1))["s0"].error
-    assert "it is paused" in error and f"curl -X POST {server.url}/resume" in error
-    assert "holds back a request" in caplog.text
-
-
 def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
     serve, connect, checkpoints
 ) -> None:
@@ -371,7 +319,7 @@ def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
 
     def load():
         with pytest.raises(CancelledError):
-            learner.load(checkpoints[1][1], sampling=True)
+            learner.load(checkpoints[1][1])
 
     loading = in_a_thread(load)
     wait_until(lambda: server.is_paused)
@@ -386,7 +334,7 @@ def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
 ) -> None:
     server = serve(follow=True, load_seconds=SECONDS)
     learner = connect(server)
-    loading = in_a_thread(learner.load, checkpoints[1][1], sampling=True)
+    loading = in_a_thread(learner.load, checkpoints[1][1])
     wait_until(lambda: server.is_paused)
     asked, other = requests(1), connect(server)
     assert server.loaded and not server.is_paused
@@ -398,35 +346,3 @@ def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
     with pytest.raises(EngineUnavailable, match=r"it is paused.*curl -X POST http://.*/resume"):
         connect(server)
     assert server.is_paused
-
-
-def test_a_server_that_was_dead_gets_the_weights_before_it_is_asked(serve, connect) -> None:
-    servers = serve(), serve()
-    engine = connect(*servers)
-    servers[0].die()
-    engine.load(adapter(1), sampling=True)
-    wait_until(lambda: servers[1].adapters == {"run-v1"})
-    assert {r.policy_version for r in ask(engine, requests(4)).values()} == {1}
-    servers[0].start()
-    engine.load(adapter(2), sampling=True)
-    wait_until(lambda: len(engine.pool.router.alive) == 2)
-    engine.release([f"s{i}" for i in range(4)])
-    assert {r.policy_version for r in ask(engine, requests(4)).values()} == {2}
-    assert {name for name, _ in servers[0].served} == {"run-v2"}
-
-
-def test_servers_that_came_back_since_they_all_failed_get_the_next_weights(serve, connect) -> None:
-    server = serve()
-    engine = connect(server)
-    server.die()
-    with pytest.raises(EngineUnavailable):
-        engine.load(adapter(1), sampling=True)
-    server.start()
-    engine.load(adapter(2), sampling=True)
-    engine.load(adapter(3), sampling=True)
-    assert ask(engine, requests(1))["s0"].policy_version == 3
-
-
-def test_an_engine_says_whether_it_takes_weights_while_it_samples(serve, connect) -> None:
-    assert can_update_while_sampling(connect(serve()))
-    assert not can_update_while_sampling(object())

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.runs.files import read_stored
+from agentsgym.runs.signal_check import NoSignal
 from helpers import child_environment
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +158,11 @@ def test_lora_evaluation_accumulation_rex_and_resume(train):
 SHORT = {"micro_batch_size": 16, "max_steps": 2, "save_steps": 2}
 
 
+def test_a_run_without_signal_ends_after_its_first_generation(train):
+    with pytest.raises(NoSignal, match=r"0\.0% of the actions are legal.*signal_check=false"):
+        train("hopeless", base_model="builtin:quickstart", **SHORT)
+
+
 def test_axolotls_own_trainer_trains_on_our_trials(train):
     """With one advantage per rollout; tokens of the environment carry none of it."""
     run = train("own", {"trainer": "axolotl"}, **SHORT)
@@ -168,7 +174,7 @@ def test_axolotls_own_trainer_trains_on_our_trials(train):
 
 def test_a_trial_of_several_rows_is_refused_by_axolotls_own_trainer(train):
     env_config = {"arms": 2, "max_steps_per_episode": 2, "episodes_per_trial": 2}
-    with pytest.raises(ValueError, match="row"):
+    with pytest.raises(ValueError, match="episodes_per_trial=2"):
         train("several", {"trainer": "axolotl", "env_config": env_config}, **SHORT)
 
 

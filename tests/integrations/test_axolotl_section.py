@@ -17,6 +17,7 @@ from axolotl.integrations.base import PluginManager
 from agentsgym.envs import ConfigError
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.axolotl.plugin import section_of_this_run
+from agentsgym.integrations.trl.rollouts import SeveralRows
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "axolotl"
 
@@ -26,9 +27,11 @@ def load(tmp_path, monkeypatch):
     """Returns a function that reads bandit.yaml as Axolotl does, with other keys."""
     monkeypatch.setattr(PluginManager.get_instance(), "plugins", {})
 
-    def read(section=None, **options):
+    def read(section=None, drop=(), **options):
         config = yaml.safe_load((EXAMPLES / "bandit.yaml").read_text())
         config["agentsgym"] |= section or {}
+        for name in drop:
+            del config["agentsgym"][name]
         config["base_model"] = "builtin:quickstart"
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(config | {"output_dir": str(tmp_path)} | options))
@@ -61,11 +64,11 @@ def test_the_section_becomes_settings(load):
         ({"engine": {"url": "http://a"}}, "did you mean 'agentsgym.engine.urls'"),
         ({"learning_rate": 1e-3}, "agentsgym.learning_rate belongs to Axolotl: set learning_rate"),
         ({"num_generations": 4}, "belongs to Axolotl: set trl.num_generations"),
-        ({"env": None}, "agentsgym.env must name an environment"),
-        ({"eval_tasks": 0}, "agentsgym.eval_tasks must be a number above 0"),
-        ({"trainer": "trl"}, "agentsgym.trainer must be one of agentsgym, axolotl, action_mask"),
+        ({"env": None}, "agentsgym.env must be a string"),
+        ({"eval_tasks": 0}, "agentsgym.eval_tasks must be greater than or equal to 1"),
+        ({"trainer": "trl"}, "agentsgym.trainer must be 'agentsgym', 'axolotl' or 'action_mask'"),
         ({"trainer": "axolotl"}, "advantage_estimator has an effect only with agentsgym.trainer"),
-        ({"env_config": [1]}, "agentsgym.env_config must be a mapping"),
+        ({"env_config": [1]}, "agentsgym.env_config must be a dictionary"),
     ],
 )
 def test_a_key_that_is_wrong_is_told(load, section, words):
@@ -91,6 +94,13 @@ def test_keys_of_axolotl_that_would_be_ignored_are_refused(load, options, words)
     assert words in str(error.value)
 
 
+def test_trials_of_several_rows_are_refused_with_the_tasks(load):
+    section = {"trainer": "axolotl", "env_config": {"episodes_per_trial": 2}}
+    load(section, drop=("use_cpu", "advantage_estimator"))
+    with pytest.raises(SeveralRows, match="carry='none' with episodes_per_trial=2"):
+        section_of_this_run().datasets()
+
+
 def test_a_configuration_may_be_registered_twice(load):
     """Workers of Ray register the plugin again with what Axolotl has made of the configuration."""
     cfg = load()
@@ -98,7 +108,7 @@ def test_a_configuration_may_be_registered_twice(load):
         plugin.register(cfg)
 
 
-@pytest.mark.parametrize("missing", ["agentsgym.training", "agentsgym.runs.settings"])
+@pytest.mark.parametrize("missing", ["agentsgym.training", "agentsgym.runs.from_config"])
 def test_a_plugin_that_cannot_be_imported_ends_the_command(load, monkeypatch, missing):
     """Axolotl itself would log the ImportError and train without the plugin."""
     for name in [n for n in sys.modules if n.startswith("agentsgym.integrations.axolotl.")]:

@@ -120,18 +120,6 @@ def test_an_ended_exchange_may_still_give_a_result(loop):
     assert exchange.result == 0.5
 
 
-def test_the_coroutine_gets_the_error_that_ends_it(loop):
-    async def asks(exchange):
-        await exchange.ask([])
-
-    exchange = Exchange(loop, asks)
-    exchange.wait()
-    exchange.end(OverflowError("too long"))
-    with pytest.raises(ExchangeError, match="OverflowError: too long") as caught:
-        exchange.wait()
-    assert isinstance(caught.value.__cause__, OverflowError)
-
-
 def test_two_questions_at_once_are_an_error_of_the_coroutine(loop):
     async def asks_twice(exchange):
         await asyncio.gather(exchange.ask([]), exchange.ask([]))

@@ -1,13 +1,6 @@
-"""Runs as Inspect's logs, read back by Inspect and shown by its viewer in a real Chromium. Run with
-`make test-inspect`."""
+"""Runs as Inspect's logs, read back by Inspect. Run with `make test-inspect`."""
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +14,8 @@ from agentsgym.cli.app import app
 from agentsgym.envs import ConfigError
 from agentsgym.integrations.inspect.log import write_logs
 from agentsgym.report.export.selection import Filters
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.stored import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
-from browser import CHROMIUM, DRIVER, MISSING, chromium, wait
 from helpers import CHATML, CountdownEnv, build_tokenizer
 from viewer_runs import HOSTILE, make_hostile_run, make_run
 
@@ -160,44 +152,3 @@ def test_hostile_texts_are_only_text(tmp_path, plain_tokenizer):
     assert log.eval.viewer.trust_content is False
     said = {turn.output.completion for sample in log.samples for turn in events(sample, "model")}
     assert {text.encode(errors="replace").decode() for text in HOSTILE.values()} & said
-
-
-# -- Inspect's own viewer -----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def viewer(logs):
-    """`inspect view` on a free port of this machine."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    program = Path(sys.executable).with_name("inspect")
-    command = [str(program), "view", "start", "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen([*command, "--log-dir", str(logs)])
-    try:
-        until = time.monotonic() + 120
-        while time.monotonic() < until and process.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).read()
-                break
-            except OSError:
-                time.sleep(0.5)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
-def test_the_viewer_shows_the_words_of_turn_two_and_its_reward(viewer, logs):
-    (name,) = [path.name for path in logs.iterdir()]
-    shown = "return document.body.innerText.includes(arguments[0])"
-    with chromium() as driver:
-        driver.get(f"{viewer}/#/logs/{name}/samples/sample/0/1/transcript")
-        for words in ("first words", "The number is 1", "second words", "reward of step 2"):
-            wait(driver, shown, words, seconds=120)
-        text = driver.execute_script("return document.body.innerText")
-        after = text.partition("second words")[2]
-        assert "0.25" in after and "reward of step 2" in after
-        driver.get(f"{viewer}/#/logs/{name}/samples")
-        wait(driver, shown, "the environment broke", seconds=60)

@@ -164,16 +164,6 @@ def test_an_environment_that_raises_is_the_error_of_its_sample_only(run):
     assert reward.scored_samples == 2
 
 
-def test_an_environment_that_cannot_begin_is_an_error(run, monkeypatch):
-    def broken(self, session_id, task_data):
-        raise RuntimeError("no board")
-
-    monkeypatch.setattr(CountdownEnv, "_initialize_episode", broken)
-    task = env_task("helpers.CountdownEnv", trust=["helpers"])
-    log = run(task, lambda messages: "a", limit=1)
-    assert "no board" in log.samples[0].error.message and not turns(log.samples[0])
-
-
 def test_an_error_of_the_provider_is_an_error_and_closes_the_trial(run, monkeypatch):
     ended = []
     monkeypatch.setattr(
@@ -192,7 +182,7 @@ def test_an_error_of_the_provider_is_an_error_and_closes_the_trial(run, monkeypa
 
 
 def test_a_limit_of_inspect_ends_the_trial_and_scores_it(run):
-    task = env_task("helpers.CountdownEnv", "train", {"bonus": 0.5}, trust=["helpers"])
+    task = env_task("helpers.CountdownEnv", {"bonus": 0.5}, "train", trust=["helpers"])
     log = run(task, lambda messages: "a", limit=1, message_limit=3)
     (sample,) = log.samples
     assert sample.limit.type == "message" and sample.error is None
@@ -265,7 +255,7 @@ def test_bad_settings_are_told(run):
     with pytest.raises(UnknownEnvironment):
         env_task("Nothing")
     with pytest.raises(ConfigError, match="tasks must be eval or train"):
-        env_task("Bandit", "test")
+        env_task("Bandit", tasks="test")
 
 
 @pytest.fixture

@@ -9,21 +9,15 @@ import pytest
 import yaml
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
-from agentsgym.envs import ConfigError, row_guard
+from agentsgym.envs import ConfigError, settings
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.integrations.openenv import client as openenv_client
-from agentsgym.integrations.openenv.client import Full, ServerUnfit
+from agentsgym.generation.http import Refused
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.rollout import run
 from agentsgym.runs import load_run, parse_config
 from agentsgym.runs.suites import check_names, parse_suite
 from agentsgym.runs.trust import check_untrusted
 from integrations.number_server import SCHEMA, TEXT, NumberServer
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(openenv_client, "_LONGEST_PAUSE", 0.1)
 
 
 def client(server, tokenizer=None, **settings):
@@ -102,11 +96,11 @@ def test_episodes_of_a_trial_begin_anew():
 def test_a_server_that_ignores_the_seed_is_refused():
     with NumberServer(seeded=False) as server:
         env = client(server)
-        with pytest.raises(ServerUnfit, match="with two different observations"):
+        with pytest.raises(Refused, match="with two different observations"):
             env.get_train_dataset()
         batch = env.run_trial([{"seed": 1}, {"seed": 2}], ScriptedAgent(["1"]))
         assert all("play different ones" in rollout.error for rollout in batch.rollouts)
-        assert len(server.resets) == 2
+        assert len(server.resets) == 2  # it is asked once
 
 
 def test_no_more_sessions_are_opened_than_the_server_has_places(tiny_llama, chat_tokenizer):
@@ -124,43 +118,22 @@ def test_no_more_sessions_are_opened_than_the_server_has_places(tiny_llama, chat
 
 def test_a_session_waits_for_a_place():
     with NumberServer(places=1) as server:
-        other = client(server)
-        line, _ = other._remote.begin({"seed": 1})
-        threading.Timer(0.4, line.close).start()
+        other = client(server)._server
+        line, _ = other.begin({"seed": 1})
+        threading.Timer(0.4, other.leave, [line]).start()
         rollout = play(server, str(number(3)))
         assert rollout.error is None and server.refused > 1
 
 
 def test_a_server_that_stays_full_fails_the_session():
     with NumberServer(places=1) as server:
-        line, _ = client(server)._remote.begin({"seed": 1})
+        other = client(server)._server
+        line, _ = other.begin({"seed": 1})
         start = time.monotonic()
         rollout = play(server, "1", patience=0.2)
         assert "no place became free within 0.2 s" in rollout.error
         assert time.monotonic() - start < 3
-        line.close()
-
-
-def test_sessions_do_not_wait_for_a_full_server_one_after_another():
-    """As many as begin before one of them could check the server."""
-    with NumberServer(places=1) as server:
-        line, _ = client(server)._remote.begin({"seed": 1})
-        there = client(server, patience=0.5)._remote
-        errors, start = [], time.monotonic()
-
-        def begin():
-            try:
-                there.begin({"seed": 2})
-            except Full as error:
-                errors.append(str(error))
-
-        threads = [threading.Thread(target=begin) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(errors) == 6 and time.monotonic() - start < 2
-        line.close()
+        other.leave(line)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +216,7 @@ def test_bad_settings_are_refused(settings):
 
 @pytest.fixture
 def nothing_given(monkeypatch):
-    monkeypatch.setattr(row_guard, "_OWN", set())
+    monkeypatch.setattr(settings, "_OWN", set())
 
 
 def row(**config):
@@ -340,5 +313,5 @@ def test_fields_may_be_given():
     fields = fields_of(schema, "b", "y", action_json=False)
     assert fields.payload("go") == {"b": "go"} and fields.text({"y": [1, "ä"]}) == '[1, "ä"]'
     server = NumberServer(schema=described({"a": TEXT, "b": TEXT}))
-    with server, pytest.raises(ServerUnfit, match=r"set env_config\.action_field"):
+    with server, pytest.raises(NoField, match=r"set env_config\.action_field"):
         client(server).get_train_dataset()

@@ -8,6 +8,7 @@ ONLY_SETTINGS = "--estimate"
 # Run as it is or with what makes it end in seconds. `MODEL` is a scripted player.
 ADDED = {
     "agentsgym eval runs/quickstart --output evals/quickstart": "--episodes 64 --threads 1",
+    "agentsgym eval agent:optimal --vs runs/quickstart": "--episodes 32 --threads 1",
     "agentsgym eval runs/quickstart --episodes 4096": "--episodes 64 --threads 1",
     "agentsgym eval runs/quickstart --plan --episodes 512": "",
     "agentsgym eval MODEL --suite explore": "--episodes 2",
@@ -58,9 +59,9 @@ CONFIGURED = {
 
 # What another test runs, with its own servers and files.
 COVERED = {
-    "agentsgym train one-gpu --dry-run": "cli/test_dry_run.py::test_every_preset_runs_in_small",
+    "agentsgym train one-gpu --dry-run": "runs/test_dry_run.py::test_every_preset_runs_in_small",
     "agentsgym train examples/cluster/four_by_eight.yaml --dry-run --accelerate "
-    "examples/configs/deepspeed_zero2.yaml": "cli/test_launch_checks.py::"
+    "examples/configs/deepspeed_zero2.yaml": "runs/test_launch_checks.py::"
     "test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu",
     "agentsgym train examples/explore_hard_start.yaml": "benchmarks/test_explore_scripts.py::"
     "test_the_documented_recipe_is_a_run_that_imitates_paid_games_then_learns",
@@ -75,7 +76,7 @@ COVERED = {
     "agentsgym eval Qwen/Qwen3-4B --env Mastermind engine.launch=1": "cli/test_launch.py::"
     "test_an_evaluation_starts_servers_too",
     "agentsgym eval builtin:quickstart --env TwentyQuestions 'answerer.urls=[http://gpu1:8000]' "
-    "answerer.served_model=NAME": "cli/test_answerer.py::"
+    "answerer.served_model=NAME": "runs/test_answerer.py::"
     "test_scripted_agents_and_people_ask_it_too",
     "agentsgym check letters.LettersEnv --config first_letter=true": "checks/test_docs.py::"
     "test_the_guide_ends_with_a_check_that_passes",
@@ -85,7 +86,7 @@ COVERED = {
     "test_it_is_trained_by_the_commands_of_the_page",
     "agentsgym eval agent:random --env letters.LettersEnv": "cli/test_own_environment.py::"
     "test_it_is_trained_by_the_commands_of_the_page",
-    "agentsgym train quickstart train.report_to=tensorboard": "cli/test_trackers.py::"
+    "agentsgym train quickstart train.report_to=tensorboard": "runs/test_trackers.py::"
     "test_the_store_has_the_values_of_metrics_jsonl",
     "agentsgym train examples/axolotl/bandit_model.yaml": "integrations/test_axolotl.py::"
     "test_the_learning_curve_is_that_of_agentsgym_train",
@@ -113,10 +114,10 @@ COVERED = {
     "test_a_model_is_evaluated_on_a_served_game",
     "agentsgym export runs/quickstart --to inspect --out logs": "integrations/test_inspect_log.py::"
     "test_evaluations_are_written_unless_a_phase_is_named",
-    "agentsgym eval runs/explore --suite explore": "cli/test_suites.py::"
+    "agentsgym eval runs/explore --suite explore": "runs/test_suites.py::"
     "test_a_model_plays_the_games_that_fit_in_its_context",
     "agentsgym eval chat:smollm2 --suite explore --base-url http://127.0.0.1:8000 --episodes 2 "
-    "--max-action-tokens 24 --temperature 0": "cli/test_suites.py::"
+    "--max-action-tokens 24 --temperature 0": "runs/test_suites.py::"
     "test_an_endpoint_plays_a_suite_and_against_another_player",
 }
 
@@ -147,4 +148,7 @@ EXCUSED = {
     "git clone": "needs the network",
     ".venv/bin/agentsgym envs": "is the README's `agentsgym envs` in another directory",
     "export": "sets variables",
+    "ray start": "starts a cluster; ray_cluster/nodes.py starts one on this machine",
+    "ray stop": "ends it",
+    "RAY_ADDRESS=": "needs two machines; ray_cluster runs it on one",
 }

@@ -2,7 +2,6 @@
 or a node dies."""
 
 import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout import play
 from agentsgym.rollout.ray.source import ActorsFailed, RaySource
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-from agentsgym.types import RolloutRequest, WeightUpdate, session_seed
+from agentsgym.types import RolloutRequest, session_seed
 from completions_server import CompletionsServer
 from helpers import random_llama
 from misbehaving_env import MisbehavingEnv
@@ -125,33 +124,6 @@ def test_rollouts_do_not_depend_on_the_number_of_workers(
     assert 1 <= source.figures["alive"] <= workers and source.figures["lost"] == 0
 
 
-def test_twenty_questions_is_played_as_here(source_of, engine, chat_tokenizer):
-    env = agentsgym.make(
-        "TwentyQuestions", chat_tokenizer, {"error_allowance": 9, "max_steps_per_episode": 4}
-    )
-    tasks = [env.get_train_dataset()[k]["task_data"] for k in range(3)]
-    requests = requests_of(env, tasks)
-    pool = EnvPool(chat_tokenizer)
-    here = play(requests, DirectOutputAgent(engine, SHORT), pool)
-    assert taken(source_of(pool), requests) == here
-    assert [rollout.error for rollout in here] == [None] * len(here)
-
-
-def test_alfworld_is_played_as_here(source_of, engine, chat_tokenizer, tmp_path):
-    pytest.importorskip("alfworld", reason="needs the extra agentsgym[alfworld]")
-    from agentsgym.envs.alfworld import TASK_TYPES
-    from agentsgym.envs.alfworld.games import generated_tasks
-
-    tasks = generated_tasks(tmp_path, "train", list(TASK_TYPES)[:2], 2)
-    config = {"max_steps_per_episode": 3, "error_allowance": 9}
-    env = agentsgym.make("ALFWorld", chat_tokenizer, config, trust=True)
-    requests = requests_of(env, tasks)
-    pool = EnvPool(chat_tokenizer, trust=True)
-    here = play(requests, DirectOutputAgent(engine, SHORT), pool)
-    assert taken(source_of(pool), requests) == here
-    assert [rollout.error for rollout in here] == [None] * len(here)
-
-
 def test_rows_may_name_an_environment_in_two_ways(source_of, chat_tokenizer):
     agentsgym.register("TwoNames", TwoNamesEnv)
     env = TwoNamesEnv(chat_tokenizer, {})
@@ -184,20 +156,6 @@ def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
     assert source.poll() == [] and source.idle_seconds > 0
 
 
-def test_idle_workers_take_weights_without_a_pause(source_of, chat_tokenizer, tmp_path):
-    env = MisbehavingEnv(chat_tokenizer, {})
-    source = source_of(EnvPool(chat_tokenizer, envs=[env]))
-    taken(source, requests_of(env, [{"length": 1}] * 4))
-    model = random_llama(chat_tokenizer, max_position_embeddings=4096)
-    seconds = []
-    for version in range(1, 6):
-        began = time.monotonic()
-        source.use_weights(WeightUpdate(model, version, tmp_path))
-        seconds.append(time.monotonic() - began)
-    assert min(seconds) < 0.25
-    assert {rollout.policy_version for rollout in taken(source, requests_of(env, [{}]))} == {5}
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, workers):
     """The others are played again."""
@@ -207,7 +165,7 @@ def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, w
     found = taken(source, requests)
     assert [rollout.failed for rollout in found] == [True] + [False] * 3
     assert "3 actors were lost while they played it; the last: " in found[0].error
-    assert "died (Actor" in found[0].error
+    assert "the last: an actor died (Actor" in found[0].error
     assert source.figures["lost"] == 3 and source.figures["replayed"] >= 2
 
 
@@ -221,7 +179,7 @@ def test_rollouts_of_a_lost_node_are_played_elsewhere(
     source = source_of(pool, workers=4)
     taken(source, requests_of(env, [{"length": 1}] * 8, 1))
     while source.figures["alive"] < 4:
-        time.sleep(0.1)
+        assert source.poll(0.1) == []
     monkeypatch.setattr(server, "fault", at_number(40, lose_a_node))
     source.submit(requests)
     found = []
@@ -230,25 +188,6 @@ def test_rollouts_of_a_lost_node_are_played_elsewhere(
     there = {rollout.session_id: rollout for rollout in told(found)}
     assert [there[request.session_id] for request in requests] == here
     assert source.figures["lost"] >= 1 and source.figures["replayed"] >= 1
-
-
-def test_an_actor_that_gives_no_sign_of_life_is_replaced(
-    source_of, server, chat_tokenizer, monkeypatch
-):
-    monkeypatch.setattr("agentsgym.rollout.ray.source.SILENT_SECONDS", 2.0)
-    monkeypatch.setattr("agentsgym.rollout.ray.source._PING_PAUSE", 0.5)
-    env = MisbehavingEnv(chat_tokenizer, {})
-    source = source_of(EnvPool(chat_tokenizer, envs=[env]), 1)
-    taken(source, requests_of(env, [{"length": 1}]))
-
-    def freeze():
-        for pid in actor_processes():
-            os.kill(pid, signal.SIGSTOP)
-
-    monkeypatch.setattr(server, "fault", at_number(3, freeze))
-    found = taken(source, requests_of(env, [{"length": 5}] * 2, 1))
-    assert [rollout.error for rollout in found] == [None] * 2
-    assert source.figures["lost"] == 1 and source.figures["replayed"] >= 1
 
 
 def test_resources_that_no_node_has_are_named(source_of, chat_tokenizer, monkeypatch):

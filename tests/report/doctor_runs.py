@@ -10,7 +10,7 @@ from typing import Any
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
-from agentsgym.runs.files.metrics import MetricsFile
+from agentsgym.runs.files.records import MetricsFile
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import StepNumbers, TokenRecord
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from agentsgym.cli.app import app
 from agentsgym.report.doctor import RULES, Evidence, diagnose, read_evidence
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.stored import Source
 from report.doctor_runs import (
     STEPS,
     breaking,
@@ -46,64 +46,33 @@ def the_fault(root):
     return found
 
 
-def lost(step):
-    return [play(group, index, (f"[{index}]",)) for group in range(4) for index in range(4)]
+def games(make, groups=4):
+    """The rollouts of each generation: `make(group, index)` of four in each group."""
+    return lambda step: [make(group, index) for group in range(groups) for index in range(4)]
 
 
 def same_action(step):
-    early = step < STEPS // 2
-    return [
-        play(
-            group,
-            index,
-            (f"Is it {index}?", "[cat]") if early else ("[cat]", "[cat]"),
-            reward=float(index == 0),
-        )
-        for group in range(6)
-        for index in range(4)
-    ]
+    first = (lambda i: f"Is it {i}?") if step < STEPS // 2 else (lambda i: "[cat]")
+    return games(lambda g, i: play(g, i, (first(i), "[cat]"), reward=float(i == 0)), 6)(step)
 
 
-def unreadable(step):
-    return [
-        play(group, index, ("blah", f"blah {index}"), reward=float(index % 2), malformed=index > 0)
-        for group in range(4)
-        for index in range(4)
-    ]
+def of_mix(group):
+    return ("Puzzle", "Maze", "Puzzle", "Maze")[group]
 
 
-def cut(step):
-    return [
-        play(group, index, (f"Is it {index}", "or"), reward=float(index % 2), truncated=group == 2)
-        for group in range(4)
-        for index in range(4)
-    ]
-
-
-def paid_losses(step):
-    """Losing earns more than winning, the more the longer the training lasts."""
-    return [
-        play(group, index, reward=0.5 + index / 10, win=index == 0)
-        for group in range(4)
-        for index in range(4)
-    ]
-
-
-def broken(step):
-    return [
-        play(group, index, env=env, reward=float(index % 2), error=error)
-        for group, env in enumerate(("Puzzle", "Maze", "Puzzle", "Maze"))
-        for index in range(4)
-        for error in ["ValueError: no map" if env == "Maze" and index == 3 else None]
-    ]
-
-
-def mixed(step):
-    return [
-        play(group, index, env=env, reward=float(index % 2) if env == "Puzzle" else 0.0)
-        for group, env in enumerate(("Puzzle", "Maze", "Puzzle", "Puzzle"))
-        for index in range(4)
-    ]
+lost = games(lambda g, i: play(g, i, (f"[{i}]",)))
+unreadable = games(
+    lambda g, i: play(g, i, ("blah", f"blah {i}"), reward=float(i % 2), malformed=i > 0)
+)
+cut = games(lambda g, i: play(g, i, (f"Is it {i}", "or"), reward=float(i % 2), truncated=g == 2))
+paid_losses = games(lambda g, i: play(g, i, reward=0.5 + i / 10, win=i == 0))
+broken = games(
+    lambda g, i: play(
+        g, i, env=of_mix(g), reward=float(i % 2),
+        error="ValueError: no map" if of_mix(g) == "Maze" and i == 3 else None,
+    )
+)  # fmt: skip
+mixed = games(lambda g, i: play(g, i, env="Maze") if g == 1 else play(g, i, reward=float(i % 2)))
 
 
 def mix_line(**maze):
@@ -170,7 +139,7 @@ CASES = {
             "line": changed(sampler__logp_difference=0.3, sampler__capped_rows=0.2),
             "record": {"gap": 0.3},
         },
-        ["0.3 nats per token", "20% of the rows", "2 rollouts with token records", "up to 0.3"],
+        ["0.3 nats per token", "20% of the rows"],
         "train-39/0/0",
     ),
     "ratios_clipped": (
@@ -233,10 +202,25 @@ def test_a_fault_is_found_with_its_evidence_and_no_other_is(tmp_path, fault):
 
 
 def test_groups_that_are_all_won_are_no_fault(tmp_path):
-    won = [play(group, index, reward=1.0) for group in range(4) for index in range(4)]
+    won = games(lambda g, i: play(g, i, reward=1.0))
     line = changed(groups_without_signal=1.0, win_rate=0.97, reward=0.97, entropy=late(1.0, 0.01))
     unknown = figures(reference=None, regret=None)
-    assert found_in(write_run(tmp_path, line, lambda step: won, before=unknown)) == []
+    assert found_in(write_run(tmp_path, line, won, before=unknown)) == []
+
+
+def test_wins_that_earn_less_than_the_reference_are_no_success(tmp_path):
+    """96 % of the games are won, with 82 % of the reference's reward."""
+    won = games(lambda g, i: play(g, i, reward=0.6))
+    line = changed(
+        groups_without_signal=late(0.2, 0.96), win_rate=0.96, reward=0.6, entropy=late(1.0, 0.017)
+    )
+    better = figures(reference=0.73, win_rate=0.4)
+    found = found_in(write_run(tmp_path, line, won, before=better))
+    assert [one.fault for one in found] == ["entropy_gone", "no_signal"]
+    assert "reward 0.6 in steps 33 to 40; the reference player's 0.73" in found[1].evidence
+    assert "at the beginning there was signal" in found[1].attempts[0]
+    enough = figures(reference=0.65, win_rate=0.4)
+    assert found_in(write_run(tmp_path / "enough", line, won, before=enough)) == []
 
 
 def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
@@ -342,13 +326,8 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_used(tmp_path):
 
 
 def test_texts_of_a_stranger_reach_the_terminal_escaped(tmp_path):
-    def hostile(step):
-        return [
-            play(group, index, ("\x1b[31m[bold]x[/bold]",), reward=float(index), malformed=True)
-            for group in range(2)
-            for index in range(2)
-        ]
-
+    action = "\x1b[31m[bold]x[/bold]"
+    hostile = games(lambda g, i: play(g, i, (action,), reward=float(i % 2), malformed=True))
     run = write_run(tmp_path, changed(malformed=0.9), hostile)
     told = CliRunner().invoke(app, ["doctor", str(run)]).stdout
     assert "\x1b[31m" not in told and "[bold]x[/bold]" in told

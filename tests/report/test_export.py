@@ -3,19 +3,19 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset, load_dataset, load_from_disk
+from datasets import load_dataset, load_from_disk
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.report.export.formats import FORMATS
 from agentsgym.report.export.selection import Filters
-from agentsgym.report.export.write import write_dataset
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.export.write import FORMATS, write_dataset
+from agentsgym.report.stored import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
 from agentsgym.runs.files.evaluation import EvaluationDirectory
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
@@ -66,15 +66,9 @@ def played(root, tokenizer, *games, phase="train", step=0, **config):
     rollouts = []
     for index, (lines, rewards) in enumerate(games):
         (one,) = env.run_trial([{"rewards": rewards}], ScriptedAgent(lines)).rollouts
-        rollouts.append(renumbered(one, index))
+        rollouts.append(replace(one, index=index, group=0))
     RolloutWriter(root)(rollouts, {"phase": phase, "step": step, "advantages": None})
     return root
-
-
-def renumbered(rollout, index):
-    from dataclasses import replace
-
-    return replace(rollout, index=index, group=0)
 
 
 # -- what is in them ----------------------------------------------------------------------------
@@ -194,8 +188,6 @@ def test_filters(tmp_path, plain_tokenizer):
 
 
 def test_failed_rollouts_and_ids_that_no_tokenizer_has_are_left_out(tmp_path, plain_tokenizer):
-    from dataclasses import replace
-
     good, failed, strange = (
         make_rollout(plain_tokenizer, 0, n, [game("w", True)], error="x" if n == 1 else None)
         for n in range(3)
@@ -325,6 +317,11 @@ def test_sft_on_actions_learns_the_action_and_the_end_of_its_turn(
 ):
     from trl import SFTConfig, SFTTrainer
 
+    _, whole = exported(run, "messages", tmp_path / "whole")
+    trainer, loss = one_step(
+        SFTTrainer, SFTConfig, model_dir, tokenizer, whole.select(range(4)), tmp_path / "talks"
+    )
+    assert loss > 0 and len(trainer.train_dataset) == 4
     _, dataset = exported(run, "prompt-completion", tmp_path / "out")
     dataset = dataset.select(range(4))
     trainer, _ = one_step(SFTTrainer, SFTConfig, model_dir, tokenizer, dataset, tmp_path / "sft")
@@ -348,17 +345,6 @@ def test_dpo_takes_a_step_on_pairs_whose_loss_is_log_two_at_first(
         for side in ("chosen", "rejected"):
             assert tokenizer.decode(example[f"{side}_ids"]).startswith(pair[side][0]["content"])
     assert all(a > b for a, b in zip(dataset["reward"], dataset["rejected_reward"]))
-
-
-@pytest.mark.slow
-def test_conversations_are_what_sft_takes(run, model_dir, tokenizer, tmp_path):
-    from trl import SFTConfig, SFTTrainer
-
-    _, dataset = exported(run, "messages", tmp_path / "out")
-    assert isinstance(dataset, Dataset)
-    dataset = dataset.select(range(4))
-    trainer, loss = one_step(SFTTrainer, SFTConfig, model_dir, tokenizer, dataset, tmp_path / "sft")
-    assert loss > 0 and len(trainer.train_dataset) == 4
 
 
 @pytest.mark.slow

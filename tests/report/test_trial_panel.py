@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs import curve
-from agentsgym.runs.curve import draw_curve, draw_episodes, episode_rewards, evaluated_episodes
+from agentsgym.runs.curve import draw_curve, draw_episodes, evaluated_episodes
 from agentsgym.runs.files import MetricsFile, Summary
 
 
@@ -25,14 +25,9 @@ def summary(**evaluations):
     return Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=3, **evaluations)
 
 
-def test_rewards_are_in_the_order_of_the_episodes():
-    assert episode_rewards(figures(*range(12))) == list(range(12))
-    assert episode_rewards(figures()) == []
-
-
 def test_evaluations_without_several_episodes_have_no_line():
-    one = summary(before=figures(0.1, 0.2), after=figures(0.0, 1.0))
-    assert evaluated_episodes(one) == {"before": [0.1, 0.2], "after": [0.0, 1.0]}
+    one = summary(before=figures(*range(12)), after=figures(0.0, 1.0))
+    assert evaluated_episodes(one) == {"before": list(range(12)), "after": [0.0, 1.0]}
     assert evaluated_episodes(summary(before=figures(), after=figures())) == {}
 
 

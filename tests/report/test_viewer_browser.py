@@ -1,5 +1,6 @@
 """The viewer in a real Chromium: what one clicks, what keys do, what hostile texts can't do."""
 
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -8,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from agentsgym.credit import ESTIMATORS
+from agentsgym.report.stored import Source
 from agentsgym.report.viewer.file import write_page
-from agentsgym.report.viewer.naming import rollout_name
+from agentsgym.report.viewer.sample import rollout_name
 from agentsgym.report.viewer.server import Library, PageServer
-from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
 from agentsgym.types.records import StepNumbers, TokenRecord
 from agentsgym.types.text import clean_text, visible
@@ -31,11 +32,11 @@ from browser import (
 from helpers import build_tokenizer
 from viewer_runs import HOSTILE, game, make_hostile_run, make_rollout, make_run
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
-
 
 @pytest.fixture(scope="module")
 def driver():
+    if not (CHROMIUM and DRIVER):
+        pytest.skip(MISSING)
     with chromium() as found:
         yield found
 
@@ -110,6 +111,8 @@ def test_the_run(driver, page):
     )
     assert "from 0.300 at step 1 to 0.500 at step 3" in label
     assert "truncated 0" in texts(driver, ".constants")[0]
+    assert "best without exploring (reference)" in texts(driver, "table.figures th")
+    assert "warm start of the new model 24 s" in texts(driver, ".times .key span")
     assert no_errors(driver) and requests_of(driver)[-1].startswith("file://")
 
 
@@ -144,7 +147,10 @@ def test_a_rollout_and_its_group(driver, page):
     actions = texts(driver, ".turn.action .text")
     assert actions == ["Is it thing 0?", "[scout]", "Is it thing 0?", "[word 0]"]
     badges = " ".join(texts(driver, ".turn.action .chip"))
-    assert "reward 1" in badges and "grpo +" in badges and "state ⚓1, in 8 steps" in badges
+    assert "reward 1" in badges and "trial +" in badges and "state ⚓1, in 8 steps" in badges
+    assert "trial (the run’s)" in texts(driver, "[name=estimator] option")
+    fill(driver, "estimator", "grpo")
+    wait(driver, "return document.querySelector('.turn.action').textContent.includes('grpo +')")
     assert "answer: no · remaining: 12" in texts(driver, ".notes")[0]
     driver.find_element("css selector", ".member:nth-of-type(2)").click()
     wait(driver, "return document.querySelector('h2').textContent.endsWith('rollout 1')")
@@ -388,6 +394,14 @@ def asked(server, path, host=None):
             return answer.status, answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, error.read(), dict(error.headers)
+
+
+def test_a_target_that_is_no_path_is_not_found(server, capsys):
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+        host = f"127.0.0.1:{server.server_port}"
+        connection.sendall(f"GET * HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 404")
+    assert capsys.readouterr().err == ""
 
 
 def test_the_server_answers_only_who_knows_the_address(server):

@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 from agentsgym.cli.app import app
 from agentsgym.envs import ConfigError
 from agentsgym.report.credit import compare_credit
+from agentsgym.report.pieces import load_pieces
+from agentsgym.report.stored import Source
 from agentsgym.report.viewer.file import write_page
-from agentsgym.report.viewer.naming import rollout_name, with_groups, with_sets
-from agentsgym.report.viewer.pieces import load_pieces
-from agentsgym.report.viewer.selection import Chosen, share, spread
-from agentsgym.report.viewer.source import Source
 from agentsgym.runs.files import read_rollouts
 from viewer_runs import HOSTILE, make_hostile_run, make_run
 
@@ -81,15 +79,14 @@ def test_the_page_contains_the_run(run, tmp_path):
     assert names == ["before-0", "train-0", "train-1", "train-2", "after-3"]
     entry = source["sets"][1]["rollouts"][5]
     assert (entry["group"], entry["rollout"], entry["task"]) == (1, 1, "word 1")
-    free, scored = entry["episodes"]
-    assert free[3] is False and scored[3] is True
     block = parts.value("block-0-train-0-0")
     assert len(block["rollouts"]) == 8
     detail = block["rollouts"][5]
     assert detail["seed"] == str(2**60 + 1)  # a browser would round the number
     assert [len(e["steps"]) for e in detail["episodes"]] == [2, 3]
     (row,) = detail["rows"]
-    assert row["mask"] == [1] * len(row["logprobs"]) and len(row["rewards"]) == len(row["mask"])
+    sampled = sum(stop - start for _, _, start, stop in row["spans"])
+    assert len(row["logprobs"]) == len(row["rewards"]) == sampled > 0
     text = "".join(block["pieces"][str(token)] for token in row["ids"])
     assert text.startswith("Answer 0: no.\nIs it thing 0?Guess now.\n[scout]")
 
@@ -111,7 +108,7 @@ def test_credit_that_needs_the_policy_is_the_stored_one(run, tmp_path):
         (row,) = detail["rows"]
         for episode, step, start, _ in row["spans"]:
             credit = detail["episodes"][episode]["steps"][step]["credit"]
-            places = [p for first, stop in row["runs"] for p in range(first, stop)]
+            places = [p for _, _, first, stop in row["spans"] for p in range(first, stop)]
             assert abs(credit["trial_cv"]) == 0.5
             assert credit["trial_cv"] == row["advantages"][places.index(start)]
 
@@ -173,33 +170,13 @@ def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
     assert before == after and len(before) >= 3  # the same tasks, so that they can be compared
 
 
-@pytest.mark.parametrize(
-    ("sizes", "most", "level"), [([4, 4], 8, 4), ([2, 10, 10], 12, 5), ([8, 8], 5, 2), ([], 3, 0)]
-)
-def test_what_small_sets_leave_goes_to_the_others(sizes, most, level):
-    assert share(sizes, most) == level
-
-
-def test_a_sample_of_steps_has_the_first_and_the_last():
-    assert spread(list(range(250)), 4) == [0, 83, 166, 249]
-
-
-def test_two_runs_have_equal_keys_for_equal_tasks(tmp_path, plain_tokenizer):
-    runs = [make_run(tmp_path / name, plain_tokenizer, shift=n) for n, name in enumerate("ab")]
-    _, parts = written(tmp_path, *map(Source, runs))
-    first, second = parts.value("page-data")["sources"]
-    keys = [{r["key"] for r in source["sets"][-1]["rollouts"]} for source in (first, second)]
-    assert keys[0] == keys[1] and len(keys[0]) == 6
-    assert "block-1-after-3-0" in parts.data
-
-
 def test_damaged_files_are_named_and_the_rest_is_shown(run, tmp_path):
     (run / "summary.json").write_text("[]")
     shard = run / "rollouts" / "train-000001.parquet"
     shard.write_bytes(shard.read_bytes()[:-20])
     _, parts = written(tmp_path, Source(run))
     (source,) = parts.value("page-data")["sources"]
-    assert "summary.json is not a summary" in source["problems"][0]
+    assert "summary.json is damaged" in source["problems"][0]
     damaged = source["sets"][2]
     assert "damaged" in damaged["problem"] and source["sets"][3]["problem"] is None
 
@@ -246,21 +223,9 @@ def test_byte_level_tokens_and_special_ones(tmp_path, plain_tokenizer):
 
 def test_a_damaged_tokenizer_leaves_numbers_and_a_named_one_is_an_error(run, tmp_path):
     (run / "model" / "tokenizer.json").write_text("{")
-    assert Source(run).pieces().of([5]) == {5: "⟨5⟩"}
+    assert Source(run).pieces.of([5]) == {5: "⟨5⟩"}
     with pytest.raises(ConfigError, match="is not a tokenizer"):
-        Source(run, tokenizer=run / "model").pieces()
-
-
-def test_a_named_rollout_brings_its_set_and_its_group(run):
-    every = Source(run).sets()
-    name = rollout_name("train-1/1/2")
-    assert [one.id for one in with_sets(every[:1], every, [name])] == ["before-0", "train-1"]
-    (named,) = [one for one in every if one.id == name.set]
-    contents = named.read()
-    few = Chosen(named, contents.lines[:4], contents)
-    found = with_groups(few, [name])
-    assert [line.rollout.group for line in found.lines] == [0] * 4 + [1] * 4
-    assert with_groups(few, [rollout_name("train-2/1/2")]) is few
+        write_page(run / "page.html", [Source(run, tokenizer=run / "model")])
 
 
 def test_the_command_writes_the_page(run, tmp_path):

@@ -78,43 +78,6 @@ def assert_others_unchanged(batch, clean):
             assert row.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=1e-4)
 
 
-class CancellingEngine(EmbeddedEngine):
-    """Kills a random open request in every n-th poll."""
-
-    def __init__(self, *args, rng, every, **options):
-        super().__init__(*args, **options)
-        self._rng = rng
-        self._every = every
-        self._polls = 0
-        self.killed = []
-
-    def poll(self):
-        self._polls += 1
-        names = sorted(self._open.requests)
-        if names and self._polls % self._every == 0:
-            self.killed.append(self._rng.choice(names))
-            self.cancel(self.killed[-1:])
-        return super().poll()
-
-
-@pytest.mark.timeout(120)
-def test_environments_and_requests_are_killed(tasks, tiny_llama, chat_tokenizer):
-    rng = random.Random(0)
-    plain = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=16)
-    clean = run(tasks, DirectOutputAgent(plain, SAMPLING), ROLLOUTS)
-    assert not any(r.failed for r in clean.rollouts)
-    FragileEnv.breaks = draw_breaks(rng, tasks, 16)
-    engine = CancellingEngine(tiny_llama, chat_tokenizer, capacity=16, rng=rng, every=3)
-    batch = run(tasks, DirectOutputAgent(engine, SAMPLING), ROLLOUTS)
-    broken = {f"{group:05d}-{index:03d}" for group, index, _ in FragileEnv.breaks}
-    affected = broken | {name[:9] for name in engine.killed}
-    failed = {r.session_id[:9] for r in batch.rollouts if r.failed}
-    assert failed == affected
-    assert len(broken) + len(engine.killed) >= 24
-    assert_others_unchanged(batch, clean)
-    assert engine.poll() == [] and not engine._caches.sessions
-
-
 class Weather:
     """Draws what goes wrong with a server's completions, and counts it."""
 

@@ -8,7 +8,6 @@ import pytest
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
-from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv, DigitEnv
 
 SAMPLING = SamplingParams(max_tokens=5)
@@ -97,23 +96,6 @@ def test_an_environment_has_no_more_sessions_than_it_takes(agent):
     assert at_once == {"Two": 2, "Three": 3}
 
 
-def test_an_exception_ends_one_session(agent):
-    class Uneven(CountdownEnv):
-        def _step_episode(self, session_id, state, action):
-            if session_id.startswith("00001"):
-                raise ValueError("not this one")
-            return super()._step_episode(session_id, state, action)
-
-    register("Uneven", Uneven)
-    tasks = [{"rewards": [0.0, 1.0]}] * 3
-    clean = run(rows("Countdown", tasks), agent, 2)
-    batch = run(rows("Uneven", tasks), agent, 2)
-    assert [r.failed for r in batch.rollouts] == [False, False, True, True, False, False]
-    assert "not this one" in batch.rollouts[2].error
-    for k in (0, 1, 4, 5):
-        assert batch["full_token_ids"][k] == clean["full_token_ids"][k]
-
-
 def test_an_engine_error_ends_one_session(agent):
     """A context that is longer than the model's positions cannot be sampled from."""
     long = {"rewards": [0.0, 1.0]}
@@ -158,86 +140,12 @@ def test_blocking_environments_step_side_by_side(agent):
     ]
 
 
-def test_interrupt_leaves_nothing_behind(agent):
-    class Stop(CountdownEnv):
-        def _step_episode(self, session_id, state, action):
-            raise KeyboardInterrupt
-
-    register("Stop", Stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(rows("Stop", [{"rewards": [0.0]}] * 4), agent)
-    batch = run(rows("Countdown", [{"rewards": [1.0]}]), agent)
-    assert batch["final_rewards"] == [1.0]
-
-
-def test_run_complete_episode_with_an_engine(agent, chat_tokenizer):
-    env = CountdownEnv(chat_tokenizer)
-    env.active_states["me"] = env._initialize_episode("me", {"rewards": [0.0, 1.0]})
-    record = env._run_complete_episode("me", agent)
-    assert record["final_reward"] == 1.0
-    lengths = {
-        len(record[key])
-        for key in (
-            "full_token_ids", "full_attention_mask", "agent_token_mask", "per_token_rewards",
-        )
-    }  # fmt: skip
-    assert len(lengths) == 1 and sum(record["agent_token_mask"]) > 0
-
-
 def test_get_action_speaks_for_itself(agent):
     messages = [{"role": "user", "content": "Is it an animal?"}]
     text, state = agent.get_action(messages, None)
     _, later = agent.get_action(messages, state)
     assert isinstance(text, str) and 1 <= state <= 5 and later > state
     assert agent.get_action(messages, None) == (text, state)
-
-
-class Flaky:
-    """A real engine whose requests fail or are cancelled now and then."""
-
-    def __init__(self, engine, every):
-        self.engine, self.every, self.count = engine, every, 0
-        self.tokenizer, self.capacity = engine.tokenizer, engine.capacity
-        self.broken = []
-
-    def submit(self, requests):
-        for request in requests:
-            self.count += 1
-            if self.count % self.every == 0:
-                self.broken.append(
-                    GenerationResult(request.session_id, finish_reason="error", error="lost")
-                )
-            else:
-                self.engine.submit([request])
-
-    def poll(self):
-        broken, self.broken = self.broken, []
-        return broken or self.engine.poll()
-
-    def cancel(self, session_ids):
-        self.engine.cancel(session_ids)
-
-    def release(self, session_ids):
-        self.engine.release(session_ids)
-
-    @property
-    def stats(self) -> EngineStats:
-        return self.engine.stats
-
-
-def test_lost_requests_fail_their_rollouts_only(agent):
-    tasks = rows("Countdown", [{"rewards": [0.0] * 4}] * 12)
-    clean = run(tasks, agent)
-    flaky = run(tasks, DirectOutputAgent(Flaky(agent.engine, 7), SAMPLING))
-    failed = [r.failed for r in flaky.rollouts]
-    assert 0 < sum(failed) < 12
-    for mine, theirs in zip(flaky.rollouts, clean.rollouts, strict=True):
-        if mine.failed:
-            assert "lost" in mine.error
-        else:
-            assert [r.token_ids.tolist() for r in mine.rows] == [
-                r.token_ids.tolist() for r in theirs.rows
-            ]
 
 
 def test_pool_is_made_with_the_engines_tokenizer(agent, chat_tokenizer):

@@ -12,9 +12,7 @@ from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
-from agentsgym.rollout.processes.serve import ServedSession
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
-from agentsgym.types import TrialInfo
 from helpers import CHATML, CountdownEnv, build_tokenizer
 
 PLAIN = build_tokenizer(None)
@@ -272,18 +270,6 @@ def test_what_a_session_changes_in_its_task_no_other_sees():
     assert task == {"words": [["a"]]}
 
 
-def test_a_worker_gives_each_episode_its_own_task():
-    class Greedy(CountdownEnv):
-        def _initialize_episode(self, session_id, task_data):
-            task_data["words"][0].append("more")
-            return len(task_data["words"][0])
-
-    held = ServedSession(Greedy(None), "one", {"words": [["a"]]})
-    held.begin(TrialInfo())
-    held.begin(TrialInfo())
-    assert held.state == 2
-
-
 def test_an_agent_that_edits_messages_edits_no_record():
     class Editor:
         def get_action(self, messages, agent_state):
@@ -386,14 +372,3 @@ def test_all_keys_agree_whatever_failed_and_when(place, call, carry, final, toke
     for estimator in ("grpo", "trial", "reward"):
         rows_advantages = credit.advantages(batch, estimator)
         assert [len(a) for a in rows_advantages] == [len(row.token_ids) for row in batch.rows]
-
-
-def test_cut_off_actions_of_a_rollout_that_failed_can_be_left_out():
-    """What `train_truncated_actions=False` asks about each action, failed rollouts included."""
-    from agentsgym.training.advantages import _untruncated
-
-    tasks = [{"rewards": [0.0, 1.0], "fault": "three values"}]
-    (rollout,) = FaultyEnv(PLAIN).run_trial(tasks, ScriptedAgent(["a"])).rollouts
-    assert [len(_untruncated(row, rollout)) for row in rollout.rows] == [
-        len(row.token_ids) for row in rollout.rows
-    ]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsgym import MultistepEnv, RolloutBatch, ScriptedAgent, make
-from agentsgym.checks.players import harvest
+from agentsgym import MultistepEnv, ScriptedAgent, make
+from agentsgym.checks.playing import harvest
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.rollout import SteppedTrial, TrialOver
@@ -97,17 +97,6 @@ def test_random_play_from_outside_equals_native_play(name, task, trial, tokenize
     tasks = tasks_of(name)
     env = make(name, tokenizer, {**trial, "max_steps_per_episode": 4})
     assert_equal_play(env, tasks[task % len(tasks)], Wanderer(seed))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OFFLINE)
-@pytest.mark.parametrize("trial", TRIALS, ids=str)
-def test_every_offline_environment_plays_as_natively(name, trial):
-    tasks = tasks_of(name)
-    for seed, tokenizer in enumerate(TOKENIZERS):
-        env = make(name, tokenizer, {**trial, "max_steps_per_episode": 6})
-        for task in tasks:
-            assert_equal_play(env, task, Wanderer(seed))
 
 
 def test_an_environment_in_workers_plays_as_natively(chat_tokenizer):
@@ -262,15 +251,3 @@ def test_what_a_client_may_be_told_holds_no_secret(last):
         trial.act(action)
         told = json.dumps([dataclasses.asdict(trial.facts), trial.messages, trial.new_messages])
         assert "xyzzy" not in told
-
-
-def test_stepped_rollouts_make_a_batch(chat_tokenizer):
-    env = CountdownEnv(chat_tokenizer)
-    trials = [SteppedTrial(env, {"rewards": [float(k)]}, group=k) for k in (1, 2)]
-    assert len(env.active_states) == 2
-    for trial in trials:
-        trial.act("apple")
-    batch = RolloutBatch([trial.rollout for trial in trials])
-    native = env.run_trial([{"rewards": [1.0]}, {"rewards": [2.0]}], ScriptedAgent(["apple"]))
-    for key in ("final_rewards", "full_token_ids", "agent_token_mask", "per_token_rewards"):
-        assert batch[key] == native[key]

@@ -8,7 +8,6 @@ from told import ToldEnv
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import EpisodeOutcome, TrialInfo
-from helpers import CountdownEnv
 
 TRIAL = {"episodes_per_trial": 3, "free_shots": 1, "carry": "full", "error_allowance": 0}
 
@@ -54,23 +53,6 @@ def test_engine_sessions_side_by_side_are_told_of_their_own_trials(tiny_llama, c
         assert first_prompts(rollout)[2] == repr(
             (2, 3, 1, "full", (outcome, outcome), None, True, [last[1]])
         )
-
-
-def test_an_overridden_episode_counts_with_the_reward_that_it_returned():
-    class Doubled(ToldEnv):
-        def _run_complete_episode(self, session_id, agent):
-            record = super()._run_complete_episode(session_id, agent)
-            return {**record, "final_reward": 2 * record["final_reward"]}
-
-    [rollout] = Doubled(None, TRIAL).run_trial([{"rewards": [1.0]}], ScriptedAgent(["x"])).rollouts
-    assert "((2.0, True, 'done'), (2.0, True, 'done'))" in first_prompts(rollout)[2]
-
-
-def test_without_the_hook_all_episodes_begin_alike():
-    env = CountdownEnv(None, TRIAL)
-    assert env._begin_episode("s", {"rewards": [1.0]}, env.trial_info()) == (
-        env._initialize_episode("s", {"rewards": [1.0]})
-    )
 
 
 def test_it_says_where_the_trial_stands():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentsgym.runs.files.retention import KeepRollouts, RolloutFile
+from agentsgym.runs.files.rollouts import KeepRollouts, RolloutFile
 
 
 def stored(*steps, size=100):

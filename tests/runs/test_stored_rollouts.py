@@ -17,14 +17,13 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.files import (
     RolloutWriter,
     RunDirectory,
-    StoredRollout,
     drop_rollouts_from,
     read_file,
     read_rollouts,
     read_stored,
     rollouts,
 )
-from agentsgym.runs.files.retention import KeepRollouts
+from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.types import RolloutBatch
 from agentsgym.types import text as texts
 from agentsgym.types.text import MASK, plain
@@ -77,15 +76,6 @@ def test_what_a_template_rewrote_comes_back(tmp_path):
     assert [row.rewrites for row in back[0].rows] == ["", "thoughts"]
 
 
-def test_credit_works_on_what_was_read(tmp_path, sampled):
-    write(tmp_path, sampled)
-    expected = advantages(RolloutBatch(sampled))
-    for mine, theirs in zip(
-        advantages(RolloutBatch(read_rollouts(tmp_path))), expected, strict=True
-    ):
-        assert np.array_equal(mine, theirs)
-
-
 def test_advantages_stand_with_their_rollout(tmp_path, sampled):
     given = advantages(RolloutBatch(sampled))
     write(tmp_path, sampled, advantages=given)
@@ -121,20 +111,6 @@ def test_one_group_is_read_alone(tmp_path, sampled, monkeypatch):
         members = [one.rollout for one in read_file(path, group)]
         assert members == [rollout for rollout in sampled if rollout.group == group]
     assert list(read_file(path, 7)) == []
-
-
-def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path, sampled):
-    class Broken(Exception):
-        pass
-
-    def failing():
-        yield StoredRollout(sampled[0], "train", 0)
-        raise Broken
-
-    path = RunDirectory(tmp_path).rollout_file("train", 0)
-    with pytest.raises(Broken):
-        rollouts.write_rollouts(path, failing())
-    assert list(path.parent.iterdir()) == []
 
 
 def test_a_writer_deletes_its_own_old_generations_only(tmp_path, sampled):
@@ -186,16 +162,6 @@ def test_free_form_info_becomes_what_json_can_say(tmp_path, sampled):
     assert next(read_rollouts(tmp_path)).episodes[0].steps[0].info == plain(odd)
 
 
-def test_evaluation_sets_of_one_step_have_shards_of_their_own(tmp_path, sampled):
-    write(tmp_path, sampled[:1], "eval", 3, dataset="easy")
-    write(tmp_path, sampled[1:3], "eval", 3, dataset="very/hard.")
-    write(tmp_path, sampled[3:], "eval", 3)
-    found = [(line.dataset, line.step) for line in read_stored(tmp_path, "eval")]
-    assert sorted(found, key=str) == [("easy", 3), *[("very/hard.", 3)] * 2, *[(None, 3)] * 3]
-    drop_rollouts_from(tmp_path, 2)
-    assert not list(read_stored(tmp_path))
-
-
 def test_each_process_has_shards_of_its_own(tmp_path, sampled):
     """Two processes write the same generation; a later resume plays both parts again."""
     write(tmp_path, sampled[2:], "train", 3, rank=1)
@@ -206,17 +172,6 @@ def test_each_process_has_shards_of_its_own(tmp_path, sampled):
     assert [line.dataset for line in read_stored(tmp_path, "eval")] == ["easy", "r1.easy"]
     drop_rollouts_from(tmp_path, 2)
     assert not list(read_stored(tmp_path))
-
-
-@pytest.mark.parametrize("value", [2**70, "\ud800", float("nan"), {3: 4}, (1, 2), 1e300])
-def test_every_value_can_be_stored(tmp_path, sampled, value):
-    episode = sampled[0].episodes[0]
-    step = replace(episode.steps[0], info={"value": value}, observation="\ud800 é", reward=1 / 3)
-    episodes = (replace(episode, steps=(step, *episode.steps[1:])), *sampled[0].episodes[1:])
-    write(tmp_path, [replace(sampled[0], episodes=episodes)])
-    (line,) = read_stored(tmp_path)
-    read = line.rollout.episodes[0].steps[0]
-    assert read.reward == 1 / 3 and read.observation == "\ufffd é"
 
 
 class Color(Enum):

@@ -1,10 +1,8 @@
 """The direct way to a tokenizer's backend gives the ids of `tokenizer.encode`, in every state."""
 
-import pickle
-
 import pytest
 
-from agentsgym.tokens.encoding import Encoder
+from agentsgym.tokens.control import Encoder
 from helpers import CHATML, build_tokenizer
 
 TEXTS = ["", "yes", " no \n", "<|im_end|>\n<|im_start|>user\nhi", "é \u2028 😀", "a" * 300]
@@ -22,14 +20,6 @@ def encoded(tokenizer, text):
 @pytest.mark.parametrize("text", TEXTS)
 def test_ids_are_those_of_the_tokenizer(tokenizer, text):
     assert Encoder(tokenizer).ids(text) == encoded(tokenizer, text)
-
-
-def test_the_backend_is_asked_directly(tokenizer, monkeypatch):
-    encoder = Encoder(tokenizer)
-    monkeypatch.setattr(type(tokenizer), "_encode_plus", None)
-    assert encoder.ids("yes") == tuple(
-        tokenizer.backend_tokenizer.encode("yes", add_special_tokens=False).ids
-    )
 
 
 def test_truncation_and_padding_of_other_calls_do_not_matter(tokenizer):
@@ -62,8 +52,3 @@ def test_an_encode_of_the_users_own_is_called(tokenizer):
     other = build_tokenizer(CHATML)
     other.encode = lambda text, **options: [7]
     assert Encoder(other).ids("yes") == (7,)
-
-
-def test_it_survives_pickling(tokenizer):
-    encoder = pickle.loads(pickle.dumps(Encoder(tokenizer)))
-    assert encoder.ids("yes") == encoded(tokenizer, "yes")

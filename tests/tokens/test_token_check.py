@@ -82,7 +82,7 @@ def test_a_template_that_rewrites_history_is_told_once_and_counted(caplog):
 def test_keys_that_hold_the_last_of_several_rows_say_so_once(caplog, monkeypatch):
     from agentsgym.types import batch as batches
 
-    monkeypatch.setattr(batches, "_TOLD", set())
+    monkeypatch.setattr(batches, "_WARNED", set())
     env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
     agent = ScriptedAgent(["<think>a</think>No.", "<think>b</think>Yes.", "c"])
     batch = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent)
@@ -98,7 +98,7 @@ def test_keys_that_hold_the_last_of_several_rows_say_so_once(caplog, monkeypatch
 def test_keys_that_hold_all_agent_tokens_say_nothing(chat_tokenizer, caplog, monkeypatch):
     from agentsgym.types import batch as batches
 
-    monkeypatch.setattr(batches, "_TOLD", set())
+    monkeypatch.setattr(batches, "_WARNED", set())
     batch = CountdownEnv(chat_tokenizer).run_trial(
         [{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"])
     )

@@ -17,11 +17,11 @@ class CopyEngine(EmbeddedEngine):
         self.versions = []
 
     def update_weights(self, update):
-        assert not self._open.requests
+        assert not self._requests
         with torch.no_grad():
             pairs = zip(self.model.parameters(), update.model.parameters(), strict=True)
             for ours, trained in pairs:
                 ours.copy_(trained)
         self.reset()
-        self._open.policy_version = update.version
+        self.policy_version = update.version
         self.versions.append(update.version)

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
-from agentsgym.training.staleness import AheadPlayer, age
+from agentsgym.training.batches import AheadPlayer, age
 from agentsgym.types import Episode, Rollout, RolloutRequest, Step, WeightUpdate, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from training.copy_engine import CopyEngine
@@ -48,10 +48,9 @@ def check_steps(watch, ahead):
 
 def check_noise(watch, trainer):
     """Each rollout has the task and the seed of its place in its generation."""
-    order = trainer.task_sampler(trainer.train_dataset)
     for rollout in (rollout for at in watch.steps.values() for rollout in at):
         generation, group = divmod(rollout.group, 2)
-        task = trainer.train_dataset[order.generation(generation)[4 * group]]["task_data"]
+        task = trainer.tasks.generation(generation)[group]["task_data"]
         assert rollout.task_data == task
         assert rollout.seed == session_seed(42, "train", generation, group, rollout.index)
 

@@ -14,8 +14,7 @@ from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
 def rows_with(choice):
     tokenizer = tokenizer_for(template("qwen3"))
-    env = CountdownEnv(tokenizer)
-    env.set_template_options(template_options(tokenizer, choice, {}))
+    env = CountdownEnv(None).with_tokenizer(tokenizer, template_options(tokenizer, choice, {}))
     agent = ScriptedAgent(["<think>\na\n</think>\n\nNo."] * 3)
     return len(env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rows)
 
@@ -39,7 +38,6 @@ def test_a_template_that_trl_does_not_know_is_refused():
 
 
 def test_an_evaluation_renders_as_training_did(monkeypatch):
-    from agentsgym.generation.settings import EngineSettings
     from agentsgym.runs import evaluate as contestant
     from agentsgym.runs import parse_config
 
@@ -52,7 +50,7 @@ def test_an_evaluation_renders_as_training_did(monkeypatch):
     run = parse_config(
         {"env": "TwentyQuestions", "model": {"path": "m", "chat_template": "training"}}
     )
-    player = contestant.Contestant("model", run, EngineSettings(), lambda *_: agent, print)
+    player = contestant.Contestant("model", run, lambda *_: agent, print)
     player.play(run, [], seed=0)
     assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
 

@@ -190,7 +190,7 @@ def test_a_checkpoint_that_deepspeed_read_is_known_as_loaded(make_trainer, tmp_p
     trainer.create_optimizer_and_scheduler(num_training_steps=1)
     torch.save(trainer.lr_scheduler.state_dict(), tmp_path / "scheduler.pt")
     loaded = []
-    trainer.checkpoint_loaded = loaded.append
+    trainer.read_reference = loaded.append
     trainer._load_optimizer_and_scheduler(str(tmp_path))
     assert loaded == []  # any other run reads its weights by `_load_from_checkpoint`
     trainer.is_deepspeed_enabled = True

@@ -119,7 +119,9 @@ def test_a_group_over_two_ranks_has_the_choices_of_one(trainer):
 
     def of_rank(index):
         ranks = together.rank(index)
-        scorer = LockedScorer(trainer.accelerator, ranks, trainer.tokenizer.pad_token_id, 4096)
+        scorer = LockedScorer(
+            trainer.accelerator, ranks, trainer.tokenizer.pad_token_id, trainer.args
+        )
         return ChoiceScorer(scorer, ranks, 0.5).choices_of(split[index], trainer.model)
 
     with ThreadPoolExecutor(2) as pool:

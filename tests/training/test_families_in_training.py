@@ -26,8 +26,7 @@ def test_one_step_on_the_probabilities_that_were_sampled(make_trainer, chat_toke
         num_generations=2,
     )
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    inputs = [trainer.train_dataset[i] for i in (0, 0, 2, 2)]
-    rows = [row for rollout in trainer.generate_rollouts(inputs) for row in rollout.rows]
+    rows = [row for rollout in trainer.generate_rollouts() for row in rollout.rows]
     assert len({row.length for row in rows}) > 1  # some of them are padded
     for row, logps in trainer.loss.scorer.logps_of(rows, trainer.model):
         mask = torch.tensor(row.agent_token_mask, dtype=torch.bool)

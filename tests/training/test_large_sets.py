@@ -11,46 +11,49 @@ from agentsgym import register
 from agentsgym.envs import ConfigError, EnvPool, task_dataset
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.evaluation import select
-from agentsgym.training import datasets
-from agentsgym.training.tasks import TaskSampler
+from agentsgym.training import tasks as module
+from agentsgym.training.tasks import TaskSet
 from helpers import DigitEnv
 
 
-def sampler(size, **changes):
-    given = {"group_size": 3, "tasks": 4, "repeats": 2, "seed": 7, "epoch": lambda: 1}
-    return TaskSampler(size, **(given | changes))
+class Numbers:
+    """Rows that are their numbers."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, number):
+        return number
 
 
-def listed(size, epoch, seed=7, shuffle=True):
-    """The tasks of an epoch's generations of four, from lists of all of them."""
-    order = list(range(size))
-    if shuffle:
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-        order = torch.randperm(size, generator=generator).tolist()
-    batches = [order[start : start + 4] for start in range(0, size - 3, 4)]
-    return [[task for task in batch for _ in range(3)] for batch in batches]
+def drawn(size, seed=7):
+    return TaskSet(Numbers(size), 4, seed, lambda row: None, 0)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("seed", [7, None])
 @pytest.mark.parametrize("size", [4, 7, 8, 101])
-def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, shuffle):
-    drawn = sampler(size, shuffle=shuffle)
-    batches = listed(size, 1, shuffle=shuffle)
-    assert list(drawn) == [task for batch in batches for task in batch * 2]
-    assert len(drawn) == len(list(drawn))
-    per_epoch = len(batches)
-    assert [drawn.generation(per_epoch + n) for n in range(per_epoch)] == batches
-    assert drawn.generation(0) == listed(size, 0, shuffle=shuffle)[0]
+def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, seed):
+    tasks, per_epoch = drawn(size, seed), size // 4
+    for epoch in range(2):
+        order = list(range(size))
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+            order = torch.randperm(size, generator=generator).tolist()
+        generations = [tasks.generation(epoch * per_epoch + n) for n in range(per_epoch)]
+        assert generations == [order[start : start + 4] for start in range(0, size - 3, 4)]
 
 
 def test_a_generation_of_a_large_set_costs_no_list_of_it():
-    drawn = sampler(1_000_000)
-    drawn.generation(0)
+    tasks = drawn(1_000_000)
+    tasks.generation(0)
     tracemalloc.start()
-    first = [next(iter(drawn)), drawn.generation(5)]
+    tasks.generation(5)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert first[1][0] == first[1][2] and peak < 100_000
+    assert peak < 100_000
 
 
 class ManyRows:
@@ -76,8 +79,8 @@ def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some():
 def large(monkeypatch, chat_tokenizer):
     """Sets of eight rows are large, and a third of them is checked before training."""
     register("Digit", DigitEnv)
-    monkeypatch.setattr(datasets, "MOST_CHECKED", 7)
-    monkeypatch.setattr(datasets, "_SAMPLE", 3)
+    monkeypatch.setattr(module, "MOST_CHECKED", 7)
+    monkeypatch.setattr(module, "_SAMPLE", 3)
     return DigitEnv(chat_tokenizer)
 
 
@@ -92,7 +95,7 @@ def checked(make_trainer, large):
 
     def prepare(rows, **options):
         args = GRPOEnvConfig(num_generations=4, use_cpu=True, report_to="none", **options)
-        return datasets.checked_tasks(rows, args, True, EnvPool())
+        return module.training_tasks(rows, args, True, EnvPool())
 
     return prepare
 

@@ -25,14 +25,9 @@ ASKS = (
 )
 
 
-def batch_of(trainer, size=8):
-    rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()]
-    return rows[:size]
-
-
 def rollouts_of(trainer):
     trainer.model.train()
-    return trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+    return trainer._prepare_inputs([])["rollouts"]
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ def test_eval_rollouts_is_the_number_of_rollouts_of_a_task(make_trainer, chat_to
 
 def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
     def order(**options):
-        return list(make_trainer(**options)._get_train_sampler())
+        return make_trainer(**options).tasks.generation(0)
 
     assert order(data_seed=1) == order(seed=1) != order(data_seed=2, seed=1)
 

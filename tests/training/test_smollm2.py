@@ -76,11 +76,11 @@ def test_one_step_with_smollm2(smollm2, tmp_path):
 def test_builtin_smollm2_is_converted_once_and_loaded(smollm2):
     from agentsgym.runs import parse_config
     from agentsgym.runs.policy import load_policy, load_tokenizer
-    from agentsgym.runs.progress import Silent
+    from agentsgym.runs.progress import Progress
 
     written = (smollm2 / "model.safetensors").stat().st_mtime
     config = parse_config({"env": "TwentyQuestions", "model": "builtin:smollm2"})
-    policy = load_policy(config, Silent())
+    policy = load_policy(config, Progress())
     assert sum(p.numel() for p in policy.model.parameters()) == 134_515_008
     assert load_tokenizer(config).chat_template
     assert (smollm2_folder() / "model.safetensors").stat().st_mtime == written

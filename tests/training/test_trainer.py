@@ -10,12 +10,6 @@ from agentsgym.envs import task_dataset
 from helpers import CountdownEnv, DigitEnv
 
 
-def batch_of(trainer, size=8):
-    """The first rows that TRL's sampler would hand to one process."""
-    rows = [trainer.train_dataset[i] for i in trainer._get_train_sampler()]
-    return rows[:size]
-
-
 def reference_loss(model, rollouts, advantage_of):
     """Σ −A·logp / (agent tokens of all live rollouts), one row at a time, no padding."""
     live = [r for r in rollouts if r.in_loss]
@@ -38,7 +32,7 @@ def gradients(model):
 def test_one_step_equals_the_gradient_by_hand(make_trainer):
     trainer = make_trainer(max_tokens_per_forward=200)
     trainer.model.train()
-    inputs = trainer._prepare_inputs(batch_of(trainer))
+    inputs = trainer._prepare_inputs([])
     rollouts = inputs["rollouts"]
     rewards = {}
     for r in rollouts:
@@ -55,7 +49,7 @@ def test_one_step_equals_the_gradient_by_hand(make_trainer):
     trainer.model.zero_grad()
     assert len(trainer.loss.chunks(trainer.model, rollouts)) > 1
     trainer._step = 0
-    loss = trainer.training_step(trainer.model, batch_of(trainer))
+    loss = trainer.training_step(trainer.model, [])
     ours = gradients(trainer.model)
     # On-policy the ratio is 1, so the clipped surrogate's value is −Σ A·w.
     value = -sum(advantage(r) * r.agent_tokens for r in rollouts)
@@ -67,7 +61,7 @@ def test_one_step_equals_the_gradient_by_hand(make_trainer):
 def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     trainer = make_trainer()
     trainer.model.train()
-    inputs = trainer._prepare_inputs(batch_of(trainer))
+    inputs = trainer._prepare_inputs([])
     seen = []
 
     def keep(module, args, output):
@@ -103,7 +97,7 @@ def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
     register("Fragile", Fragile)
     trainer = make_trainer(Fragile(None), scale_rewards="none")
     trainer.model.train()
-    rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+    rollouts = trainer._prepare_inputs([])["rollouts"]
     failed = [r for r in rollouts if r.played.index == 3]
     others = [r for r in rollouts if r.played.index != 3]
     assert len(failed) == 2 and not any(r.in_loss for r in failed)
@@ -128,7 +122,7 @@ def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
 def test_loss_weights(make_trainer, loss_type, options):
     trainer = make_trainer(loss_type=loss_type, gradient_accumulation_steps=2, **options)
     trainer.model.train()
-    trainer._prepare_inputs(batch_of(trainer, 16))
+    trainer._prepare_inputs([])
     window = [r for micro in trainer._buffered_inputs for r in micro["rollouts"]]
     assert len(window) == 16 and len(trainer._buffered_inputs) == 2
     tokens = sum(r.agent_tokens for r in window)
@@ -166,7 +160,7 @@ def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
 def test_a_second_pass_over_the_same_rollouts_uses_their_old_logprobs(make_trainer):
     trainer = make_trainer(num_iterations=2)
     trainer.model.train()
-    rollouts = trainer._prepare_inputs(batch_of(trainer))["rollouts"]
+    rollouts = trainer._prepare_inputs([])["rollouts"]
     for r in rollouts:
         for row in r.rows:
             sampled = torch.tensor(row.logprobs)
@@ -180,7 +174,7 @@ def test_kl_to_a_reference_that_is_the_policy_is_zero(
     tiny_llama.save_pretrained(tmp_path / "model")
     trainer = make_trainer(model=str(tmp_path / "model"), beta=0.5)
     trainer.model.train()
-    inputs = trainer._prepare_inputs(batch_of(trainer))
+    inputs = trainer._prepare_inputs([])
     trainer._compute_loss(trainer.model, inputs)
     assert trainer._metrics["train"]["kl"] == pytest.approx([0.0], abs=1e-6)
 
@@ -203,12 +197,15 @@ def equal_rewards(chat_tokenizer):
 def test_groups_without_signal(make_trainer, chat_tokenizer, mode):
     env = equal_rewards(chat_tokenizer)
     trainer = make_trainer(
-        env, zero_signal_groups=mode, shuffle_dataset=False, max_resample_rounds=5
+        env,
+        dataset=env.get_train_dataset().select([0, 9, *range(1, 9)]),
+        zero_signal_groups=mode,
+        shuffle_dataset=False,
+        **({"max_resample_rounds": 5} if mode == "resample" else {}),
     )
     trainer.model.train()
-    rows = [trainer.train_dataset[i] for i in (0, 0, 0, 0, 9, 9, 9, 9)]
     trainer.low_signal.update(1.0)
-    rollouts = trainer._prepare_inputs(rows)["rollouts"]
+    rollouts = trainer._prepare_inputs([])["rollouts"]
     share = trainer._metrics["train"]["groups_without_signal"]
     live = {r.played.group: r.in_loss for r in rollouts}
     if mode == "resample":

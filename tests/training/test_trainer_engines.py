@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from agentsgym.generation.embedded import EmbeddedEngine
+from agentsgym.generation import EmbeddedEngine
 
 
 class SamplingEngine:

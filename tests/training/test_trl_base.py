@@ -24,8 +24,6 @@ PACKAGE = Path(agentsgym.__file__).parent
         ("_generate_and_score_completions", ["self", "inputs"]),
         ("_compute_loss", ["self", "model", "inputs"]),
         ("training_step", ["self", "model", "inputs", "num_items_in_batch"]),
-        ("_get_train_sampler", ["self", "dataset"]),
-        ("_set_signature_columns_if_needed", ["self"]),
         ("_save_checkpoint", ["self", "model", "trial"]),
         ("_load_from_checkpoint", ["self", "resume_from_checkpoint", "model"]),
         ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),

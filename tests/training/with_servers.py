@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.generation import EmbeddedEngine, VLLMEngine
-from agentsgym.generation.vllm.weight_files import ShardFiles
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from completions_server import CompletionsServer
@@ -111,17 +110,18 @@ def trained(tokenizer, out, peft_config=None):
 def full_disk(trainer):
     """How each process ends if the first one cannot write."""
 
-    def add(self, name, tensor):
+    def full(*_, **__):
         raise OSError("No space left on device")
 
-    before, ShardFiles.add = ShardFiles.add, add
+    kind = type(trainer.accelerator.unwrap_model(trainer.model))
+    before, kind.save_pretrained = kind.save_pretrained, full
     trainer.sync.forget()
     try:
         trainer.push_weights(trainer.state.global_step)
     except Exception as error:
         return type(error).__name__, str(error)
     finally:
-        ShardFiles.add = before
+        kind.save_pretrained = before
     return "nothing"
 
 

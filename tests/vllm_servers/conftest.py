@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from agentsgym.generation import VLLMEngine
+from agentsgym.generation.http import Retries
 from helpers import random_llama
 
 _ROOT = Path(__file__).parents[2]
@@ -91,6 +93,13 @@ def model_dir(chat_tokenizer, tmp_path_factory):
 def servers(model_dir, tmp_path_factory):
     """Two servers of the same model, for all tests: none may end them."""
     yield from started(model_dir, tmp_path_factory.mktemp("logs"), 2)
+
+
+@pytest.fixture
+def engine(servers, chat_tokenizer):
+    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
+    yield made
+    made.close()
 
 
 @pytest.fixture

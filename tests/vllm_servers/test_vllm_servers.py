@@ -7,7 +7,6 @@ from agentsgym import register
 from agentsgym.envs import task_dataset
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm.weight_files import save
 from agentsgym.types import GenerationRequest, SamplingParams
 from helpers import DigitEnv
 
@@ -24,13 +23,6 @@ class LongEnv(DigitEnv):
         done = state.get("played", 0) >= 5
         self.on_step()
         return state | {"played": state.get("played", 0) + 1}, float(win), done, {"win": win}
-
-
-@pytest.fixture
-def engine(servers, chat_tokenizer):
-    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
-    yield made
-    made.close()
 
 
 def load_model(model_dir):
@@ -203,30 +195,6 @@ def test_generation_ahead_is_at_most_one_version_behind(
     assert all(0 <= entry["staleness"] <= 1 for entry in log)
     assert abs(log[0]["sampler/ratio"] - 1) < 1e-3
     assert all(abs(entry["sampler/ratio"] - 1) > 1e-4 for entry in log if entry["staleness"])
-
-
-def test_full_weights_from_disk(engine, model_dir, chat_tokenizer, tmp_path):
-    """Reloaded where the server can; else an error that says so."""
-    from agentsgym.generation.vllm.weights import Weights, WeightSyncError
-
-    model = load_model(model_dir)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape))
-    save(model, tmp_path / "new", copy_tied=True)
-    save(load_model(model_dir), tmp_path / "old", copy_tied=True)
-    try:
-        engine.load(Weights(1, "checkpoint", engine.base_model, str(tmp_path / "new")))
-    except WeightSyncError as error:
-        assert "full weights" in str(error)
-        pytest.skip(f"this server cannot: {error}")
-    request = GenerationRequest("s", chat_tokenizer.encode("Is it"), SamplingParams(8), seed=1)
-    result = answers(engine, [request])["s"]
-    start = len(request.token_ids) - 1
-    expected = full_logprobs(model, [*request.token_ids, *result.token_ids])[start:]
-    assert result.policy_version == 1
-    torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=1e-4, rtol=0)
-    engine.load(Weights(0, "checkpoint", engine.base_model, str(tmp_path / "old")))
 
 
 def test_a_server_dies_in_the_middle(servers, mortal, model_dir, chat_tokenizer, tmp_path):

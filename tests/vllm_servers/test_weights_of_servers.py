@@ -17,13 +17,6 @@ from vllm_servers.test_vllm_servers import full_logprobs, load_model
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture
-def engine(servers, chat_tokenizer):
-    made = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
-    yield made
-    made.close()
-
-
 def moved(model, size):
     """A copy whose trained weights are others."""
     found = copy.deepcopy(model)
@@ -108,10 +101,10 @@ def test_another_process_knows_which_weights_sampled_its_answers(
 
     def update(model, version):
         engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
-        other.adopt(engine.weights, loaded=False)
+        other.adopt(engine.weights)
 
     engine.update_weights(WeightUpdate(base, 1, tmp_path / "sync"))
-    other.adopt(engine.weights, loaded=False)
+    other.adopt(engine.weights)
     try:
         played = play_over_updates(other, models, update, chat_tokenizer)
     finally:

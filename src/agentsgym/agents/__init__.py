@@ -1,7 +1,6 @@
-"""Agents: model-backed, scripted, human."""
+"""Agents: model-backed, scripted, random, human."""
 
 from agentsgym.agents.direct import DirectOutputAgent
-from agentsgym.agents.human import HumanAgent
-from agentsgym.agents.scripted import ScriptedAgent
+from agentsgym.agents.scripted import HumanAgent, RandomAgent, ScriptedAgent, SeededAgent
 
-__all__ = ["DirectOutputAgent", "HumanAgent", "ScriptedAgent"]
+__all__ = ["DirectOutputAgent", "HumanAgent", "RandomAgent", "ScriptedAgent", "SeededAgent"]

@@ -1,11 +1,13 @@
-"""Agents without a model."""
+"""Agents without a model: scripted, random, human."""
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentsgym.types import Message
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
-Script = Sequence[str] | Callable[[list[Message]], str]
+NOTHING_LEFT = "Nothing to note."
 
 
 class ScriptedAgent:
@@ -14,14 +16,90 @@ class ScriptedAgent:
     The script starts again with every rollout, but not with every episode of a rollout.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Sequence[str] | Callable[[list[Message]], str]) -> None:
         if not callable(script) and not script:
             raise ValueError("a script needs at least one line")
         self._script = script
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """The next line; the state is the number of lines used so far."""
-        said = int(agent_state or 0)
+        number = int(agent_state or 0)
         if callable(self._script):
-            return self._script(messages), said + 1
-        return self._script[min(said, len(self._script) - 1)], said + 1
+            return self._script(messages), number + 1
+        return self._script[min(number, len(self._script) - 1)], number + 1
+
+
+class HumanAgent:
+    """Shows the new messages of the conversation and asks a person for the action.
+
+    `show` receives the text of each new message; `ask` returns a line. A KeyboardInterrupt reaches
+    the caller, who can end the game; any other exception fails the rollout.
+    """
+
+    def __init__(self, show: Callable[[str], None], ask: Callable[[], str]) -> None:
+        self._show = show
+        self._ask = ask
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """Show the messages since the last action and read a line; the state counts messages."""
+        seen = int(agent_state or 0)
+        if len(messages) < seen:
+            seen = 0
+        for message in messages[seen:]:
+            if message["role"] != "assistant":
+                self._show(message["content"])
+        return self._ask(), len(messages) + 1
+
+
+class RandomAgent(PrivilegedAgent):
+    """Plays one of `env.admissible_actions(state)`, each with the same probability.
+
+    A warm start imitates it if the environment has no expert: the model learns the form of a move
+    and still explores all moves. `env` must define `admissible_actions`; the agent can also play
+    others.
+    """
+
+    def __init__(self, env: MultistepEnv, *, seed: int = 0) -> None:
+        if not self.can_play(env):
+            raise TypeError(f"{env.name} has no method admissible_actions(state)")
+        self._rng = random.Random(seed)
+
+    @staticmethod
+    def can_play(env: MultistepEnv) -> bool:
+        """Whether the environment lists its actions."""
+        return hasattr(env.unwrapped, "admissible_actions")
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one session. It raises ValueError if no action is admissible."""
+
+        def choose(messages: list[Message]) -> str:
+            actions = session.admissible_actions()
+            if actions:
+                return self._rng.choice(actions)
+            if session.episode_is_over:
+                return NOTHING_LEFT
+            raise ValueError(f"{session.env.name}: nothing is admissible")
+
+        return ScriptedAgent(choose)
+
+
+class SeededAgent(PrivilegedAgent):
+    """The agent `make(seed)`.
+
+    An evaluation plays each rollout with `with_seed` and the rollout's own seed, so that a rollout
+    depends neither on the others nor on their order.
+    """
+
+    def __init__(self, make: Callable[[int], Agent], *, seed: int = 0) -> None:
+        self._make = make
+        self._agent = make(seed)
+
+    def with_seed(self, seed: int) -> Agent:
+        """A new agent with this seed."""
+        return self._make(seed)
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one session; its noise also depends on the sessions before."""
+        if isinstance(self._agent, PrivilegedAgent):
+            return self._agent.for_session(session)
+        return self._agent

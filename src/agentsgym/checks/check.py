@@ -1,21 +1,90 @@
-"""check_env: all checks on one environment."""
+"""check_env: all checks on one environment, and the report, printable and as JSON."""
 
+import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentsgym.checks.context import Context
-from agentsgym.checks.report import Finding, Report
+from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.registry import make
-from agentsgym.types import Tokenizer, Trust
+from agentsgym.types import Trust
 
 Subject = str | type[MultistepEnv] | MultistepEnv
-Maker = Callable[[Tokenizer | None], MultistepEnv]
+
+
+class CheckFailed(AssertionError):
+    """An environment failed its check; the message is the report's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings about one environment. `seconds` is how long the check took."""
+
+    env: str
+    env_config: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed; warnings do not count."""
+        return all(finding.passed for finding in self.findings)
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The checks that failed."""
+        return tuple(finding for finding in self.findings if not finding.passed)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All warnings."""
+        return tuple(warning for finding in self.findings for warning in finding.warnings)
+
+    def __getitem__(self, name: str) -> Finding:
+        """The finding of a check by its name. Raises KeyError."""
+        for finding in self.findings:
+            if finding.name == name:
+                return finding
+        raise KeyError(f"no check {name!r}; the checks are {[f.name for f in self.findings]}")
+
+    def raise_if_failed(self) -> "Report":
+        """Return the report; raise CheckFailed with its text if a check failed."""
+        if not self.passed:
+            raise CheckFailed(self.to_text())
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "env": self.env,
+            "env_config": dict(self.env_config),
+            "passed": self.passed,
+            "seconds": round(self.seconds, 3),
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def to_json(self) -> str:
+        """One JSON object on one line."""
+        return json.dumps(self.to_dict(), default=repr)
+
+    def to_text(self) -> str:
+        """A line per check, with its warnings below it."""
+        width = max((len(finding.name) for finding in self.findings), default=0)
+        lines = []
+        for finding in self.findings:
+            mark = "passed" if finding.passed else "FAILED"
+            lines.append(f"{mark}  {finding.name:<{width}}  {finding.evidence}")
+            lines += [f"        warning: {warning}" for warning in finding.warnings]
+        verdict = "passed"
+        if not self.passed:
+            verdict = f"failed: {', '.join(finding.name for finding in self.failures)}"
+        return "\n".join([*lines, f"{self.env}: {verdict} ({self.seconds:.1f} s)"])
 
 
 def check_env(
@@ -50,8 +119,10 @@ def check_env(
         raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
     began = time.perf_counter()
     env = _made(subject, env_config, trust)
+    # In this process, where checks can watch.
+    config = {**env.env_config, "workers": 0} if env.config.workers else env.env_config
     context = Context(
-        make=_in_this_process(env),
+        make=lambda tokenizer: type(env)(tokenizer, config),
         env=env,
         train=_dataset(env, "train"),
         held_out=_dataset(env, "eval"),
@@ -82,14 +153,6 @@ def _made(subject: Subject, env_config: Mapping[str, Any] | None, trust: Trust) 
     if env_config is not None:
         raise ValueError("an environment object already has its configuration")
     return subject
-
-
-def _in_this_process(env: MultistepEnv) -> Maker:
-    """Makes new objects of the environment that play in this process, where checks can watch."""
-    config = dict(env.env_config)
-    if env.config.workers:
-        config["workers"] = 0
-    return lambda tokenizer: type(env)(tokenizer, config)
 
 
 def _dataset(env: MultistepEnv, which: str) -> list[Mapping[str, Any]] | None:

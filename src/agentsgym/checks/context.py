@@ -1,18 +1,29 @@
-"""The context of every check: new environment objects, tasks, and the time budget."""
+"""What a check gets, new environment objects, tasks and a time budget, and what it finds."""
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.players import RandomPlayer, Task, play_alone
+from agentsgym.checks.playing import Task, play_alone, random_player
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.types import Tokenizer
 
 MOST_TASKS = 16
 _SHARE = 16
 """A check may take this fraction of the whole budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: whether it passed, the evidence, warnings, and the numbers behind it."""
+
+    name: str
+    passed: bool
+    evidence: str
+    warnings: tuple[str, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -33,9 +44,8 @@ class Context:
     """Whether another process can make the environment by its name."""
 
     episode_seconds: float = 0.0
-    steps_per_second: float = 0.0
     yardstick: Any = None
-    """Set by `constants.yardstick`."""
+    """Set by `scores.yardstick`."""
 
     drawn: list[Task] = field(init=False)
     """All tasks in a random order: the caller's first, then at least one each for training and for
@@ -53,15 +63,13 @@ class Context:
 
     def measure(self) -> None:
         """Play a few trials to measure how long one takes."""
-        player = RandomPlayer(self.seed)
+        player = random_player(self.seed)
         env = self.make(None)
         began = time.perf_counter()
         records = play_alone(env, self.drawn[:1], player)
         if time.perf_counter() - began < self.budget / 100:
             records += play_alone(env, self.drawn[1:4], player, first=1)
-        taken = max(time.perf_counter() - began, 1e-6)
-        self.episode_seconds = taken / len(records)
-        self.steps_per_second = sum(record.steps for record in records) / taken
+        self.episode_seconds = max(time.perf_counter() - began, 1e-6) / len(records)
 
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
         """Tasks that can be played `plays` times each in this check's share of the budget.
@@ -79,13 +87,9 @@ class Context:
                 f"{self.env.name} defines no tasks: give check_env some (tasks=[...]) or write "
                 "get_train_dataset and get_eval_dataset"
             )
-        self.drawn = self._draw(random.Random(self.seed))
-
-    def _draw(self, rng: random.Random) -> list[Task]:
-        sides = [_shuffled(side or [], rng) for side in (self.train, self.held_out)]
-        rest = _shuffled([task for side in sides for task in side[1:]], rng)
-        return [*self.given, *(task for side in sides for task in side[:1]), *rest]
-
-
-def _shuffled(tasks: Sequence[Task], rng: random.Random) -> list[Task]:
-    return rng.sample(tasks, len(tasks))
+        rng = random.Random(self.seed)
+        both = [side or [] for side in (self.train, self.held_out)]
+        sides = [rng.sample(side, len(side)) for side in both]
+        rest = [task for side in sides for task in side[1:]]
+        rng.shuffle(rest)
+        self.drawn = [*self.given, *(task for side in sides for task in side[:1]), *rest]

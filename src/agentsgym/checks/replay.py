@@ -7,7 +7,7 @@ environment's class, `sys_path`, `env_config`, `tasks` and `actions` (one list p
 import json
 import sys
 
-from agentsgym.checks.players import Replay, play_alone
+from agentsgym.checks.playing import play_alone, replay
 from agentsgym.envs.registry import make
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     sys.path[:] = request["sys_path"]
     config = {**request["env_config"], "workers": 0}
     env = make(request["path"], None, config, trust=True)
-    records = play_alone(env, request["tasks"], Replay(request["actions"]))
+    records = play_alone(env, request["tasks"], replay(request["actions"]))
     sys.stdout.write(json.dumps([record.digest for record in records]) + "\n")
 
 

@@ -1,15 +1,131 @@
-"""The report on a tokenizer: what became of conversations, frozen, printable and as JSON."""
+"""What is recorded of conversations with a tokenizer: rows, their cost, why the template began
+them; and the report on it, printable and as JSON."""
 
-import dataclasses
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
-from agentsgym.checks.row_breaks import REASONS, RecordedTalk
-from agentsgym.tokens import TokenCheck
+from agentsgym.checks.playing import last_line
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.tokens import Codec, TemplateCodec, TokenCheck
+from agentsgym.tokens.template import TemplateFailed
+from agentsgym.types import Rollout, Row, Tokenizer
+from agentsgym.types.batch import last_row
 
-Line = tuple[str, str]
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "thoughts": "drops earlier thoughts",
+        "opening": "writes something else before earlier answers",
+        "answer": "changes the text of earlier answers",
+        "earlier": "changes earlier turns",
+    }
+)
+"""Why a row begins, in words whose subject is the chat template."""
+
+_FAILED = f"{TemplateFailed.__module__}.{TemplateFailed.__name__}: "
+_BEFORE, _AFTER = 12, 48  # characters that are shown around a difference
+
+
+@dataclass(frozen=True, slots=True)
+class RowBreak:
+    """A row that begins because the template rewrote history, at a step of an episode (from 0).
+
+    `reason` is what it changed, as in `Row.rewrites`. `was` and `now` are the context before and
+    after, from shortly before their first difference.
+    """
+
+    episode: int
+    step: int
+    reason: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTalk:
+    """What was recorded of a conversation.
+
+    `tokens` is the number of tokens in all `rows`, and `one_row_tokens` what it would be without
+    the `breaks`. `agent_tokens` are those of the agent, `key_agent_tokens` those of them in the
+    row that the keys of a `RolloutBatch` hold. `masked` says whether the agent-token masks mark
+    the sampled tokens and no others. `refused` has the error if the template refuses it.
+    """
+
+    name: str
+    steps: int
+    rows: int
+    breaks: tuple[RowBreak, ...]
+    tokens: int
+    one_row_tokens: int
+    agent_tokens: int
+    key_agent_tokens: int
+    masked: bool
+    refused: str = ""
+
+    @property
+    def cost(self) -> float:
+        """How many times as many tokens as without the breaks."""
+        return self.tokens / max(1, self.one_row_tokens)
+
+
+def recorded(
+    name: str, env: MultistepEnv, rollout: Rollout, sampled: Sequence[int]
+) -> RecordedTalk:
+    """The record of a rollout whose answers had the ids `sampled`."""
+    assert env.tokenizer is not None and env.codec is not None
+    rows = rollout.rows
+    masked = [i for row in rows for i in row.token_ids[row.agent_token_mask == 1].tolist()]
+    return RecordedTalk(
+        name=name,
+        steps=sum(len(episode.steps) for episode in rollout.episodes),
+        rows=len(rows),
+        breaks=_row_breaks(rows, env.tokenizer),
+        tokens=sum(len(row.token_ids) for row in rows),
+        one_row_tokens=sum(_without_break(rollout, row, env.codec) for row in rows),
+        agent_tokens=rollout.agent_tokens,
+        key_agent_tokens=row.agent_tokens if (row := last_row(rows)) else 0,
+        masked=masked == list(sampled),
+        refused=last_line(rollout.error).removeprefix(_FAILED) if rollout.error else "",
+    )
+
+
+def _without_break(rollout: Rollout, row: Row, codec: Codec) -> int:
+    """The tokens that a row would add if the template only appended: all, if it did not begin the
+    row; else the newest observation, the template's text around it, and all that follows."""
+    if row.begins != "template" or not row.spans:
+        return len(row.token_ids)
+    assert isinstance(codec, TemplateCodec)
+    first = row.spans[0]
+    seen = rollout.episodes[first.episode].steps[first.step].observation
+    written = codec.template.written
+    around = codec.control.encode(written.after), codec.control.encode(written.at_end)
+    closing = codec.turn_end if codec.control.leading_tokens(written.after.lstrip()) else ()
+    new = len(codec.control.encode(codec.control.mark(seen))) + sum(map(len, around)) - len(closing)
+    return new + len(row.token_ids) - row.prompt_length
+
+
+def _row_breaks(rows: Sequence[Row], tokenizer: Tokenizer) -> tuple[RowBreak, ...]:
+    """Every row that begins because of the template."""
+    return tuple(
+        _break(before, row, tokenizer)
+        for before, row in pairwise(rows)
+        if row.begins == "template" and row.spans
+    )
+
+
+def _break(before: Row, row: Row, tokenizer: Tokenizer) -> RowBreak:
+    was = tokenizer.decode(before.token_ids.tolist())
+    now = tokenizer.decode(row.token_ids[: row.prompt_length].tolist())
+    pairs = enumerate(zip(was, now, strict=False))
+    at = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
+    shown = slice(max(0, at - _BEFORE), at + _AFTER)
+    return RowBreak(*row.spans[0].key, row.rewrites, was[shown], now[shown])
+
+
+# -- the report ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +144,12 @@ class TokenReport:
 
     `check` has the properties of tokenizer and chat template, `conversations` what became of
     conversations without a system prompt and in an environment, `variants` what became of those
-    with a system prompt and with tools. `forged` are control tokens that a text became; normally
-    none.
+    with a system prompt and with tools.
     """
 
     check: TokenCheck
     conversations: tuple[RecordedTalk, ...]
     variants: tuple[RecordedTalk, ...]
-    forged: tuple[str, ...]
     stability: Stability
 
     @property
@@ -60,13 +174,13 @@ class TokenReport:
         sentences = {
             f"the chat template refuses a conversation: {first.refused}": bool(first.refused),
             "an agent-token mask is not exact": not self.masked,
-            f"a text can forge {', '.join(self.forged)}": bool(self.forged),
+            f"a text can forge {', '.join(self.check.forgeable)}": bool(self.check.forgeable),
         }
         return tuple(sentence for sentence, holds in sentences.items() if holds)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        data: dict[str, Any] = dataclasses.asdict(self)
+        data: dict[str, Any] = asdict(self)
         written = (*data["conversations"], *data["variants"])
         for one, made in zip(self.every, written, strict=True):
             made["cost"] = round(one.cost, 3)
@@ -76,7 +190,7 @@ class TokenReport:
         """One JSON object on one line."""
         return json.dumps(self.to_dict())
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[tuple[str, str]]:
         """A topic and a sentence for each finding."""
         return [
             ("chat template", self._template()),
@@ -94,7 +208,7 @@ class TokenReport:
             return "none: prompts and answers are encoded one by one and joined"
         return "append-only" if self.append_only else "rewrites history"
 
-    def _prompts(self) -> Iterator[Line]:
+    def _prompts(self) -> Iterator[tuple[str, str]]:
         if self.check.default_system_prompt:
             own = self.check.default_system_prompt
             yield "system prompt", f"the template adds its own if there is none: {own!r}"
@@ -112,8 +226,8 @@ class TokenReport:
         return "NOT exact: they do not mark the sampled tokens"
 
     def _control(self) -> str:
-        if self.forged:
-            return f"a text can forge {', '.join(self.forged)}"
+        if self.check.forgeable:
+            return f"a text can forge {', '.join(self.check.forgeable)}"
         return "kept apart: written by a task or an agent as text, they are ordinary text"
 
     def _stability(self) -> str:
@@ -138,7 +252,7 @@ class TokenReport:
         return "fit for training: one row for each context"
 
 
-def _recorded(one: RecordedTalk) -> Iterator[Line]:
+def _recorded(one: RecordedTalk) -> Iterator[tuple[str, str]]:
     """What became of a conversation."""
     if one.refused:
         yield one.name, f"refused: {one.refused}"

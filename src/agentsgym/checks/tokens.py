@@ -2,20 +2,18 @@
 
 import functools
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.players import Player, RandomPlayer
-from agentsgym.checks.row_breaks import Marks, RecordedTalk, recorded
-from agentsgym.checks.token_report import Stability, TokenReport
+from agentsgym.checks.playing import ActionChoice, random_player
+from agentsgym.checks.token_report import RecordedTalk, Stability, TokenReport, recorded
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout.drive import advance
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.tokens import ActionText, Codec, PlainCodec, TemplateCodec, inspect_tokenizer
+from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_tokenizer
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
 from agentsgym.types import (
     GenerationRequest,
@@ -34,12 +32,11 @@ OBSERVATIONS = (
 )
 ANSWERS = ("A mouse, maybe?", "Then it is a horse.", "It can, a little.", "I would say: a cow.")
 _WAYS = ((False, "plain answers"), (True, "answers that think"))
-_TOOL = "agentsgym_lookup"
 _TOOLS = [
     {
         "type": "function",
         "function": {
-            "name": _TOOL,
+            "name": "agentsgym_lookup",
             "description": "Looks something up.",
             "parameters": {
                 "type": "object",
@@ -54,7 +51,6 @@ _CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_MOST_SPELLED = 48
 _TEXTS = (
     "Is it an animal?",
     "I don't know. [apple]",
@@ -67,49 +63,39 @@ _CUTS = 10
 
 
 class ScriptedTalk(MultistepEnv):
-    """Says the texts of `task_data["observations"]` (by default `OBSERVATIONS`), one in each
-    step."""
+    """Says `OBSERVATIONS`, one in each step."""
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> dict[str, Any]:
-        return {"says": tuple(task_data.get("observations", OBSERVATIONS)), "played": 0}
+        return {"played": 0}
 
     def _format_prompt(self, state: dict[str, Any], step: int) -> str:
-        text: str = state["says"][min(step, len(state["says"]) - 1)]
-        return text
+        return OBSERVATIONS[min(step, len(OBSERVATIONS) - 1)]
 
     def _step_episode(
         self, session_id: str, state: dict[str, Any], action: str
     ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
         played = state["played"] + 1
-        return {**state, "played": played}, 0.0, played >= len(state["says"]), {}
+        return {"played": played}, 0.0, played >= len(OBSERVATIONS), {}
 
 
-class Answers:
-    """A player that gives the same answers in every trial."""
-
-    def __init__(self, answers: tuple[str, ...] = ANSWERS) -> None:
-        self._answers = answers
-
-    def __call__(self, env: MultistepEnv, request: GenerationRequest, number: int) -> str:
-        """The answer of this step."""
-        turn = sum(message["role"] == "assistant" for message in request.messages)
-        return self._answers[turn % len(self._answers)]
+def scripted(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
+    """A player that gives `ANSWERS`."""
+    turn = sum(message["role"] == "assistant" for message in request.messages)
+    return ANSWERS[turn % len(ANSWERS)]
 
 
 @dataclass(slots=True)
 class Speaker:
     """Plays the answers of `player` as if an engine had sampled them, with thoughts if `thinks`.
 
-    `encode` makes an answer's ids (None: the tokenizer, special tokens included). `sampled` has the
-    ids of all answers, `thoughts` the texts of all thoughts; `muted` says that a prompt turned
-    thoughts off.
+    `sampled` has the ids of all answers, `thoughts` counts the thoughts; `muted` says that a prompt
+    turned thoughts off.
     """
 
-    player: Player
+    player: ActionChoice
     thinks: bool = False
-    encode: Callable[[str], Sequence[int]] | None = None
     sampled: list[int] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    thoughts: int = 0
     muted: bool = False
 
     def play(self, env: MultistepEnv, task: Any) -> Rollout:
@@ -131,8 +117,6 @@ class Speaker:
         self, env: MultistepEnv, tokenizer: Tokenizer, request: GenerationRequest
     ) -> tuple[int, ...]:
         answer = self.player(env, request, 0)
-        if self.encode is not None:
-            return tuple(self.encode(answer))
         prompt = tokenizer.decode(list(request.token_ids[-_TAIL:]))
         text = sampled_answer(tokenizer, prompt, answer, self._thought(prompt))
         return tuple(tokenizer.encode(text, add_special_tokens=False))
@@ -141,8 +125,8 @@ class Speaker:
         self.muted = self.muted or thoughts_are_off(prompt)
         if not self.thinks or self.muted:
             return ""
-        self.thoughts.append(f"I look at number {len(self.thoughts)} first.")
-        return self.thoughts[-1]
+        self.thoughts += 1
+        return f"I look at number {self.thoughts} first."
 
 
 def _action_text(tokenizer: Tokenizer, codec: Codec) -> ActionText:
@@ -163,97 +147,45 @@ def check_tokens(
     Raises ValueError, as `codec_for` does, for a template that cannot be used.
     """
     options = dict(template_options or {})
-    check = inspect_tokenizer(tokenizer, options)
-    talk = _with_tokenizer(ScriptedTalk(), tokenizer, options)
+    played = _played(env.with_tokenizer(tokenizer, options)) if env else ()
     return TokenReport(
-        check=check,
-        conversations=(*_talks(talk), *(_played(env, tokenizer, options) if env else ())),
+        check=inspect_tokenizer(tokenizer, options),
+        conversations=(*_talks(tokenizer, options), *played),
         variants=tuple(_variants(tokenizer, options)),
-        forged=forged_tokens(talk),
         stability=stability(tokenizer),
     )
 
 
-def _talks(env: MultistepEnv) -> Iterator[RecordedTalk]:
+def _talks(tokenizer: Tokenizer, options: Mapping[str, Any]) -> Iterator[RecordedTalk]:
     """The scripted conversation with plain answers, and with answers that think."""
+    env = ScriptedTalk().with_tokenizer(tokenizer, options)
     for thinks, name in _WAYS:
-        yield from _play(name, env, {}, Speaker(Answers(), thinks), Marks())
+        yield from _play(name, env, {}, Speaker(scripted, thinks))
 
 
 def _variants(tokenizer: Tokenizer, options: Mapping[str, Any]) -> Iterator[RecordedTalk]:
     """It with a system prompt, and with tools if the template reads them."""
-    config = {"system_prompt": SYSTEM_PROMPT}
-    env = _with_tokenizer(ScriptedTalk(None, config), tokenizer, options)
-    yield from _play("a system prompt", env, {}, Speaker(Answers()), Marks(system=SYSTEM_PROMPT))
+    env = ScriptedTalk(None, {"system_prompt": SYSTEM_PROMPT}).with_tokenizer(tokenizer, options)
+    yield from _play("a system prompt", env, {}, Speaker(scripted))
     codec = env.codec
     if isinstance(codec, TemplateCodec) and "tools" in codec.template.variables:
-        env = _with_tokenizer(ScriptedTalk(), tokenizer, {**options, "tools": _TOOLS})
-        yield from _play("tools", env, {}, Speaker(Answers()), Marks(tools=_TOOL))
+        env = ScriptedTalk().with_tokenizer(tokenizer, {**options, "tools": _TOOLS})
+        yield from _play("tools", env, {}, Speaker(scripted))
 
 
-def _played(
-    env: MultistepEnv, tokenizer: Tokenizer, options: Mapping[str, Any]
-) -> Iterator[RecordedTalk]:
+def _played(env: MultistepEnv) -> Iterator[RecordedTalk]:
     """An episode of an environment, with plain answers and with answers that think."""
     task = dict(tasks_of(env, "eval")["task_data"][0])
-    env = _with_tokenizer(env, tokenizer, options)
-    marks = Marks(system=str(env.config.system_prompt or ""))
     for thinks, name in _WAYS:
-        speaker = Speaker(RandomPlayer(0, nonsense=0.0), thinks)
-        yield from _play(f"{env.name}, {name}", env, task, speaker, marks)
+        speaker = Speaker(random_player(0, nonsense=0.0), thinks)
+        yield from _play(f"{env.name}, {name}", env, task, speaker)
 
 
-def _play(
-    name: str, env: MultistepEnv, task: Any, speaker: Speaker, marks: Marks
-) -> Iterator[RecordedTalk]:
+def _play(name: str, env: MultistepEnv, task: Any, speaker: Speaker) -> Iterator[RecordedTalk]:
     """The record of a conversation; none of thoughts that the prompt turns off."""
     rollout = speaker.play(env, task)
     if not (speaker.thinks and speaker.muted):
-        seen = Marks(tuple(speaker.thoughts), marks.system, marks.tools)
-        yield recorded(name, env, rollout, speaker.sampled, seen)
-
-
-def _with_tokenizer(
-    env: MultistepEnv, tokenizer: Tokenizer, options: Mapping[str, Any]
-) -> MultistepEnv:
-    """The environment with a tokenizer, whose own template is not tried if another replaces it."""
-    env.tokenizer = tokenizer
-    env.set_template_options(options)
-    return env
-
-
-def forged_tokens(env: MultistepEnv) -> tuple[str, ...]:
-    """The control tokens of which the agent reads more in any step if the texts spell them: in the
-    observations, and in answers of ordinary tokens."""
-    tokenizer, codec = env.tokenizer, env.codec
-    assert tokenizer is not None and isinstance(codec, TemplateCodec | PlainCodec)
-    spelled = _spelled(tokenizer, codec)
-    mine = [token for token in spelled if codec.control.ids.isdisjoint(codec.encode_action(token))]
-    forging = _counts(env, codec, spelled, mine)
-    plain = _counts(env, codec, ["word"], ["word"])
-    forged = {i for one, other in zip(forging, plain, strict=False) for i in one - other}
-    return tuple(sorted(tokenizer.decode([number]) for number in forged))
-
-
-def _spelled(tokenizer: Tokenizer, codec: PlainCodec | TemplateCodec) -> list[str]:
-    """Control tokens as text, first those that the template writes around messages."""
-    texts = [tokenizer.decode([number]) for number in sorted(codec.control.ids)]
-    around = codec.template.written.around if isinstance(codec, TemplateCodec) else ""
-    return sorted(texts, key=lambda text: text not in around)[:_MOST_SPELLED]
-
-
-def _counts(
-    env: MultistepEnv, codec: PlainCodec | TemplateCodec, observed: list[str], answered: list[str]
-) -> list[Counter[int]]:
-    """The control tokens that the agent reads before each of its answers."""
-    task = {"observations": [f"Look: {' '.join(observed)}."] * 3}
-    speaker = Speaker(Answers((f"I say {' '.join(answered)}.",)), encode=codec.encode_action)
-    rows = speaker.play(env, task).rows
-    return [
-        Counter(i for i in row.token_ids[: span.start].tolist() if i in codec.control.ids)
-        for row in rows
-        for span in row.spans
-    ]
+        yield recorded(name, env, rollout, speaker.sampled)
 
 
 def stability(tokenizer: Tokenizer, texts: Sequence[str] = _TEXTS) -> Stability:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from agentsgym.cli.console import out
+from agentsgym.cli.console import ended_by, out
 
 COMMANDS = {
     "train": ("train:train", "Train an agent with GRPO and evaluate it before and after."),
@@ -88,8 +88,6 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort, _PARSER_ERROR, BrokenPipeError):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            from agentsgym.cli.guard import ended_by
-
             raise ended_by(error, debug=_DEBUG.get()) from None
 
 

@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 
 from agentsgym.checks.check import check_env
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
-from agentsgym.cli.options import ConfigOption, SettingsArgument, given_settings
+from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line
+from agentsgym.cli.options import ConfigOption, JsonOption, SettingsArgument, given_settings
 from agentsgym.envs import ConfigError
 from agentsgym.types import with_modules_of
-from agentsgym.types.trust import import_from_here
+from agentsgym.types.names import import_from_here
 
 
 def check(
     env: Annotated[str, typer.Argument(help="A registered name or a dotted path.")],
     settings: SettingsArgument = None,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
     seconds: Annotated[float, typer.Option(help="About how long to play.")] = 60.0,
 ) -> None:
     """Play an environment without a model and report its faults.
@@ -41,6 +41,6 @@ def check(
     if as_json:
         typer.echo(report.to_json())
     else:
-        out.print(shown(report.to_text()), soft_wrap=True)
+        line(report.to_text())
     if not report.passed:
         raise typer.Exit(FAILURE)

@@ -1,8 +1,13 @@
-"""The terminal: a console for results, a console for errors, and the form of errors."""
+"""The terminal: a console for results, one for errors, and the form of both."""
 
+import json
 import logging
 import os
+import re
+import traceback
 import warnings
+from types import TracebackType
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -15,6 +20,8 @@ out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 BAD_USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+# Messages of libraries that need another package.
+_NOT_INSTALLED = re.compile(r"requires? .{1,60} to be installed|distribution was not found")
 
 
 def fail(message: str, status: int = FAILURE) -> typer.Exit:
@@ -28,6 +35,21 @@ def fail(message: str, status: int = FAILURE) -> typer.Exit:
 def shown(text: str) -> str:
     """Untrusted text, escaped for a console that reads markup."""
     return escape(visible(text))
+
+
+def line(text: str) -> None:
+    """Print untrusted text as one line, however wide."""
+    out.print(shown(text), soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """Print what is being waited for, such as servers that start."""
+    err.print(shown(text), style="yellow")
+
+
+def print_json(data: Any) -> None:
+    """Print figures as JSON."""
+    typer.echo(json.dumps(data, indent=2, allow_nan=False))
 
 
 def quiet_libraries() -> None:
@@ -46,3 +68,59 @@ def quiet_libraries() -> None:
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
+
+
+def ended_by(error: BaseException, *, debug: bool) -> typer.Exit:
+    """Print the error that ended a command, to `debug` with its traceback; return the exception to
+    raise."""
+    if debug:
+        text = visible(mask_secrets("".join(traceback.format_exception(error))))
+        err.print(text, markup=False, soft_wrap=True)
+    message, status = _explained(error)
+    return fail("; ".join([message, *getattr(error, "__notes__", ())]), status)
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    from agentsgym.envs import ConfigError, UnknownEnvironment
+    from agentsgym.envs.extras import MissingExtra, missing_extra
+    from agentsgym.runs.files.atomic import disk_problem
+
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, ConfigError | UnknownEnvironment | MissingExtra):
+        return str(error), BAD_USAGE
+    missing = missing_extra(error) if isinstance(error, ImportError) else None
+    if missing is not None or _NOT_INSTALLED.search(str(error)):
+        return str(missing or error), BAD_USAGE
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "there is not enough memory: reduce the model, the batch or engine.capacity", FAILURE
+    problem = disk_problem(error)
+    if problem is not None:
+        return problem, FAILURE
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}", FAILURE
+    return (str(error) if _is_ours(error) else _unexpected(error)), FAILURE
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether this package wrote the message for users."""
+    if type(error).__module__.startswith("agentsgym."):
+        return True
+    last = _last_frame(error)
+    module = last.tb_frame.f_globals.get("__name__", "") if last else ""
+    return isinstance(error, ValueError | RuntimeError) and module.startswith("agentsgym.")
+
+
+def _unexpected(error: BaseException) -> str:
+    last = _last_frame(error)
+    where = f" ({last.tb_frame.f_code.co_filename}, line {last.tb_lineno})" if last else ""
+    text = " ".join(str(error).split())[:300]
+    kind = type(error).__name__
+    return f"unexpected {kind}: {text}{where}; the same command with --debug shows the traceback"
+
+
+def _last_frame(error: BaseException) -> TracebackType | None:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last

@@ -1,17 +1,20 @@
 """`agentsgym credit`: the credit that each estimator would assign to a run's rollouts."""
 
 import dataclasses
-import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, shown
+from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, shown
+from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
-from agentsgym.runs.files import RunDirectory, read_file
+from agentsgym.report.stored import Source
+from agentsgym.runs.trust import is_own
 from agentsgym.types import Rollout
+from agentsgym.types.names import import_from_here, is_foreign
 
 _LONGEST = 120
 
@@ -23,13 +26,15 @@ def credit(
     ] = None,
     group: Annotated[int, typer.Option(min=0, help="Which group of the generation.")] = 0,
     estimator: Annotated[
-        list[str] | None, typer.Option("--estimator", "-e", help="Estimators to show [all].")
+        list[str] | None,
+        typer.Option("--estimator", "-e", help="Estimators to show [all, the run's first]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
     """Show the credit that each estimator would assign to the rollouts of a run.
 
-    It needs no model and plays no episode: credit is computed from the recorded steps.
+    It needs no model and plays no episode: credit is computed from the recorded steps. A function
+    of your own is an estimator too: -e my_module.my_function.
 
     Examples:
 
@@ -37,44 +42,45 @@ def credit(
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
     """
-    names = tuple(estimator or RECORDED)
-    members = _group(run, step, group)
+    source = Source(run)
+    used = source.estimator
+    names = tuple(estimator or sorted(RECORDED, key=lambda name: name != used))
+    import_from_here(*names, used or "")
+    if not estimator and used and is_foreign(used) and is_own(run):
+        with suppress(ValueError):  # its module may be elsewhere
+            find_estimator(used)
+            names = (used, *names)
+    members = _group(source, step, group)
     try:
         lines = compare_credit(members, names)
     except ValueError as error:
         raise fail(str(error), BAD_USAGE) from None
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(line) for line in lines], allow_nan=False))
+        print_json([dataclasses.asdict(line) for line in lines])
     else:
-        _print(lines, names)
+        _print(lines, names, used)
 
 
-def _group(run: Path, step: int | None, group: int) -> list[Rollout]:
+def _group(source: Source, step: int | None, group: int) -> list[Rollout]:
     """The rollouts of one group of one generation."""
-    if not run.is_dir():
-        raise fail(f"there is no directory {run}", BAD_USAGE)
-    shards: dict[int, list[Path]] = {}
-    for phase, at, path in RunDirectory(run).rollout_files():
-        if phase == "train":
-            shards.setdefault(at, []).append(path)
-    if not shards:
+    run = source.root
+    found = {one.step: one for one in source.sets() if one.phase == "train"}
+    if not found:
         raise fail(f"{run} contains no training rollouts", BAD_USAGE)
-    chosen = max(shards) if step is None else step
-    if chosen not in shards:
-        known = ", ".join(map(str, sorted(shards)[:8]))
+    chosen = max(found) if step is None else step
+    if chosen not in found:
+        known = ", ".join(map(str, sorted(found)[:8]))
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
-    members = [line.rollout for path in shards[chosen] for line in read_file(path, group)]
-    return members or _no_group(shards[chosen], chosen)
+    contents = found[chosen].read()
+    if contents.problem or not contents.lines:
+        raise fail(contents.problem or f"the generation at step {chosen} has no rollouts")
+    groups = [line.rollout.group for line in contents.lines]
+    if group not in groups:
+        raise fail(f"the generation at step {chosen} has groups 0 to {max(groups)}", BAD_USAGE)
+    return [line.rollout for line in contents.lines if line.rollout.group == group]
 
 
-def _no_group(shards: list[Path], step: int) -> NoReturn:
-    groups = [line.rollout.group for path in shards for line in read_file(path)]
-    if not groups:
-        raise fail(f"{shards[0]} contains no rollouts")
-    raise fail(f"the generation at step {step} has groups 0 to {max(groups)}", BAD_USAGE)
-
-
-def _print(lines: list[StepCredit], names: tuple[str, ...]) -> None:
+def _print(lines: list[StepCredit], names: tuple[str, ...], used: str | None) -> None:
     several = any(line.episode for line in lines)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("step", "action", "reward", *names):
@@ -94,6 +100,8 @@ def _print(lines: list[StepCredit], names: tuple[str, ...]) -> None:
         table.add_row(place, _short(line.action), f"{line.reward:.4g}", *values)
     out.print("Credit per step" + " (episode.step)" * several + ":")
     out.print(table)
+    if used is not None:
+        out.print(shown(f"The run was trained with {used}."))
     out.print("agentsgym view shows the same token by token, in the browser.")
 
 

@@ -1,20 +1,19 @@
 """`agentsgym doctor`: what goes wrong in a run."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, shown
-from agentsgym.cli.options import TrustOption
+from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line, out, print_json, shown
+from agentsgym.cli.options import JsonOption, TrustOption
 from agentsgym.report.doctor import RULES, Evidence, Fault, diagnose, read_evidence
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.stored import Source
 
 
 def doctor(
     run: Annotated[Path, typer.Argument(help="A run directory, also of a run that goes on.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
     trust: TrustOption = False,
 ) -> None:
     """Name what goes wrong in a run, with the numbers that show it and what to try.
@@ -35,7 +34,7 @@ def doctor(
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
     found = diagnose(evidence)
     if as_json:
-        typer.echo(json.dumps(_data(run, evidence, found), indent=2, allow_nan=False))
+        print_json(_data(run, evidence, found))
     else:
         _tell(run, evidence, found)
     if found:
@@ -54,23 +53,19 @@ def _data(run: Path, evidence: Evidence, found: list[Fault]) -> dict[str, object
 
 def _tell(run: Path, evidence: Evidence, found: list[Fault]) -> None:
     for problem in evidence.problems:
-        _line(f"not read: {problem}")
+        line(f"not read: {problem}")
     for one in found:
         out.print(f"[bold]{shown(one.title)}[/bold] ({one.fault})", soft_wrap=True)
-        for line in one.evidence:
-            _line(f"  {line}")
-        for line in one.attempts:
-            _line(f"  try: {line}")
+        for text in one.evidence:
+            line(f"  {text}")
+        for text in one.attempts:
+            line(f"  try: {text}")
         if one.rollouts:
-            _line(f"  look at: {', '.join(one.rollouts)}")
+            line(f"  look at: {', '.join(one.rollouts)}")
         out.print()
     read = f"{len(evidence.metrics)} training steps, rollouts of {len(evidence.played)} sets"
     faults = "no fault" if not found else "1 fault" if len(found) == 1 else f"{len(found)} faults"
-    _line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
+    line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
     first = next((name for one in found for name in one.rollouts), None)
     if first is not None:
-        _line(f"agentsgym view {run} --rollout {first}")
-
-
-def _line(text: str) -> None:
-    out.print(shown(text), soft_wrap=True)
+        line(f"agentsgym view {run} --rollout {first}")

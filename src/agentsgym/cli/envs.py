@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from rich.table import Table
 
-from agentsgym.cli.console import out, shown
+from agentsgym.cli.console import line, out, shown
 from agentsgym.envs import UnknownEnvironment, find, registered
 from agentsgym.envs.builtin import BUILTIN, DOORS
 from agentsgym.types.names import install_command
@@ -17,10 +17,16 @@ def envs() -> None:
     table.add_column("environment", no_wrap=True)
     table.add_column("installed", no_wrap=True)
     table.add_column("description", overflow="fold")
+    missing: dict[str, list[str]] = {}
     for name in registered():
-        missing, description = _missing_extra(name), _description(name)
-        table.add_row(name, "no" if missing else "yes", shown(missing or description))
+        command = _missing_extra(name)
+        if command is not None:
+            missing.setdefault(command, []).append(name)
+        table.add_row(name, "no" if command else "yes", shown(_description(name)))
     out.print(table)
+    for command, names in missing.items():
+        out.print(f"\nTo install {', '.join(names)}:")
+        line(command)
     out.print(
         "\nPlay one with [bold]agentsgym play NAME[/]; "
         "[bold]agentsgym play NAME --help-config[/] lists its settings."

@@ -1,37 +1,35 @@
 """`agentsgym eval`: measures how good a model or a scripted agent is."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, quiet_libraries
-from agentsgym.cli.engine_options import (
+from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries, tell
+from agentsgym.cli.options import (
     BaseUrlOption,
+    ConfigOption,
     EngineOption,
     KeyEnvOption,
     ServedModelOption,
+    SettingsArgument,
+    TrustOption,
+    engine_options,
+    given_settings,
 )
-from agentsgym.cli.evaluated_run import evaluated_run
-from agentsgym.cli.evaluating import (
-    PlayOptions,
-    other_side,
-    plain_data,
-    play_one,
-    print_json,
-    print_tables,
-    refuse_if_all_failed,
-)
-from agentsgym.cli.options import ConfigOption, SettingsArgument, TrustOption, given_settings
+from agentsgym.cli.players import CHAT, SCRIPTED, PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
-from agentsgym.cli.tables import evaluation_table
-from agentsgym.evaluation import ComparisonPlan, compare, default_cluster, passes
+from agentsgym.cli.tables import evaluation_table, plain_data, print_tables
+from agentsgym.evaluation import ComparisonPlan, Played, compare, default_cluster, passes
 from agentsgym.report.suite import comparison_table
 from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import held_out_requests, other_references
-from agentsgym.runs.files.evaluation import write_comparison
+from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.saved_evaluation import is_saved, saved_side
+from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.trust import check_links, is_own
 from agentsgym.types import RolloutRequest
 
@@ -133,8 +131,8 @@ def evaluate(
         --key-env OPENAI_API_KEY
     """
     options = PlayOptions(
-        model=model,
-        vs=tuple(vs or ()),
+        models=(model, *(vs or ())),
+        output=output,
         trust=trust,
         seed=seed,
         episodes=episodes,
@@ -142,10 +140,7 @@ def evaluate(
         temperature=temperature,
         max_action_tokens=max_action_tokens,
         threads=threads,
-        base_url=base_url,
-        served_model=served_model,
-        key_env=key_env,
-        engine=engine,
+        engine=engine_options(engine, base_url, served_model, key_env),
     )
     given = given_settings(settings, config)
     if output is not None and output.exists() and not (trust or is_own(output)):
@@ -153,34 +148,29 @@ def evaluate(
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
-        evaluate_suite(suite, model, given, options, output, page, as_json=as_json)
+        evaluate_suite(suite, given, options, page, as_json=as_json)
         return
     if page is not None:
         raise fail("--out writes the page of a suite; see agentsgym view DIR", BAD_USAGE)
-    if len(options.vs) > 1:
+    if len(options.models) > 2:
         raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
-    other = options.vs[0] if options.vs else None
-    run = options.apply(evaluated_run(model, env, given, trust=trust, beside=other))
+    run = options.first(env, given)
     quiet_libraries()
 
     requests = held_out_requests(run, seed)
     if plan:
         _plan(run, requests, as_json=as_json)
-    elif other is not None:
-        _compare(other, run, requests, options, output, as_json=as_json)
+    elif vs:
+        _compare(run, requests, options, as_json=as_json)
     else:
-        _one(run, requests, options, output, as_json=as_json)
+        _one(run, requests, options, as_json=as_json)
 
 
 def _one(
-    run: RunConfig,
-    requests: list[RolloutRequest],
-    options: PlayOptions,
-    output: Path | None,
-    *,
-    as_json: bool,
+    run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
 ) -> None:
-    played = play_one(options.model, run, run, requests, options, output)
+    (model,) = options.models
+    played = play_with(model, run, run, requests, options.seed, options.output)
     of_passes = passes(played.rollouts)
     counted = [one for one, r in zip(requests, played.rollouts, strict=True) if not r.failed]
     references = other_references(make_env(run), counted)
@@ -188,26 +178,22 @@ def _one(
         data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in of_passes]}
         print_json(data | {"other_references": references})
     else:
-        table = evaluation_table(options.model, run.env, played.evaluation, of_passes, references)
-        out.print(table)
-    refuse_if_all_failed(played)
+        out.print(evaluation_table(model, run.env, played.evaluation, of_passes, references))
+    _refuse_if_all_failed(played)
 
 
 def _compare(
-    other: str,
-    run: RunConfig,
-    requests: list[RolloutRequest],
-    options: PlayOptions,
-    output: Path | None,
-    *,
-    as_json: bool,
+    run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
 ) -> None:
-    model = options.model
-    name, play_second = other_side(other, run, requests, options, output and output / "vs")
-    first = play_one(model, run, run, requests, options, output and output / "model")
+    model, other = options.models
+    output = options.output
+    # What is wrong with the second one is told before the first one plays.
+    side = _saved_side if _is_saved(other) else _playing_side
+    name, play_second = side(other, run, requests, options, output and output / "vs")
+    first = play_with(model, run, run, requests, options.seed, output and output / "model")
     second = play_second()
     for played in (first, second):
-        refuse_if_all_failed(played)
+        _refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)
     data = {
         "model": model,
@@ -216,12 +202,62 @@ def _compare(
         "evaluations": [plain_data(played.evaluation) for played in (first, second)],
     }
     if output is not None:
-        write_comparison(output / "comparison.json", data)
+        write_record(output / "comparison.json", data)
     if as_json:
         print_json(data)
     else:
         title = f"{model} against {name} on {run.env}"
         print_tables([comparison_table(model, name, result, title)])
+
+
+Side = tuple[str, Callable[[], Played]]
+"""What the other side of a comparison is called, and what gives its evaluation."""
+
+
+def _is_saved(name: str) -> bool:
+    return not name.startswith((SCRIPTED, CHAT)) and is_saved(name)
+
+
+def _playing_side(
+    name: str,
+    run: RunConfig,
+    requests: list[RolloutRequest],
+    options: PlayOptions,
+    output: Path | None,
+) -> Side:
+    other = options.other(name, run)
+    if name.startswith(SCRIPTED):
+        scripted_agent(make_env(run), name.removeprefix(SCRIPTED))
+    return name, lambda: play_with(name, other, run, requests, options.seed, output)
+
+
+def _saved_side(
+    name: str,
+    run: RunConfig,
+    requests: list[RolloutRequest],
+    options: PlayOptions,
+    output: Path | None,
+) -> Side:
+    model = options.models[0]
+    side = saved_side(Path(name), run, requests, seed=options.seed, trust=options.trust)
+    if output is not None:
+        side.check_copy(output)
+    ours, theirs = run.eval.temperature, side.temperature
+    if not model.startswith(SCRIPTED) and theirs not in (None, ours):
+        tell(f"{name} was sampled at temperature {theirs:g}, {model} at {ours:g}")
+
+    def copied() -> Played:
+        if output is not None:
+            side.copy_to(output)
+        return side.played
+
+    return f"{side.file.model} ({name})", copied
+
+
+def _refuse_if_all_failed(played: Played) -> None:
+    if played.evaluation.failures == played.evaluation.episodes:
+        reason = str(played.rollouts[0].error).strip().splitlines()[-1]
+        raise fail(f"every rollout failed; the first: {reason}")
 
 
 _POWER = 0.8

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, err, fail, out, quiet_libraries, shown
+from agentsgym.cli.console import BAD_USAGE, err, fail, line, out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
-from agentsgym.report.export.formats import FORMATS
 from agentsgym.report.export.selection import Filters
-from agentsgym.report.export.write import Counts, write_dataset
-from agentsgym.report.viewer.source import Source, directories
+from agentsgym.report.export.write import FORMATS, Counts, write_dataset
+from agentsgym.report.stored import Source, directories
 
 INSPECT = "inspect"
 TRL_LENGTH = 1024
@@ -79,7 +78,10 @@ def export(
         tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best, scored,
         no_malformed,
     )  # fmt: skip
-    source = _source(run, trust)
+    sides = directories(run)
+    if len(sides) > 1:
+        raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
+    source = Source(run, trust)
     if to == INSPECT:
         _write_logs(source, output, filters)
     else:
@@ -93,17 +95,8 @@ def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
         raise fail("a log has all actions: leave --scored and --no-malformed out", BAD_USAGE)
     logs = write_logs(source, folder, filters)
     _tell_problems(logs.problems)
-    out.print(
-        shown(f"{folder}: {len(logs.files)} logs of {logs.rollouts} rollouts"), soft_wrap=True
-    )
-    out.print(shown(f"inspect view --log-dir {folder}"), soft_wrap=True)
-
-
-def _source(run: Path, trust: bool) -> Source:
-    sides = directories(run)
-    if len(sides) > 1:
-        raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
-    return Source(run, trust)
+    line(f"{folder}: {len(logs.files)} logs of {logs.rollouts} rollouts")
+    line(f"inspect view --log-dir {folder}")
 
 
 def _range(steps: str | None) -> tuple[int, int] | None:
@@ -117,8 +110,7 @@ def _range(steps: str | None) -> tuple[int, int] | None:
 
 def _tell_dataset(counts: Counts, path: Path) -> None:
     _tell_problems(counts.problems)
-    told = f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts"
-    out.print(shown(told), soft_wrap=True)
+    line(f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts")
     if counts.longest > TRL_LENGTH:
         out.print(
             f"The longest row has {counts.longest} tokens; TRL cuts rows off after {TRL_LENGTH} "

@@ -6,47 +6,32 @@ import typer
 from rich.table import Table
 
 from agentsgym.agents import HumanAgent
-from agentsgym.cli.console import (
-    BAD_USAGE,
-    FAILURE,
-    INTERRUPTED,
-    fail,
-    out,
-    quiet_libraries,
-    shown,
-)
-from agentsgym.cli.engine_options import (
+from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown, tell
+from agentsgym.cli.options import (
     BaseUrlOption,
+    ConfigOption,
     EngineOption,
     KeyEnvOption,
+    NameArgument,
     ServedModelOption,
-    engine_settings,
-    tell,
-)
-from agentsgym.cli.evaluated_run import evaluated_run
-from agentsgym.cli.options import (
-    ConfigOption,
     SettingsArgument,
     TrustOption,
+    engine_options,
     given_settings,
     split_settings,
 )
+from agentsgym.cli.players import evaluated_run
 from agentsgym.envs import MultistepEnv, find, make
-from agentsgym.generation.settings import ChatEndpoint, EngineSettings
+from agentsgym.envs.dataset import tasks_of
+from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.rollout.drive import tokenizer_of
 from agentsgym.runs import RunConfig
-from agentsgym.runs.answerer import answering, attach_answerer
-from agentsgym.runs.chat_settings import evaluated_rendering
-from agentsgym.runs.from_config import make_env
-from agentsgym.runs.model_agent import evaluated_agent
+from agentsgym.runs.agents import evaluated_agents
+from agentsgym.runs.from_config import answering, attach_answerer, make_env
+from agentsgym.runs.models.load import evaluated_rendering
 from agentsgym.types import Rollout, count_steps, with_modules_of
+from agentsgym.types.names import import_from_here
 from agentsgym.types.settings import read
-from agentsgym.types.trust import import_from_here
-
-NameArgument = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="A registered environment or the dotted path of a class."),
-]
 
 
 def play(
@@ -96,28 +81,27 @@ def play(
     if help_config:
         _show_keys(name)
         return
-    given = given_settings(settings, config)
+    given = given_settings(settings, config) | engine_options(
+        engine, base_url, served_model, key_env
+    )
     if agent is not None:
         run = evaluated_run(agent, name, given, trust=trust)
         run.eval.temperature = temperature
-        chosen = engine_settings(run, agent, engine, base_url, served_model, key_env)
-        _show_result(watch(run, task, seed, chosen), "The agent")
+        _show_result(_watch(run, task, seed), "The agent")
         return
-    given, more = split_settings(given)
-    answerer = more.pop("answerer", {})
-    _refuse_options(engine, base_url, served_model, key_env, more)
-    env = environment(name, given, answerer)
+    given, sections = split_settings(given)
+    answerer = sections.pop("answerer", None)
+    if sections:
+        raise fail("an engine's options need --agent MODEL, which says who plays", BAD_USAGE)
+    env = make(name, None, given, trust=with_modules_of(False, name))
+    if answerer:
+        attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
     try:
-        rollout = _play(env, task_of(env, task))
+        rollout = _play(env, _task_of(env, task))
     except KeyboardInterrupt:
         out.print("\nThe game is over; nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
-    _show_result(rollout)
-
-
-def _refuse_options(*options: Any) -> None:
-    if any(options):
-        raise fail("an engine's options need --agent MODEL, which says who plays", BAD_USAGE)
+    _show_result(rollout, "You")
 
 
 def _show_keys(name: str) -> None:
@@ -144,9 +128,9 @@ def _ask() -> str:
         raise KeyboardInterrupt from None  # an EOFError would count as an error of the session
 
 
-def _show_result(rollout: Rollout, who: str = "You") -> None:
+def _show_result(rollout: Rollout, who: str) -> None:
     if rollout.error is not None:
-        raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}", FAILURE)
+        raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}")
     last = rollout.episodes[-1]
     verdict = {
         True: f"[bold green]{who} won[/]",
@@ -163,18 +147,8 @@ def _show_result(rollout: Rollout, who: str = "You") -> None:
         out.print(f"The task was: {shown(text)}")
 
 
-def environment(name: str, settings: dict[str, Any], answerer: dict[str, Any]) -> MultistepEnv:
-    """The environment that the user names, with the section `answerer` of a run."""
-    env = make(name, None, settings, trust=with_modules_of(False, name))
-    if answerer:
-        attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
-    return env
-
-
-def task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
+def _task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     """The data of an evaluation task by its number, from 0."""
-    from agentsgym.envs.dataset import tasks_of
-
     try:
         tasks = tasks_of(env, "eval")
     except NotImplementedError as error:
@@ -184,15 +158,16 @@ def task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     return dict(tasks[number]["task_data"])
 
 
-def watch(run: RunConfig, task: int, seed: int, engine: EngineSettings) -> Rollout:
+def _watch(run: RunConfig, task: int, seed: int) -> Rollout:
     """Let the agent play an evaluation task, and show the conversation."""
     quiet_libraries()
 
     bare = make_env(run)
-    task_data = task_of(bare, task)
-    with evaluated_agent(run, bare, seed, engine, tell) as agent:
-        env = bare.with_tokenizer(tokenizer_of(agent))
-        env.set_template_options(evaluated_rendering(run, env.tokenizer, tell))
+    task_data = _task_of(bare, task)
+    with evaluated_agents(run, seed, tell) as agent_for:
+        agent = agent_for(bare)
+        tokenizer = tokenizer_of(agent)
+        env = bare.with_tokenizer(tokenizer, evaluated_rendering(run.model, tokenizer, tell))
         with answering(env, tell):
             rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
     for episode in rollout.episodes:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+import rich.progress
 from rich.progress import (
     BarColumn,
-    Progress,
     TaskID,
     TaskProgressColumn,
     TextColumn,
@@ -16,7 +16,7 @@ from rich.progress import (
 
 from agentsgym.cli.console import out, shown
 from agentsgym.cli.tables import duration, share
-from agentsgym.runs import StepReport
+from agentsgym.runs import Progress, StepReport
 
 _PHASES = {
     "model": "Model",
@@ -31,12 +31,12 @@ _PHASES = {
 _LINE_SECONDS = 20.0
 
 
-class Bars:
-    """Implements `agentsgym.runs.Progress`: a bar if the terminal can redraw, otherwise lines."""
+class Bars(Progress):
+    """A bar if the terminal can redraw, otherwise lines."""
 
     def __init__(self) -> None:
         self._live = out.is_terminal
-        self._bar = Progress(
+        self._bar = rich.progress.Progress(
             TextColumn("  [bold]{task.description}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
-from agentsgym.cli.options import ConfigOption, given_settings, split_settings
-from agentsgym.cli.play import NameArgument, environment
+from agentsgym.cli.options import ConfigOption, NameArgument, given_settings
+from agentsgym.envs import make
 from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.integrations.openenv.server import Limits
 from agentsgym.integrations.openenv.server import serve as serve_env
-from agentsgym.types.trust import import_from_here
+from agentsgym.types import with_modules_of
+from agentsgym.types.names import import_from_here
 
 SettingsArgument = Annotated[
     list[str] | None,
@@ -59,16 +60,14 @@ def serve(
         agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
     """
     import_from_here(name)
-    given, more = split_settings(given_settings(settings, config))
-    if more:
-        raise fail(f"{', '.join(more)}: a server only takes settings of its environment", BAD_USAGE)
+    given = given_settings(settings, config)
     if workers is not None:
         given["workers"] = workers
     try:
         token = read_key(token_env)
     except MissingKey:
         raise fail(f"set the environment variable {token_env} to a token", BAD_USAGE) from None
-    env = environment(name, given, {})
+    env = make(name, None, given, trust=with_modules_of(False, name))
 
     def tell(address: str) -> None:
         out.print(f"{env.name}: {address}", soft_wrap=True)

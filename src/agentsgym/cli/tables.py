@@ -1,13 +1,17 @@
 """Tables of results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import TypeAdapter
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from agentsgym.cli.console import shown
+from agentsgym.cli.console import out, shown
 from agentsgym.evaluation import Evaluation, Passes
+from agentsgym.report.suite import FigureTable
 from agentsgym.runs.files import Summary
+from agentsgym.types.text import plain
 
 Interval = tuple[float | None, float | None] | None
 Line = tuple[str, list[str]]
@@ -144,3 +148,22 @@ def duration(seconds: float) -> str:
     """The time in minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def plain_data(result: Any) -> dict[str, Any]:
+    """A record of figures as plain data, for JSON."""
+    data: dict[str, Any] = plain(TypeAdapter(Any).dump_python(result))
+    return data
+
+
+def print_tables(tables: Iterable[FigureTable]) -> None:
+    """Print tables of figures."""
+    for one in tables:
+        table = Table(title=shown(one.title), title_justify="left", box=SIMPLE_HEAD, padding=0)
+        for number, head in enumerate(one.heads):
+            justify: Literal["left", "right"] = "right" if number else "left"
+            table.add_column(shown(head), justify=justify, no_wrap=True)
+        for row in one.rows:
+            table.add_row(*(shown(str(cell)) for cell in row))
+        table.caption, table.caption_justify = shown("\n".join(one.notes)), "left"
+        out.print(table)

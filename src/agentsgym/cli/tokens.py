@@ -1,7 +1,6 @@
 """`agentsgym tokens`."""
 
 import logging
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,22 +12,20 @@ from rich.table import Table
 from agentsgym.checks.token_report import TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
-from agentsgym.cli.engine_options import CHAT, SCRIPTED
-from agentsgym.cli.evaluated_run import evaluated_run
 from agentsgym.cli.options import (
     ConfigOption,
+    JsonOption,
     SettingsArgument,
     TrustOption,
     given_settings,
     split_settings,
 )
+from agentsgym.cli.players import CHAT, SCRIPTED, evaluated_run
 from agentsgym.runs import RunConfig
-from agentsgym.runs.chat_settings import rendering
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.models.load import Use, load_tokenizer_of
+from agentsgym.runs.models.load import Use, load_tokenizer_of, rendering
 
-_SECONDS = 60
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"
 
 
@@ -53,7 +50,7 @@ def tokens(
             help="own, training (TRL's) or a .jinja file; the same as model.chat_template.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
     trust: TrustOption = False,
 ) -> None:
     """Say how a tokenizer and its chat template treat a conversation of several turns.
@@ -77,7 +74,7 @@ def tokens(
     run = _run(model, env, options, trust)
     quiet_libraries()
     # The report says more than the warnings do.
-    with _without_warnings("agentsgym.tokens.codec"), _time_limit():
+    with _without_warnings("agentsgym.tokens.codec"):
         report = _report(run)
     if as_json:
         typer.echo(report.to_json())
@@ -101,34 +98,7 @@ def _report(run: RunConfig) -> TokenReport:
     use = Use(training=False, device="cpu", trust=run.train.get("trust") is True)
     tokenizer = load_tokenizer_of(run.model, use)
     env = None if run.env == _TALK else make_env(run)
-    return check_tokens(tokenizer, rendering(run, tokenizer), env)
-
-
-class _TimeUp(BaseException):
-    """No `except Exception` around a rendering may hold it up."""
-
-
-@contextmanager
-def _time_limit() -> Iterator[None]:
-    """End with an error if the template of somebody else runs on. Windows has no such limit."""
-
-    def end(*_: object) -> None:
-        raise _TimeUp
-
-    if not hasattr(signal, "SIGALRM"):
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(_SECONDS)
-    try:
-        yield
-    except _TimeUp:
-        raise fail(
-            f"the chat template needs more than {_SECONDS} s for a few short conversations"
-        ) from None
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    return check_tokens(tokenizer, rendering(run.model, tokenizer), env)
 
 
 @contextmanager

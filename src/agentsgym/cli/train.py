@@ -4,24 +4,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from agentsgym.cli.console import (
-    BAD_USAGE,
-    INTERRUPTED,
-    fail,
-    out,
-    quiet_libraries,
-    shown,
-)
-from agentsgym.cli.estimate import print_dry_run, print_estimate
+from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown
 from agentsgym.cli.options import ConfigOption, TrustOption
 from agentsgym.cli.progress import Bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
+from agentsgym.runs.estimate import Estimate
+from agentsgym.runs.estimate import estimate as estimated
 from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, read_launch
 from agentsgym.runs.trust import check_untrusted, is_own, named_code, resume_command, with_trust
-from agentsgym.types.trust import import_from_here
+from agentsgym.types.names import import_from_here
 
 
 def train(
@@ -94,84 +89,57 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
-    given = [*(arguments or []), *(settings or [])]
-    config = _config(given, resume, from_scratch, output, trust)
+    config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, trust)
     if estimate or dry_run:
-        launch = _launch(processes, accelerate)
+        launch = Launch(processes) if accelerate is None else read_launch(accelerate)
         if dry_run:
-            print_dry_run(config, launch)
-        print_estimate(config, launch.processes)
+            _print_dry_run(config, launch)
+        _print_estimate(config, launch.processes)
         return
-    summary = _run(config, resume)
+    quiet_libraries()
+    from agentsgym.runs import train_run
+
+    with Bars() as bars:
+        summary = train_run(config, resume=resume, set_aside=True, progress=bars)
     _show(summary, config)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
 
-def _launch(processes: int, accelerate: Path | None) -> Launch:
-    return Launch(processes) if accelerate is None else read_launch(accelerate)
-
-
 def _config(
-    arguments: list[str],
-    resume: bool,
-    from_scratch: bool,
-    output: Path | None,
-    trust: bool,
+    arguments: list[str], resume: bool, from_scratch: bool, output: Path | None, trust: bool
 ) -> RunConfig:
-    sources = [argument for argument in arguments[:1] if "=" not in argument]
-    overrides: dict[str, Any] = parse_overrides(arguments[len(sources) :])
+    source = next((argument for argument in arguments[:1] if "=" not in argument), None)
+    overrides: dict[str, Any] = parse_overrides(arguments[0 if source is None else 1 :])
     if from_scratch:
         overrides["model"] = "tiny"
     if output is not None:
         overrides["output_dir"] = str(output)
-    if not resume:
-        if not sources:
-            known = ", ".join(presets())
-            raise fail(f"name a preset ({known}) or a YAML file", BAD_USAGE)
-        config = load_config(sources[0], overrides)
-        import_from_here(*named_code(config))
-        return with_trust(config) if trust else config
-    return _run_to_resume(sources, output, overrides, trust)
+    if resume:
+        config = _run_to_resume(source, output, overrides, trust)
+    elif source is None:
+        raise fail(f"name a preset ({', '.join(presets())}) or a YAML file", BAD_USAGE)
+    else:
+        config = load_config(source, overrides)
+    import_from_here(*named_code(config))
+    return with_trust(config) if trust else config
 
 
 def _run_to_resume(
-    sources: list[str], output: Path | None, overrides: dict[str, Any], trust: bool
+    source: str | None, output: Path | None, overrides: dict[str, Any], trust: bool
 ) -> RunConfig:
-    """The configuration stored in a run directory. Raises ConfigError if the run is somebody
-    else's and names what the user does not."""
-    own = _own_config(sources)
-    directory = _run_dir(sources, output, own)
-    stored = load_run(directory, overrides)
-    if not (trust or is_own(directory)):
-        stored = check_untrusted(stored, overrides, own, training=True)
-    import_from_here(*named_code(stored))
-    return with_trust(stored) if trust else stored
-
-
-def _own_config(sources: list[str]) -> RunConfig | None:
-    """The preset or file that the user names; None if it is a run directory."""
-    for source in sources:
-        if not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
-            return load_config(source)
-    return None
-
-
-def _run_dir(sources: list[str], output: Path | None, own: RunConfig | None) -> Path:
-    """The directory of the run to resume: --output, a run directory, or a preset's or file's."""
-    if output is not None:
-        return output
-    if not sources:
+    """The configuration stored in a run directory: --output, the source, or that of the preset or
+    file. Raises ConfigError if the run is somebody else's and names what the user does not."""
+    if source is None and output is None:
         raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    return own.directory if own else Path(sources[0])
-
-
-def _run(config: RunConfig, resume: bool) -> Summary:
-    quiet_libraries()
-    from agentsgym.runs import train_run
-
-    with Bars() as bars:
-        return train_run(config, resume=resume, set_aside=True, progress=bars)
+    own = None
+    if source and not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
+        own = load_config(source)
+    directory = output or (own.directory if own else Path(str(source)))
+    stored = load_run(directory, overrides)
+    if trust or is_own(directory):
+        return stored
+    return check_untrusted(stored, overrides, own, training=True)
 
 
 def _show(summary: Summary, config: RunConfig) -> None:
@@ -191,3 +159,76 @@ def _show(summary: Summary, config: RunConfig) -> None:
         f"Everything is in [bold]{shown(str(config.directory))}[/]: summary.json, "
         "learning-curve.png, metrics.jsonl, rollouts/, checkpoints/, model/."
     )
+
+
+_PARTS = {
+    "weights": "weights",
+    "copies": "copies of the weights (sampling, reference)",
+    "optimizer": "optimizer state",
+    "gradients": "gradients",
+    "activations": "activations",
+    "cache": "cache of the engine",
+    "peak": "peak",
+}
+
+
+def _print_estimate(config: RunConfig, processes: int) -> None:
+    found = estimated(config, processes)
+    tokens, adapter = found.tokens, found.adapter
+    trained = f"; an adapter of {_count(adapter)} is trained" if adapter else ", all are trained"
+    out.print(
+        f"[bold]{shown(config.model.path)}[/]: {_count(found.parameters)} parameters{trained}\n"
+    )
+    out.print(_table(found, processes))
+    where = "a process" if processes > 1 else "the optimizer"
+    out.print(
+        f"\nA step of {where}: {tokens.rollouts} rollouts of at most {tokens.turns} turns and "
+        f"{tokens.rollout} tokens; it samples at most {tokens.agent:,} tokens, and the loss reads "
+        f"at most {tokens.read:,}."
+    )
+    for note in found.notes:
+        out.print(note)
+
+
+def _table(found: Estimate, processes: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("memory")
+    for layout in found.memory:
+        title = layout if processes == 1 else f"each of {processes}, {layout}"
+        table.add_column(title, justify="right")
+    for part, title in _PARTS.items():
+        values = [memory[part] for memory in found.memory.values()]
+        if any(values):
+            style = "bold" if part == "peak" else None
+            table.add_row(title, *map(_size, values), style=style)
+    return table
+
+
+def _size(value: int) -> str:
+    """Bytes in a unit that one reads."""
+    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.2f} M"
+
+
+def _print_dry_run(config: RunConfig, launch: Launch) -> None:
+    """Run in small and print the result; `launch` says in which processes the run will be."""
+    quiet_libraries()
+    from agentsgym.runs.dry_run import dry_run
+
+    with Bars() as bars:
+        done = dry_run(config, bars, launch)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("in the run")
+    table.add_column("here instead")
+    for part, exchange in done.exchanged.items():
+        table.add_row(f"{part}: {shown(exchange.configured)}", shown(exchange.instead))
+    out.print(table)
+    out.print(
+        f"\nThe settings are valid. {done.summary.steps} optimizer step ran, on "
+        f"{done.summary.agent_tokens} sampled tokens; nothing was kept."
+    )
+    for text in done.not_tried:
+        out.print(f"Not tried here: {shown(text)}.")

@@ -10,7 +10,7 @@ from agentsgym.credit.advantages import (
 )
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.estimators import ESTIMATORS
-from agentsgym.credit.estimators.reward import placed_rewards
+from agentsgym.credit.estimators.episodic import placed_rewards
 from agentsgym.credit.table import StepTable, concatenate, table_of
 
 __all__ = [

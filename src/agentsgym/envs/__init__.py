@@ -10,7 +10,7 @@ from agentsgym.envs.registry import (
     registered,
 )
 from agentsgym.envs.settings import EnvSettings
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 __all__ = [
     "ConfigError",

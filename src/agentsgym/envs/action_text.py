@@ -131,3 +131,9 @@ def _one_line(text: str) -> str:
 def words(text: str) -> str:
     """The lower-case words of a text without punctuation, a space before and after each."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
+
+
+def with_form(prompt: str, form: str, example: str) -> str:
+    """The prompt, then the form in one sentence and, as the last line, a legal example
+    (`explain_actions`). Small models tend to continue from what they read last."""
+    return f"{prompt}\n{form} For example:\n{example}"

@@ -4,8 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from agentsgym.envs.row_guard import remember_own
-from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings
+from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings, remember_own
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import (
     Agent,
@@ -14,7 +13,7 @@ from agentsgym.types import (
     Tokenizer,
     TrialInfo,
 )
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
 
@@ -77,8 +76,7 @@ class MultistepEnv:
         self.env_config: dict[str, Any] = dict(env_config or {})
         self.config = read_settings(self.name, self.Settings, self.env_config)
         remember_own(self.Settings, self.env_config)
-        self.codec: Codec | None = None
-        self.set_template_options({})
+        self.codec = self._codec_for(tokenizer, None)
         self.active_states: dict[str, Any] = {}
         self.active_sessions: dict[str, Any] = {}  # of `_run_complete_episode` calls
 
@@ -202,22 +200,27 @@ class MultistepEnv:
         """The environment itself, also if this object represents one in worker processes."""
         return self
 
-    def with_tokenizer(self, tokenizer: Tokenizer | None) -> Self:
+    def with_tokenizer(
+        self, tokenizer: Tokenizer | None, template_options: Mapping[str, Any] | None = None
+    ) -> Self:
         """A copy with another tokenizer and its own sessions; it shares everything else with this
-        object."""
+        object.
+
+        `template_options` are extra arguments of the tokenizer's chat template, for instance
+        `{"enable_thinking": False}`; the key `"chat_template"` replaces the template.
+        """
         other = copy.copy(self)
         other.tokenizer = tokenizer
-        other.codec = codec_for(tokenizer) if tokenizer is not None else None
+        other.codec = self._codec_for(tokenizer, template_options)
         other.active_states, other.active_sessions = {}, {}
         return other
 
-    def set_template_options(self, options: Mapping[str, Any]) -> None:
-        """Render conversations with these extra arguments of the tokenizer's chat template, for
-        instance `{"enable_thinking": False}`; the key `"chat_template"` replaces the template."""
-        if self.tokenizer is not None:
-            self.codec = codec_for(
-                self.tokenizer, options, special_tokens_meant=self.special_tokens_meant
-            )
+    def _codec_for(
+        self, tokenizer: Tokenizer | None, options: Mapping[str, Any] | None
+    ) -> Codec | None:
+        if tokenizer is None:
+            return None
+        return codec_for(tokenizer, options, special_tokens_meant=self.special_tokens_meant)
 
     def trial_info(
         self, outcomes: Sequence[EpisodeOutcome] = (), last_state: Any = None
@@ -283,6 +286,6 @@ class MultistepEnv:
         change the two rewards, or omit `episode` and return its own tokens. It is called for every
         agent, so an environment that overrides it plays one episode at a time, also with an engine.
         """
-        from agentsgym.rollout.complete_episode import run_complete_episode
+        from agentsgym.rollout.drive import run_complete_episode
 
         return run_complete_episode(self, session_id, agent)

@@ -5,30 +5,12 @@ from dataclasses import dataclass
 
 from agentsgym.types.names import table
 
-TEXTARENA_GAMES = (
-    "2048",
-    "Bandit",
-    "Blackjack",
-    "Countdown",
-    "Crosswords",
-    "Cryptarithm",
-    "FifteenPuzzle",
-    "FrozenLake",
-    "GuessTheNumber",
-    "LightsOut",
-    "LogicPuzzle",
-    "Mastermind",
-    "Minesweeper",
-    "PegJump",
-    "RushHour",
-    "Secretary",
-    "Set",
-    "Slitherlink",
-    "Sokoban",
-    "Sudoku",
-    "ThreeCardMonte",
-    "TowerOfHanoi",
+_TEXTARENA = (
+    "2048 Bandit Blackjack Countdown Crosswords Cryptarithm FifteenPuzzle FrozenLake "
+    "GuessTheNumber LightsOut LogicPuzzle Mastermind Minesweeper PegJump RushHour Secretary Set "
+    "Slitherlink Sokoban Sudoku ThreeCardMonte TowerOfHanoi"
 )
+TEXTARENA_GAMES = tuple(_TEXTARENA.split())
 GYMNASIUM_PRESETS = {
     "FrozenLake": "cross the ice without falling into a hole",
     "Taxi": "pick up a passenger and bring them to their destination",
@@ -52,32 +34,6 @@ class BuiltinEnv:
     page: str
     extra: str | None = None
     module: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.extra is None) != (self.module is None):
-            raise TypeError(f"BuiltinEnv {self.name!r} has one of extra and module alone")
-
-
-def _textarena(game: str) -> BuiltinEnv:
-    return BuiltinEnv(
-        name=f"TextArena/{game}",
-        path=f"agentsgym.envs.textarena.env.TextArena{game}Env",
-        help=f"TextArena's {game}.",
-        page="textarena",
-        extra="textarena",
-        module="textarena",
-    )
-
-
-def _gymnasium(preset: str, told: str) -> BuiltinEnv:
-    return BuiltinEnv(
-        name=f"Gymnasium/{preset}",
-        path=f"agentsgym.envs.gymnasium.presets.Gymnasium{preset}Env",
-        help=f"Gymnasium's {preset}: {told}.",
-        page="gymnasium",
-        extra="gymnasium",
-        module="gymnasium",
-    )
 
 
 BUILTIN = table(
@@ -127,8 +83,28 @@ BUILTIN = table(
         extra="textworld",
         module="textworld",
     ),
-    *(_textarena(game) for game in TEXTARENA_GAMES),
-    *(_gymnasium(preset, told) for preset, told in GYMNASIUM_PRESETS.items()),
+    *(
+        BuiltinEnv(
+            name=f"TextArena/{game}",
+            path=f"agentsgym.envs.textarena.env.TextArena{game}Env",
+            help=f"TextArena's {game}.",
+            page="textarena",
+            extra="textarena",
+            module="textarena",
+        )
+        for game in TEXTARENA_GAMES
+    ),
+    *(
+        BuiltinEnv(
+            name=f"Gymnasium/{preset}",
+            path=f"agentsgym.envs.gymnasium.presets.Gymnasium{preset}Env",
+            help=f"Gymnasium's {preset}: {rules}.",
+            page="gymnasium",
+            extra="gymnasium",
+            module="gymnasium",
+        )
+        for preset, rules in GYMNASIUM_PRESETS.items()
+    ),
 )
 """The environments of the package by their registered names."""
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.registry import find, make, names_class, registered_name
-from agentsgym.envs.row_guard import check_limits, check_row_config
-from agentsgym.envs.settings import NEEDS
+from agentsgym.envs.settings import NEEDS, check_limits, check_row_config
 from agentsgym.types import Tokenizer, Trust
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
@@ -185,6 +184,10 @@ class EnvPool:
             self._envs[key] = given or self._made(path, config)
         return self._envs[key]
 
+    def put(self, path: str, config: Mapping[str, Any], env: MultistepEnv) -> None:
+        """Let `env` play the rows of this class path and config."""
+        self._envs[path, config_key(path, config)] = env
+
     def _made(self, path: str, config: Mapping[str, Any]) -> MultistepEnv:
         env_class = find(path, self._trust)
         name = registered_name(env_class) or env_class.__name__
@@ -206,10 +209,7 @@ class EnvPool:
         options = self._template_options
         if self._tokenizer is None or (env.tokenizer is self._tokenizer and not options):
             return env
-        env = env.with_tokenizer(self._tokenizer)
-        if options:
-            env.set_template_options(options)
-        return env
+        return env.with_tokenizer(self._tokenizer, options)
 
 
 def pool_of(

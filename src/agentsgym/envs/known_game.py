@@ -7,16 +7,21 @@ player from that.
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 FIRST_EVAL_SEED = 1_000_000
+Draw = Callable[[Any, random.Random, dict[str, Any]], str]
+"""Draws an action in a state; the dict is the player's own, empty at the start of an episode."""
 
 
 class KnownPlay:
@@ -66,6 +71,30 @@ def known_play(env: MultistepEnv) -> KnownPlay:
     return known
 
 
+def episode_weights(episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
+    """The share of each episode in the score, shape (episodes,): 0 in free shots, else the mean."""
+    if not 0 <= free_shots < episodes:
+        raise ValueError(
+            f"need 0 <= free_shots < episodes, got {free_shots} of {episodes} episodes"
+        )
+    return (0.0,) * free_shots + (1.0 / (episodes - free_shots),) * (episodes - free_shots)
+
+
+def bit_mask(flags: npt.NDArray[np.bool_]) -> int:
+    """A set as a number: bit i for flag i."""
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def lowest(mask: int) -> int:
+    """The first member of a set that is not empty."""
+    return (mask & -mask).bit_length() - 1
+
+
+def members(mask: int) -> list[int]:
+    """All members of a set."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
 class ReferenceEpisode(NamedTuple):
     """An episode of a reference player."""
 
@@ -77,9 +106,11 @@ class ReferenceEpisode(NamedTuple):
 class KnownGame(MultistepEnv):
     """A game in which the best action follows from the state.
 
-    A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. It keeps in its
-    states what its player may know: of earlier episodes only if they carry. Tasks are seeds unless
-    it defines others.
+    A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. Its states are
+    dicts; the base writes the position in the trial to `state["trial"]`, and reads the last answer
+    from `state["said"]`. They hold what their player may know: of earlier episodes what
+    `_carry_over` takes along, which is called if the episodes carry. Tasks are seeds unless the
+    subclass defines others.
     """
 
     reflect: ClassVar[str] = "Note what you know."
@@ -89,6 +120,13 @@ class KnownGame(MultistepEnv):
         """Whether an episode shows the trial's earlier ones."""
         return self.config.carry != "none"
 
+    @property
+    def played_as_one(self) -> tuple[int, int]:
+        """(episodes, free shots) that a player plays as one trial: one episode if nothing
+        carries."""
+        config = self.config
+        return (config.episodes_per_trial, config.free_shots) if self.carries else (1, 0)
+
     @abstractmethod
     def best_action(self, state: Any, kind: str = "best") -> str:
         """The best action in a state, or that of another kind of player. Raises ValueError if the
@@ -97,6 +135,20 @@ class KnownGame(MultistepEnv):
     @abstractmethod
     def notes(self, state: Any) -> str:
         """All that is known in a state, in the words of the environment."""
+
+    def _carry_over(self, state: Any, last: Any) -> None:
+        """Put what the last episode's state knows into the state of a new episode."""
+
+    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
+        state = self._initialize_episode(session_id, task_data)
+        state["trial"] = trial.without_state()
+        if trial.last_state is not None and self.carries:
+            self._carry_over(state, trial.last_state)
+        return state
+
+    def episode_of(self, state: Any) -> int:
+        """The number of the episode in the trial that its player plays: 0 if nothing carries."""
+        return int(state["trial"].episode) if self.carries else 0
 
     def _format_result(self, state: Any, reward: float) -> str:
         return str(state["said"])
@@ -109,17 +161,28 @@ class KnownGame(MultistepEnv):
 
     # -- tasks ----------------------------------------------------------------------------------
 
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """The ValueError with which an episode would begin."""
+        try:
+            self._initialize_episode("", dict(task_data))
+        except ValueError as error:
+            return str(error)
+        return None
+
     def get_train_dataset(self) -> Any:
-        """Tasks with the seeds 0, 1, …"""
-        return task_dataset(self, [{"seed": k} for k in range(self._wanted("train_tasks"))])
+        """Training tasks; with the seeds 0, 1, … by default."""
+        return task_dataset(self, self._tasks()[0])
 
     def get_eval_dataset(self) -> Any:
-        """Tasks with the seeds 1,000,000, 1,000,001, …"""
-        first = max(FIRST_EVAL_SEED, self._wanted("train_tasks"))
-        return task_dataset(self, [{"seed": first + k} for k in range(self._wanted("eval_tasks"))])
+        """Evaluation tasks; with the seeds 1,000,000, 1,000,001, … by default."""
+        return task_dataset(self, self._tasks()[1])
 
-    def _wanted(self, key: str) -> int:
-        return int(getattr(self.config, key))
+    def _tasks(self) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+        """`task_data` of the training and of the evaluation tasks."""
+        settings: Any = self.config
+        train, held_out = settings.train_tasks, settings.eval_tasks
+        first = max(FIRST_EVAL_SEED, train)
+        return [{"seed": k} for k in range(train)], [{"seed": first + k} for k in range(held_out)]
 
     # -- the best play --------------------------------------------------------------------------
 
@@ -165,83 +228,58 @@ class KnownGame(MultistepEnv):
 
     def agent_of(self, kind: str = "best") -> Agent:
         """A kind of player as an agent. Raises ConfigError if the trial is too large."""
-        return _Best(self, kind)
+        try:
+            self.prepare(kind)
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: no player is known to be optimal: {error}") from error
+        return KnownGameAgent(self, lambda state, memory: self.best_action(state, kind))
+
+    def drawn_agent(self, draw: Draw, seed: Any) -> Agent:
+        """A teacher that draws its actions: a model that imitates it learns how to act and to take
+        notes, but has to find out itself how to play well."""
+        rng = random.Random(seed)
+        return KnownGameAgent(self, lambda state, memory: draw(state, rng, memory))
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where a player is: the episode, and the state that its own actions have led to."""
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The player's last action, the state that it was made in, and what the player remembers."""
 
-    episode: int
     state: Any
+    action: str
+    memory: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class KnownGameAgent(PrivilegedAgent):
     """A player of a `KnownGame`. It follows the game in a state of its own, and writes complete
-    notes where the agent is asked to reflect."""
+    notes where the agent is asked to reflect. `choose` gets the state and a dict, which is empty
+    at the start of every episode."""
 
-    def __init__(self, env: KnownGame) -> None:
-        self._env = env
+    env: KnownGame
+    choose: Callable[[Any, dict[str, Any]], str]
+    session: SessionView | None = None
 
     def for_session(self, session: SessionView) -> Agent:
         """The player of one session."""
-        return _Player(self, self._env, session)
-
-    @abstractmethod
-    def choose(self, state: Any) -> str:
-        """The action in a state."""
-
-
-class _Player:
-    def __init__(self, agent: KnownGameAgent, env: KnownGame, session: SessionView) -> None:
-        self._agent = agent
-        self._env = env
-        self._session = session
+        return replace(self, session=session)
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """An action, or correct notes; the agent's state is a `_Place`."""
-        place: _Place | None = agent_state
-        if self._session.episode_is_over:
-            assert place is not None
-            return self._env.notes(place.state), place
-        trial = self._session.trial
-        if place is None or place.episode != trial.episode:
-            place = self._begin(trial, None if place is None else place.state)
-        action = self._agent.choose(place.state)
-        after, _, _, _ = self._env._step_episode("", place.state, action)
-        return action, _Place(place.episode, after)
-
-    def _begin(self, trial: TrialInfo, last: Any) -> _Place:
-        given = TrialInfo(episode=trial.episode, carry=trial.carry, last_state=last)
-        task = dict(self._session.task_data)
-        return _Place(trial.episode, self._env._begin_episode("", task, given))
-
-
-class _Best(KnownGameAgent):
-    """Plays `best_action`."""
-
-    def __init__(self, env: KnownGame, kind: str) -> None:
-        super().__init__(env)
-        self._kind = kind
-        try:
-            self._env.prepare(kind)
-        except ValueError as error:
-            raise ConfigError(f"{env.name}: no player is known to be optimal: {error}") from error
-
-    def choose(self, state: Any) -> str:
-        """The best action."""
-        return self._env.best_action(state, self._kind)
-
-
-class DrawnAgent(KnownGameAgent):
-    """A teacher that draws its actions: a model that imitates it learns how to act and to take
-    notes, but has to find out itself how to play well. `draw(state, rng)` draws an action."""
-
-    def __init__(self, env: KnownGame, draw: Any, seed: Any) -> None:
-        super().__init__(env)
-        self._draw = draw
-        self._rng = random.Random(seed)
-
-    def choose(self, state: Any) -> str:
-        """A drawn action."""
-        return str(self._draw(state, self._rng))
+        """An action, or correct notes; the agent's state is its last `_Turn`."""
+        if self.session is None:
+            return PrivilegedAgent.get_action(self, messages, agent_state)
+        last: _Turn | None = agent_state
+        trial = self.session.trial
+        # The environment has already answered the last action, so that an answerer that remembers
+        # its answers is not asked again.
+        state = last and self.env._step_episode("", last.state, last.action)[0]
+        if self.session.episode_is_over:
+            return self.env.notes(state), last
+        memory: dict[str, Any] = {}
+        if last is None or last.state["trial"].episode != trial.episode:
+            given = TrialInfo(episode=trial.episode, carry=trial.carry, last_state=state)
+            state = self.env._begin_episode("", dict(self.session.task_data), given)
+        else:
+            memory = last.memory
+        action = self.choose(state, memory)
+        return action, _Turn(state, action, memory)

@@ -12,7 +12,7 @@ from agentsgym.types import (
     Trust,
     import_path,
 )
-from agentsgym.types.errors import did_you_mean
+from agentsgym.types.names import did_you_mean
 
 _PATHS: dict[str, str] = {name: env.path for name, env in {**BUILTIN, **DOORS}.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
@@ -42,19 +42,17 @@ def registered() -> list[str]:
 
 def registered_name(env_class: type[MultistepEnv]) -> str | None:
     """The name a class is registered under, or None."""
-    for name, known in _CLASSES.items():
-        if known is env_class:
-            return name
-    path = f"{env_class.__module__}.{env_class.__qualname__}"
-    return next((name for name, known in _PATHS.items() if known == path), None)
+    by_class = (name for name, known in _CLASSES.items() if known is env_class)
+    by_path = (name for name, path in _PATHS.items() if path == _path_of(env_class))
+    return next(by_class, None) or next(by_path, None)
 
 
 def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
-    """Whether a registered name, an alias or a dotted path is this class; imports nothing."""
-    if name_or_path == f"{env_class.__module__}.{env_class.__qualname__}":
-        return True
+    """Whether a registered name or a dotted path is this class; imports nothing."""
     name = registered_name(env_class)
-    return name is not None and name in (name_or_path, _alias(name_or_path))
+    return name_or_path == _path_of(env_class) or (
+        name is not None and name == _meant_by(name_or_path)
+    )
 
 
 def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
@@ -64,18 +62,9 @@ def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
     or contains its module or a parent package. A path inside the package is only imported if it
     belongs to an environment. Raises UnknownEnvironment.
     """
-    if name_or_path in _CLASSES:
-        return _CLASSES[name_or_path]
-    if name_or_path in _PATHS:
-        return _load(_PATHS[name_or_path], True)
-    alias = _alias(name_or_path)
-    if alias is not None:
-        return find(alias)
-    registered_class = _registered_by_path(name_or_path)
-    if registered_class is not None:
-        return registered_class
-    if _is_shipped(name_or_path):
-        return _load(name_or_path, True)
+    name = _meant_by(name_or_path)
+    if name is not None:
+        return _CLASSES[name] if name in _CLASSES else _load(_PATHS[name], True)
     if "." not in name_or_path or name_or_path.startswith("agentsgym."):
         raise UnknownEnvironment(
             f"no environment is registered as {name_or_path!r}; "
@@ -97,45 +86,42 @@ def make(
     `env_config` is trusted and may name any file. A task (`task_data`) may only name files in
     agentsgym's cache, in `ALFWORLD_DATA`, and in the directories that `env_config` names; with
     `trust=True` any file. `template_options` are extra arguments of the tokenizer's chat template
-    (`MultistepEnv.set_template_options`).
+    (`MultistepEnv.with_tokenizer`).
     """
     env = find(name_or_path, trust)(tokenizer, env_config)
     env.trusts_tasks = trust is True
-    if template_options:
-        env.set_template_options(template_options)
-    return env
+    return env.with_tokenizer(tokenizer, template_options) if template_options else env
 
 
-def _alias(path: str) -> str | None:
-    """The registered Name that `agentsgym.envs.Name` or `agentsgym.envs.Name.NameEnv` means."""
-    match = re.fullmatch(r"agentsgym\.envs\.(\w+)(?:\.(\w+)Env)?", path)
-    if match is None or match[1] not in registered():
-        return None
-    return match[1] if match[2] in (None, match[1]) else None
-
-
-def _registered_by_path(path: str) -> type[MultistepEnv] | None:
-    for known in _CLASSES.values():
-        if f"{known.__module__}.{known.__qualname__}" == path:
-            return known
+def _meant_by(name_or_path: str) -> str | None:
+    """The registered Name that a name or path means: `Name` itself, `agentsgym.envs.Name`,
+    `agentsgym.envs.Name.NameEnv`, the path of its class, and for a class of this package also the
+    path in a parent package."""
+    paths = _PATHS | {name: _path_of(known) for name, known in _CLASSES.items()}
+    if name_or_path in paths:
+        return name_or_path
+    module, _, class_name = name_or_path.rpartition(".")
+    for name, path in paths.items():
+        home, _, known = path.rpartition(".")
+        above = home.startswith("agentsgym.") and f"{home}.".startswith(f"{module}.")
+        if class_name == known and (module == home or above):
+            return name
+        if name_or_path in (f"agentsgym.envs.{name}", f"agentsgym.envs.{name}.{name}Env"):
+            return name
     return None
 
 
-def _is_shipped(path: str) -> bool:
-    """Whether a dotted path is that of an environment in this package, or is in its module or a
-    parent package: data must not be able to import other parts of the package."""
-    module, _, name = path.rpartition(".")
-    homes = (known.rpartition(".") for known in _PATHS.values())
-    return any(name == known and f"{home}.".startswith(f"{module}.") for home, _, known in homes)
+def _path_of(env_class: type[MultistepEnv]) -> str:
+    return f"{env_class.__module__}.{env_class.__qualname__}"
 
 
 def _load(path: str, trust: Trust) -> type[MultistepEnv]:
     try:
-        found = import_path(path, trust)
+        loaded = import_path(path, trust)
     except ImportRefused as error:
         raise UnknownEnvironment(
             f"{error}; or call agentsgym.register(name, cls) before"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, MultistepEnv)):
+    if not (isinstance(loaded, type) and issubclass(loaded, MultistepEnv)):
         raise UnknownEnvironment(f"{path!r} is not a subclass of MultistepEnv")
-    return found
+    return loaded

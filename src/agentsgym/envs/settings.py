@@ -7,21 +7,23 @@ An author declares them in one class, and reads them as attributes of `env.confi
         hints: int = Field(4, ge=0, description="opening hints")
 
 `env_config` stays a dict where data crosses a border: in `make`, in dataset rows, in run files.
+
+A dataset row is data, so its `env_config` can't make this process read arbitrary files, contact a
+server, hang, or fill the memory. It may name files in agentsgym's cache and under `ALFWORLD_DATA`,
+and repeat the paths and servers that this program itself gave to an environment, as the rows of
+that environment's own dataset do. Environments that the program makes itself have no such limits.
 """
 
 import inspect
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from agentsgym.types.errors import ConfigError
-from agentsgym.types.reward_placement import (
-    FINAL_REWARDS,
-    REWARD_PLACEMENTS,
-    FinalReward,
-    RewardPlacement,
-)
+from agentsgym.types.names import ConfigError, checked_path, real_path
+from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.settings import Count, CountOrZero, Section, read
 from agentsgym.types.text import short_repr
 
@@ -36,11 +38,11 @@ Settings = TypeVar("Settings", bound="EnvSettings")
 
 
 class Mark:
-    """A mark of a setting with which an environment reaches beyond its process (`marked`)."""
+    """A mark of a setting with which an environment reaches beyond its process ."""
 
 
 PATH = Mark()
-"""Marks a setting that names a file or folder: dataset rows may name some only (`row_guard`)."""
+"""Marks a setting that names a file or folder: dataset rows may name some only."""
 SERVER = Mark()
 """Marks a server's address or what is sent there as a key: dataset rows may only repeat what the
 program itself gave."""
@@ -53,7 +55,7 @@ TasksPerSolution = Annotated[int, Field(ge=1, le=1_000)]
 Carry = Literal["none", "full", "summary"]
 
 
-def different_words(names: list[str] | None) -> list[str] | None:
+def _different_words(names: list[str] | None) -> list[str] | None:
     """The names in lower case. Raises ValueError unless they are different words."""
     words = [name.lower() for name in names or ()]
     if not all(map(str.isalpha, words)) or len(set(words)) < len(words):
@@ -61,12 +63,12 @@ def different_words(names: list[str] | None) -> list[str] | None:
     return names and words
 
 
-Words = Annotated[list[str] | None, AfterValidator(different_words)]
+Words = Annotated[list[str] | None, AfterValidator(_different_words)]
 """Different words, in lower case."""
 
 
-def _explained(text: str, entries: Mapping[str, RewardPlacement | FinalReward]) -> str:
-    return f"{text}: " + "; ".join(f"{entry.name!r} {entry.help}" for entry in entries.values())
+def _explained(text: str, values: Mapping[str, str]) -> str:
+    return f"{text}: " + "; ".join(f"{name!r} {help}" for name, help in values.items())
 
 
 class EnvSettings(Section):
@@ -157,16 +159,6 @@ class EnvSettings(Section):
 _COMMON = dict(EnvSettings.__annotations__)
 
 
-def problem_of_resources(resources: Mapping[Any, Any]) -> str | None:
-    """What is wrong with the resources that an actor shall reserve; None if nothing is."""
-    for name, amount in resources.items():
-        if not isinstance(name, str) or not name:
-            return f"must have names of resources as keys, got {short_repr(name)}"
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
-            return f"must have amounts of at least 0, got {short_repr(amount)} for {name!r}"
-    return None
-
-
 def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]) -> Settings:
     """The typed settings of an `env_config`.
 
@@ -185,8 +177,77 @@ def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]
         raise ConfigError(f"{env_name}: {error}{hint}") from None
 
 
-def marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
-    """The part of an `env_config` that names files (`PATH`), or servers and their keys
-    (`SERVER`)."""
+# -- what the settings of a dataset row may say --------------------------------------------------
+
+MOST_ACTIONS = 100_000
+"""Limit for one trial: steps of an episode times episodes."""
+_OWN: set[Path | tuple[tuple[str, str], ...]] = set()
+_HAND_OVER = "; if this is intended, pass the environment object with envs=[env]"
+
+
+def remember_own(kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
+    """Let rows repeat the paths and servers of this configuration from now on."""
+    _OWN.update(map(real_path, paths_of(kind, config).values()))
+    _OWN.add(_plain(servers_of(kind, config)))
+
+
+def check_row_config(env_name: str, kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a row's configuration names a file or a server that it may not."""
+    own = [path for path in _OWN if isinstance(path, Path)]
+    for name, path in paths_of(kind, config).items():
+        try:
+            checked_path(path, [*task_directories(), *own])
+        except (ValueError, RuntimeError, OSError) as error:
+            raise ConfigError(f"{env_name}: env_config.{name}: {error}") from None
+    servers = servers_of(kind, config)
+    if servers and _plain(servers) not in _OWN:
+        named = ", ".join(f"env_config.{name}" for name in servers)
+        raise ConfigError(
+            f"{env_name}: {named}: a row cannot make this program contact a server{_HAND_OVER}"
+        )
+
+
+def check_limits(env_name: str, config: EnvSettings) -> None:
+    """Raise ConfigError if a row's complete configuration exceeds the limit of a trial."""
+    actions = config.max_steps_per_episode * config.episodes_per_trial
+    if actions > MOST_ACTIONS:
+        raise ConfigError(
+            f"{env_name}: a row may request at most {MOST_ACTIONS} actions in a trial, got "
+            f"{actions}{_HAND_OVER}"
+        )
+
+
+def cache_folder(name: str, given: str | None = None) -> Path:
+    """`given`, else the folder `name` in agentsgym's cache (XDG_CACHE_HOME or ~/.cache)."""
+    if given is not None:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "agentsgym" / name
+
+
+def task_directories(*, trusted: bool = False) -> list[Path]:
+    """Directories in which the tasks of any environment may name files: all, if the caller trusts
+    the tasks."""
+    official = os.environ.get("ALFWORLD_DATA")
+    shared = [str(cache_folder("")), *([official] if official else [])]
+    return [Path(Path.cwd().anchor)] if trusted else [real_path(path) for path in shared]
+
+
+def paths_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, str]:
+    """The files and folders that a configuration names, by their keys."""
+    named = _marked(kind, config, PATH)
+    return {name: value for name, value in named.items() if isinstance(value, str)}
+
+
+def servers_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The servers that a configuration names, and what is sent to them as a key."""
+    return _marked(kind, config, SERVER)
+
+
+def _marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     names = [name for name, field in kind.model_fields.items() if mark in field.metadata]
     return {name: config[name] for name in names if config.get(name) is not None}
+
+
+def _plain(servers: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, repr(servers[name])) for name in sorted(servers))

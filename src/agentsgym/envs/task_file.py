@@ -1,17 +1,12 @@
 """Tasks in a file of JSON lines, which may be larger than memory."""
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-
-from agentsgym.types.records import Ints
-
-_CHUNK = 1 << 24
 _STRIDE = 16
-_LINE_END = 10
 
 
 class TaskFile(Sequence[Any]):
@@ -26,13 +21,20 @@ class TaskFile(Sequence[Any]):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._starts, self._size = _find_lines(self.path)
+        self._starts = array("q")
+        self._size = place = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if self._size % _STRIDE == 0:
+                    self._starts.append(place)
+                self._size += 1
+                place += len(line)
 
     def __len__(self) -> int:
         return self._size
 
     def __repr__(self) -> str:
-        return f"TaskFile({str(self.path)!r}, {self._size} rows)"
+        return f"TaskFile({str(self.path)!r}, {len(self)} rows)"
 
     @overload
     def __getitem__(self, number: int) -> Any: ...
@@ -40,38 +42,17 @@ class TaskFile(Sequence[Any]):
     def __getitem__(self, number: slice) -> list[Any]: ...
     def __getitem__(self, number: int | slice) -> Any:
         if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(self._size))]
-        place = number + self._size if number < 0 else number
-        if not 0 <= place < self._size:
-            raise IndexError(f"row {number} of {self._size}")
-        block, offset = divmod(place, _STRIDE)
-        return _row(self._block(block)[offset])
+            return [self[n] for n in range(*number.indices(len(self)))]
+        block, offset = divmod(range(self._size)[number], _STRIDE)
+        with self.path.open("rb") as file:
+            file.seek(self._starts[block])
+            for _ in range(offset):
+                file.readline()
+            return _row(file.readline())
 
     def __iter__(self) -> Iterator[Any]:
         with self.path.open("rb") as file:
-            for line in file:
-                yield _row(line)
-
-    def _block(self, number: int) -> list[bytes]:
-        """The lines from one known place to the next."""
-        ends = self._starts[number + 1 : number + 2].tolist()
-        start = int(self._starts[number])
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(start)
-            data = file.read(ends[0] - start if ends else -1)
-        return data.split(b"\n")
-
-
-def _find_lines(path: Path) -> tuple[Ints, int]:
-    """The byte at which every sixteenth line begins, int64, and the number of lines."""
-    starts = [np.zeros(1, np.int64)]
-    lines, size, last = 0, 0, _LINE_END
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == _LINE_END)
-            starts.append(size + 1 + ends[-(lines + 1) % _STRIDE :: _STRIDE])
-            lines, size, last = lines + len(ends), size + len(chunk), chunk[-1]
-    return np.concatenate(starts), lines + (last != _LINE_END)
+            yield from map(_row, file)
 
 
 def _row(line: bytes) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agentsgym.evaluation.evaluate import Cluster, default_cluster
 from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval, t_power
-from agentsgym.evaluation.metrics import mean, record, told_wins
+from agentsgym.evaluation.metrics import mean, record, reported_wins
 from agentsgym.types import Rollout
 
 
@@ -101,15 +101,15 @@ def _rewards(live: Sequence[Pair], keys: Sequence[Hashable]) -> Difference:
 
 
 def _wins(live: Sequence[Pair], keys: Sequence[Hashable]) -> Difference | None:
-    first, second = (told_wins([record(pair[side]) for pair in live]) for side in (0, 1))
-    told = [
+    first, second = (reported_wins([record(pair[side]) for pair in live]) for side in (0, 1))
+    pairs = [
         (a, b, key)
         for a, b, key in zip(first, second, keys, strict=True)
         if a is not None and b is not None
     ]
-    if not told:
+    if not pairs:
         return None
-    ours, theirs, having = (list(column) for column in zip(*told, strict=True))
+    ours, theirs, having = (list(column) for column in zip(*pairs, strict=True))
     return difference(ours, theirs, having, width=1.0)
 
 

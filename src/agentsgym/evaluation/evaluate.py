@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentsgym.agents.seeded import SeededAgent
+from agentsgym.agents import SeededAgent
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row, pool_of
 from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation.intervals import Interval, mean_interval, rate_interval
-from agentsgym.evaluation.metrics import mean, record, step_means, told_wins, trial_means
+from agentsgym.evaluation.metrics import mean, record, reported_wins, step_means, trial_means
 from agentsgym.rollout import play
 from agentsgym.rollout.drive import tokenizer_of
 from agentsgym.types import (
@@ -32,7 +32,7 @@ from agentsgym.types import (
     session_seed,
 )
 from agentsgym.types.records import Ints
-from agentsgym.types.text import short_repr
+from agentsgym.types.text import finite, short_repr
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
     env = pool.of(rollout.env_class_path, rollout.env_config)
     try:
         score = known_play(env).reference_score(rollout.task_data)
-        return None if score is None else _finite(float(score))
+        return None if score is None else finite(float(score))
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the reference score of a task: %r", env.name, error)
         return None
@@ -287,7 +287,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
     keys = [_key(rollout, cluster) for rollout in live]
     records = [record(rollout) for rollout in live]
     rewards = [one.reward for one in records]
-    wins = [(w, key) for w, key in zip(told_wins(records), keys, strict=True) if w is not None]
+    wins = [(w, key) for w, key in zip(reported_wins(records), keys, strict=True) if w is not None]
     reference, regret = _reference(pairs)
     low, high = mean_interval(rewards, keys, seed=seed)
     return Evaluation(
@@ -297,9 +297,9 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
         failures=len(played) - len(live),
         win_rate=mean([win for win, _ in wins]) if wins else None,
         ci95=rate_interval(*zip(*wins, strict=True), seed=seed) if wins else None,
-        reward=_finite(mean(rewards)),
-        reward_ci95=(_finite(low), _finite(high)),
-        mean_steps=_finite(mean([one.steps for one in records])),
+        reward=finite(mean(rewards)),
+        reward_ci95=(finite(low), finite(high)),
+        mean_steps=finite(mean([one.steps for one in records])),
         reference=reference,
         regret=regret,
         metrics=step_means(records),
@@ -331,15 +331,11 @@ def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
     if not known:
         return None, None
     reference = mean([score for score, _ in known])
-    return _finite(reference), _finite(reference - mean([reward for _, reward in known]))
+    return finite(reference), finite(reference - mean([reward for _, reward in known]))
 
 
 def _key(rollout: Rollout, cluster: Cluster) -> tuple[str, str]:
     return rollout.env_class_path, cluster(rollout.task_data)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 # -- pass@k and pass^k -----------------------------------------------------------------------------
@@ -397,7 +393,7 @@ Task = tuple[int, int, tuple[str, str]]
 
 def _tasks(rollouts: Sequence[Rollout], cluster: Cluster) -> list[Task]:
     found: dict[int, Task] = {}
-    for rollout, win in zip(rollouts, told_wins([record(r) for r in rollouts]), strict=True):
+    for rollout, win in zip(rollouts, reported_wins([record(r) for r in rollouts]), strict=True):
         if win is not None:
             key = rollout.env_class_path, cluster(rollout.task_data)
             wins, played, _ = found.get(rollout.group, (0, 0, key))

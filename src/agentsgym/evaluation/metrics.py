@@ -18,9 +18,6 @@ from agentsgym.types import Episode, Rollout, Step
 
 INFORMING = ("informing", "informing/free_shots", "informing/scored")
 
-Share = tuple[int, int]
-"""The number of informing actions and the number of actions."""
-
 PER_STEP = ("truncated", "malformed")
 _PER_ROLLOUT = (
     "reward",
@@ -40,16 +37,6 @@ Sums = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class InformingActions:
-    """The informing actions in a rollout's free shots and in its scored episodes; `marked` says
-    whether any step has the mark."""
-
-    free_shots: Share = (0, 0)
-    scored: Share = (0, 0)
-    marked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class RolloutRecord:
     """The numbers of one rollout that figures need; small, so that ranks can exchange it.
 
@@ -57,7 +44,9 @@ class RolloutRecord:
     reflections. `win` is the share of scored episodes that were won (None: no episode reports it),
     `sums` has the sums of the environment's own metrics over the actions. `template_breaks` counts
     the rows that began because the chat template rewrote history, `rewrites` the same by what it
-    changed.
+    changed. Of the actions, `free_steps` are in free shots; `marks` says whether the environment
+    marked any as informing or not, and `informing` are the numbers of those that were, in free
+    shots and in scored episodes.
     """
 
     env: str
@@ -77,7 +66,9 @@ class RolloutRecord:
     rows: int = 0
     template_breaks: int = 0
     rewrites: Mapping[str, int] = field(default_factory=dict)
-    informing: InformingActions = field(default_factory=InformingActions)
+    free_steps: int = 0
+    marks: bool = False
+    informing: tuple[int, int] = (0, 0)
 
 
 def scored(rollout: Rollout) -> list[Episode]:
@@ -90,6 +81,10 @@ def record(rollout: Rollout) -> RolloutRecord:
     episodes = scored(rollout)
     said = [step for episode in rollout.episodes for step in episode.steps]
     actions = [step for step in said if step.kind == "action"]
+    free = [step for e in rollout.episodes if not e.score_weight for step in e.actions]
+    marks = [step.info.get("informing") for step in actions]
+    informing = sum(map(bool, marks))
+    informing_free = sum([bool(step.info.get("informing")) for step in free])
     every_win = tuple([episode.win for episode in rollout.episodes])
     wins = [w for e, w in zip(rollout.episodes, every_win, strict=True) if e.score_weight > 0]
     return RolloutRecord(
@@ -110,7 +105,9 @@ def record(rollout: Rollout) -> RolloutRecord:
         rows=len(rollout.rows),
         template_breaks=sum(row.begins == "template" for row in rollout.rows),
         rewrites=Counter(row.rewrites for row in rollout.rows if row.rewrites),
-        informing=informing_actions(rollout.episodes),
+        free_steps=len(free),
+        marks=any(mark is not None for mark in marks),
+        informing=(informing_free, informing - informing_free),
     )
 
 
@@ -119,25 +116,11 @@ def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for step in steps:
         metrics = step.info.get("metrics")
-        for name, value in metrics.items() if isinstance(metrics, (dict, Mapping)) else ():
-            number = _number(value)
-            if number is not None:
+        for name, value in metrics.items() if isinstance(metrics, dict) else ():
+            if isinstance(value, int | float) and math.isfinite(value):
                 key = f"metrics/{name}" if name in _TAKEN else str(name)
-                sums[key] = sums.get(key, 0.0) + number
+                sums[key] = sums.get(key, 0.0) + float(value)
     return sums
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, also from NumPy or a tensor; None for anything else."""
-    if type(value) is float:  # most are
-        return value if math.isfinite(value) else None
-    if isinstance(value, str | bytes):
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def summarize(
@@ -189,7 +172,7 @@ def trial_means(records: Sequence[RolloutRecord]) -> dict[str, float]:
     return _means(_totals(_by_episode(part)) for part in parts.values())
 
 
-def told_wins(records: Sequence[RolloutRecord]) -> list[float | None]:
+def reported_wins(records: Sequence[RolloutRecord]) -> list[float | None]:
     """Each rollout's share of scored episodes that were won; None for failed rollouts and for
     environments that report no wins. In an environment that reports wins, an episode that a limit
     ended without a report counts as not won."""
@@ -225,7 +208,7 @@ def _means(parts: Iterable[Sums]) -> dict[str, float]:
 def _sums(records: Sequence[RolloutRecord]) -> Sums:
     """The figures of one environment."""
     live = [one for one in records if not one.failed]
-    wins = [win for win in told_wins(live) if win is not None]
+    wins = [win for win in reported_wins(live) if win is not None]
     per_rollout: dict[str, list[Any]] = {
         "reward": [one.reward for one in live],
         "steps": [one.steps for one in live],
@@ -254,7 +237,7 @@ def _step_sums(live: Sequence[RolloutRecord]) -> Sums:
         "truncated": (sum(one.truncated for one in live), sum(one.said for one in live)),
         "malformed": (sum(one.malformed for one in live), steps),
         **{name: (sum(one.sums.get(name, 0.0) for one in live), steps) for name in names},
-        **informing_sums([one.informing for one in live]),
+        **_informing_sums(live, steps),
     }
 
 
@@ -279,38 +262,12 @@ def _stop_shares(records: Sequence[RolloutRecord]) -> dict[str, float]:
     return {f"stop/{reason}": n / reasons.total() for reason, n in sorted(reasons.items())}
 
 
-# -- informing actions -----------------------------------------------------------------------------
-
-
-def informing_actions(episodes: Sequence[Episode]) -> InformingActions:
-    """The informing actions of a rollout's episodes."""
-    free: list[Any] = []
-    scored: list[Any] = []
-    for episode in episodes:
-        marks = [step.info.get("informing") for step in episode.steps if step.kind == "action"]
-        (scored if episode.score_weight else free).extend(marks)
-    if all(mark is None for mark in (*free, *scored)):
-        return InformingActions((0, len(free)), (0, len(scored)))
-    return InformingActions(_share(free), _share(scored), marked=True)
-
-
-def _share(marks: Sequence[Any]) -> Share:
-    return sum(map(bool, marks)), len(marks)
-
-
-def informing_sums(rollouts: Sequence[InformingActions]) -> dict[str, tuple[float, float]]:
-    """The sums over one environment's rollouts: `informing`, and where there are free shots
-    `informing/free_shots` and `informing/scored`. Empty if the environment marks no step."""
-    if not any(one.marked for one in rollouts):
+def _informing_sums(live: Sequence[RolloutRecord], steps: int) -> Sums:
+    """The informing actions, and where there are free shots those in them and in the scored
+    episodes. Empty if the environment marks no step."""
+    if not any(one.marks for one in live):
         return {}
-    free, scored = (
-        _added(one.free_shots for one in rollouts),
-        _added(one.scored for one in rollouts),
-    )
-    names = INFORMING if free[1] else INFORMING[:1]
-    return dict(zip(names, (_added((free, scored)), free, scored), strict=False))
-
-
-def _added(shares: Iterable[Share]) -> Share:
-    pairs = list(shares)
-    return sum(told for told, _ in pairs), sum(number for _, number in pairs)
+    free, scored = (sum(one.informing[k] for one in live) for k in (0, 1))
+    free_steps = sum(one.free_steps for one in live)
+    shares = ((free + scored, steps), (free, free_steps), (scored, steps - free_steps))
+    return dict(zip(INFORMING, shares if free_steps else shares[:1], strict=False))

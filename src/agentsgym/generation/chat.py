@@ -5,7 +5,6 @@ once, limited by the engine's capacity.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,50 +57,9 @@ class Usage:
     cost: float = 0.0
 
 
-class _Meter:
-    """Adds up usage from several threads."""
-
-    def __init__(self, prices: Prices) -> None:
-        self._prices = prices
-        self._lock = threading.Lock()
-        self._total = Usage()
-
-    @property
-    def total(self) -> Usage:
-        """The usage so far."""
-        return self._total
-
-    def answered(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Count an answered request."""
-        price = self._prices
-        cost = (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
-        with self._lock:
-            total = self._total
-            self._total = replace(
-                total,
-                requests=total.requests + 1,
-                prompt_tokens=total.prompt_tokens + prompt_tokens,
-                completion_tokens=total.completion_tokens + completion_tokens,
-                cost=total.cost + cost,
-            )
-
-    def tried_again(self) -> None:
-        """Count a retry."""
-        with self._lock:
-            self._total = replace(self._total, retries=self._total.retries + 1)
-
-
 class EndpointError(RuntimeError):
     """An endpoint gave no usable answer; the message names it, the number of attempts and the
     last problem."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A chat completion's text and its finish reason."""
-
-    text: str
-    finish_reason: FinishReason
 
 
 class ChatClient:
@@ -140,7 +98,9 @@ class ChatClient:
         self.concurrency = concurrency
         self._timeout = request_timeout
         self._retries = retries or Retries()
-        self._meter = _Meter(prices or Prices())
+        self._prices = prices or Prices()
+        self.usage = Usage()
+        """Requests, tokens and cost so far."""
         self._extra = dict(extra or {})
         key = read_key(key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -148,11 +108,6 @@ class ChatClient:
         self._in_flight = asyncio.Semaphore(concurrency)
         self._loop = LoopThread("agentsgym-chat")
         self._loop.at_end(self._http.close)
-
-    @property
-    def usage(self) -> Usage:
-        """Requests, tokens and cost so far."""
-        return self._meter.total
 
     @property
     def loop(self) -> LoopThread:
@@ -164,7 +119,7 @@ class ChatClient:
     ) -> str:
         """The model's answer to a conversation. Blocks. Raises EndpointError."""
         work = self.reply(messages, sampling or SamplingParams(), seed)
-        return self._loop.run(work).text
+        return self._loop.run(work)[0]
 
     def check(self) -> None:
         """Find out at once whether anything answers at the address. Raises EndpointError."""
@@ -179,13 +134,13 @@ class ChatClient:
 
     async def reply(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0
-    ) -> Completion:
-        """As `complete`, inside the client's loop."""
+    ) -> tuple[str, FinishReason]:
+        """As `complete`, inside the client's loop, with the finish reason."""
         body = self._body(messages, sampling, seed)
         started = time.monotonic()
         tries = 0
 
-        async def attempt() -> Completion:
+        async def attempt() -> tuple[str, FinishReason]:
             nonlocal tries
             tries += 1
             async with self._in_flight:
@@ -193,7 +148,7 @@ class ChatClient:
             return self._read(answer)
 
         try:
-            return await with_retries(attempt, self._retries, self._meter.tried_again)
+            return await with_retries(attempt, self._retries, self._tried_again)
         except Unreachable as error:
             count = "1 try" if tries == 1 else f"{tries} tries"
             raise EndpointError(
@@ -223,7 +178,10 @@ class ChatClient:
             body["stop"] = list(sampling.stop)
         return {name: value for name, value in (body | self._extra).items() if value is not None}
 
-    def _read(self, answer: Any) -> Completion:
+    def _tried_again(self) -> None:
+        self.usage = replace(self.usage, retries=self.usage.retries + 1)
+
+    def _read(self, answer: Any) -> tuple[str, FinishReason]:
         try:
             choice = answer["choices"][0]
             text = _text(choice["message"]["content"])
@@ -232,10 +190,17 @@ class ChatClient:
         except (KeyError, IndexError, TypeError):
             # A proxy's error page instead of an answer; a retry may help.
             raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
-        usage = answer.get("usage")
-        self._meter.answered(_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
-        reason = choice.get("finish_reason")
-        return Completion(mask_secrets(text), "length" if reason == "length" else "stop")
+        usage, price = answer.get("usage"), self._prices
+        read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        self.usage = replace(
+            self.usage,
+            requests=self.usage.requests + 1,
+            prompt_tokens=self.usage.prompt_tokens + read,
+            completion_tokens=self.usage.completion_tokens + written,
+            cost=self.usage.cost + (read * price.prompt + written * price.completion) / 1e6,
+        )
+        is_cut = choice.get("finish_reason") == "length"
+        return mask_secrets(text), "length" if is_cut else "stop"
 
 
 def _text(content: Any) -> str:
@@ -320,12 +285,10 @@ class ChatEngine(RemoteEngine):
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         seed = request_seed(request.seed, len(request.messages))
         try:
-            reply = await self.client.reply(request.messages, request.sampling, seed)
+            text, reason = await self.client.reply(request.messages, request.sampling, seed)
         except EndpointError as error:
             return GenerationResult(request.session_id, finish_reason="error", error=str(error))
-        return GenerationResult(
-            request.session_id, text=reply.text, finish_reason=reply.finish_reason
-        )
+        return GenerationResult(request.session_id, text=text, finish_reason=reason)
 
 
 class ChatAgent:

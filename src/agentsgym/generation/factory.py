@@ -1,6 +1,6 @@
 """The table of engines, and the only function that makes an engine from settings.
 
-A new engine is a class with `from_settings` and one entry here. docs/engines.md holds this table.
+A new engine is a class with `from_settings` and one entry here; docs/engines.md says what each is.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine, trainable
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ class EngineEntry:
     Args:
         name: its name in the setting `engine.name`.
         path: dotted path of its class, which is imported when it is made.
-        help: one sentence for the docs.
-        chosen: how it is chosen, for the docs.
         training: whether a trainer can use it.
         evaluation: whether it can be made without a trainer.
         served: whether it asks servers (`engine.urls`, `served_model`, `key_env`).
@@ -44,8 +42,6 @@ class EngineEntry:
 
     name: str
     path: str
-    help: str
-    chosen: str = "its name"
     training: bool = True
     evaluation: bool = True
     served: bool = False
@@ -53,44 +49,15 @@ class EngineEntry:
     fallback: str | None = None
 
 
+_HERE = "agentsgym.generation"
 ENGINES: dict[str, EngineEntry] = {
     entry.name: entry
     for entry in (
-        EngineEntry(
-            "embedded",
-            "agentsgym.generation.embedded.engine.EmbeddedEngine",
-            "A Hugging Face model in this process; in training the trained module itself.",
-            chosen="the default",
-            fallback="plain",
-        ),
-        EngineEntry(
-            "process",
-            "agentsgym.generation.embedded.process.ProcessEngine",
-            "`embedded` in a process of its own, with a copy of the weights: it samples while the "
-            "optimizer works.",
-            evaluation=False,
-        ),
-        EngineEntry(
-            "plain",
-            "agentsgym.generation.plain.PlainEngine",
-            "The same for models that `embedded` refuses; slower, because a turn reads all again.",
-            chosen="a model that `embedded` refuses",
-        ),
-        EngineEntry(
-            "vllm",
-            "agentsgym.generation.vllm.engine.VLLMEngine",
-            "vLLM servers, running or launched: token ids in, token ids and log-probabilities out.",
-            chosen="`urls`, `launch`",
-            served=True,
-            launches=True,
-        ),
-        EngineEntry(
-            "chat",
-            "agentsgym.generation.chat.ChatEngine",
-            "An OpenAI-compatible chat endpoint: text in, text out.",
-            training=False,
-            served=True,
-        ),
+        EngineEntry("embedded", f"{_HERE}.embedded.engine.EmbeddedEngine", fallback="plain"),
+        EngineEntry("process", f"{_HERE}.embedded.process.ProcessEngine", evaluation=False),
+        EngineEntry("plain", f"{_HERE}.plain.PlainEngine"),
+        EngineEntry("vllm", f"{_HERE}.vllm.engine.VLLMEngine", served=True, launches=True),
+        EngineEntry("chat", f"{_HERE}.chat.ChatEngine", training=False, served=True),
     )
 }
 """All engines by name."""
@@ -184,18 +151,3 @@ def _made(entry: EngineEntry, settings: EngineSettings, parts: EngineParts) -> C
 def make_trainable(settings: EngineSettings, parts: EngineParts) -> TrainableEngine:
     """The engine that a trainer's settings select."""
     return trainable(make_engine(settings, parts, training=True))
-
-
-def engines_table() -> str:
-    """The table of docs/engines.md, as Markdown."""
-    lines = ["| `name` | what it is | chosen by | training | `eval`, `play` |", "|" + "---|" * 5]
-    for entry in ENGINES.values():
-        cells = (
-            f"`{entry.name}`",
-            entry.help,
-            entry.chosen,
-            "yes" if entry.training else "no",
-            "yes" if entry.evaluation else "no",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)

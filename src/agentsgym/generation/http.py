@@ -13,7 +13,6 @@ import os
 import random
 import threading
 import weakref
-import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -29,10 +28,9 @@ T = TypeVar("T")
 CleanUp = Callable[[], Awaitable[None]]
 
 MAX_BODY_BYTES = 32 * 2**20
-"""Limit for one decompressed answer; far more than the tokens of one action need."""
+"""Limit for one answer; far more than the tokens of one action need."""
 
 _PIECE = 64 * 2**10
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Temporary answers: "slow down", and proxies' codes for "try later".
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -81,18 +79,12 @@ class Retries:
 
     At most `attempts` attempts; the pause after attempt k is `first_delay` · 2^k seconds, at most
     `longest_delay`, times a random factor between 0.5 and 1, so that clients do not retry at the
-    same moment. Raises ValueError for values outside their range.
+    same moment.
     """
 
     attempts: int = 5
     first_delay: float = 0.25
     longest_delay: float = 8.0
-
-    def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {self.attempts}")
-        if self.first_delay < 0 or self.longest_delay < 0:
-            raise ValueError(f"delays must not be negative, got {self}")
 
     def delays(self) -> Iterator[float]:
         """The `attempts` − 1 pauses between the attempts, in seconds."""
@@ -159,20 +151,27 @@ class JsonClient:
             ) as answer:
                 if answer.status in _REDIRECTS:
                     raise Refused(url, _redirected(answer), answer.status)
-                return _read(url, answer.status, answer.headers, await _read_body(answer))
+                encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+                if encoding not in ("identity", ""):
+                    raise ValueError(f"its body is encoded as {encoding!r}; we asked for none")
+                received = bytearray()
+                async for piece in answer.content.iter_chunked(_PIECE):
+                    received += piece
+                    if len(received) > MAX_BODY_BYTES:
+                        raise ValueError(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
+                text = received.decode("utf-8", errors="replace")
+                return _read(url, answer.status, answer.headers, text)
         except TimeoutError:
             raise Unreachable(url, f"no answer within {timeout:g} s") from None
-        except _BadBody as error:
-            raise Unreachable(url, str(error)) from None
         except (self._aiohttp.ClientError, OSError, ValueError) as error:
             raise Unreachable(url, str(error) or type(error).__name__) from None
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
             self._session = self._aiohttp.ClientSession(
-                headers={"Accept-Encoding": "gzip", **self._headers},
+                headers={"Accept-Encoding": "identity", **self._headers},
                 connector=self._aiohttp.TCPConnector(limit=self._connections),
-                auto_decompress=False,  # `_read_body` does, with a size limit
+                auto_decompress=False,  # a small body could become a huge one
             )
         return self._session
 
@@ -228,42 +227,6 @@ def require_aiohttp() -> Any:
             f"engines over HTTP need aiohttp; install it with: {install_command('http')}"
         ) from None
     return aiohttp
-
-
-class _BadBody(ValueError):
-    """A body is too large or cannot be decompressed; the message says which."""
-
-
-async def _read_body(answer: "aiohttp.ClientResponse") -> str:
-    """The text of an answer whose body is still compressed (`auto_decompress=False`).
-
-    Decoded as UTF-8 regardless of the server's charset; invalid bytes become U+FFFD. Raises
-    _BadBody.
-    """
-    body = _Body(answer.headers.get("Content-Encoding", "identity").strip().lower())
-    async for piece in answer.content.iter_chunked(_PIECE):
-        body.add(piece)
-    return body.received.decode("utf-8", errors="replace")
-
-
-class _Body:
-    """Collects pieces, decompressed."""
-
-    def __init__(self, encoding: str) -> None:
-        if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-            raise _BadBody(f"its body is encoded as {encoding[:40]!r}; we asked for gzip or none")
-        self._zlib = None if encoding in ("identity", "") else zlib.decompressobj(_GZIP_OR_ZLIB)
-        self.received = bytearray()
-
-    def add(self, piece: bytes) -> None:
-        """Add a piece as it was sent."""
-        room = MAX_BODY_BYTES + 1 - len(self.received)
-        try:
-            self.received += piece if self._zlib is None else self._zlib.decompress(piece, room)
-        except zlib.error as error:
-            raise _BadBody(f"its body cannot be decompressed: {error}") from None
-        if len(self.received) > MAX_BODY_BYTES:
-            raise _BadBody(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
 
 
 class MissingKey(RuntimeError):

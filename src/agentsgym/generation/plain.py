@@ -20,8 +20,8 @@ from transformers import DynamicCache
 
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
-from agentsgym.generation.embedded.engine import InProcessEngine
 from agentsgym.generation.embedded.forward import evaluating
+from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.types import GenerationResult
 from agentsgym.types.records import Ints
 
@@ -179,7 +179,6 @@ class PlainEngine(InProcessEngine):
         *,
         capacity: int = 64,
         stop_token_ids: Sequence[int] | None = None,
-        device: torch.device | str | None = None,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -192,11 +191,9 @@ class PlainEngine(InProcessEngine):
             tokenizer,
             capacity=capacity,
             stop_token_ids=stop_token_ids,
-            device=device,
             dtype=dtype,
         )
         self.max_batch_tokens = max_batch_tokens
-        self._batch = RowTable()
         with evaluating(self.model):
             self.reading = choose_reading(
                 self.model, self._vocabulary, self.device, tolerance_of(self.model)
@@ -205,79 +202,59 @@ class PlainEngine(InProcessEngine):
 
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request finishes; return all finished ones, in any order."""
-        if self._open.requests and not self._open.ready:
+        if self._requests and not self._ready:
             with evaluating(self.model):
-                while self._open.requests and not self._open.ready:
-                    if not self._batch.active.any():
+                while self._requests and not self._ready:
+                    if not self._table.active.any():
                         self._begin_batch()
                     self._forward()
-        return self._open.take_ready()
+        return self._take_ready()
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
-        self._open.drop_ready(set(session_ids))
-        for session_id in session_ids:
-            self._close(session_id)
-        if not self._open.requests:
+        super().release(session_ids)
+        if not self._requests:
             self.reset()
 
     def reset(self) -> None:
-        """Drop the cache, which is necessary after a change of the weights.
-
-        Open requests continue: their sampled tokens are kept and read again with the new weights.
-        """
+        """Drop the cache. Open requests continue: their sampled tokens are kept and read again."""
         self._reader = Reader(self.model, self.reading, self.device)
 
     def _begin_batch(self) -> None:
         """Give a row to each waiting request of the next batch."""
         names = self._next_batch()
-        limits = [self._limit(name) for name in names]
-        self._batch = RowTable()
-        self._batch.resize(len(names), max(limits))
+        limits = [self._longest(name) for name in names]
+        self._table = RowTable()
+        self._table.grow(len(names), max(limits))
         self._reader.forget()
         for row, (name, limit) in enumerate(zip(names, limits, strict=True)):
-            request, context = self._open.requests[name], self._open.contexts[name]
-            self._batch.open(row, context, request.sampling, request.seed, request.sampled_before)
-            self._batch.sessions[row] = name
-            self._batch.limit[row] = limit
-            self._open.waiting.remove(name)
+            request, context = self._requests[name], self._contexts[name]
+            self._table.open(row, context, request.sampling, request.seed, request.sampled_before)
+            self._table.give(row, name)
+            self._table.limit[row] = limit
+            self._waiting.remove(name)
 
     def _next_batch(self) -> list[str]:
         """The oldest waiting request, and those that fit to it."""
-        waiting = list(self._open.waiting)
+        waiting = list(self._waiting)
         chosen = waiting[:1]
-        first, longest = len(self._open.contexts[waiting[0]]), self._limit(waiting[0])
+        first, longest = len(self._contexts[waiting[0]]), self._longest(waiting[0])
         for name in waiting[1:]:
             if len(chosen) == self.capacity:
                 break
-            room = max(longest, self._limit(name))
+            room = max(longest, self._longest(name))
             fits = (len(chosen) + 1) * room <= self.max_batch_tokens
-            if fits and (self.reading.ragged or len(self._open.contexts[name]) == first):
+            if fits and (self.reading.ragged or len(self._contexts[name]) == first):
                 chosen.append(name)
                 longest = room
         return chosen
 
-    def _limit(self, session_id: str) -> int:
-        """Tokens of a request's context and the longest action."""
-        return self._limits.length(self._open.requests[session_id], self._open.contexts[session_id])
-
     def _forward(self) -> None:
         """One forward pass over the batch, and a token for each of its sequences."""
-        table = self._batch
+        table = self._table
         rows = np.flatnonzero(table.active)
-        possible = min(len(self._open), self.capacity)
+        possible = min(len(self._requests), self.capacity)
         logits, read = self._reader.read(rows, table.tokens[rows], table.known[rows])
         decoded = int((table.known[rows] > table.context[rows]).sum())
         self._counters.count(len(rows), possible, max(0, read - decoded))
         self._sample(rows, logits)
-
-    @property
-    def _table(self) -> RowTable:
-        return self._batch
-
-    def _row_of(self, session_id: str) -> int | None:
-        sessions = self._batch.sessions
-        return sessions.index(session_id) if session_id in sessions else None
-
-    def _spoil(self, session_id: str) -> None:
-        """Nothing is kept between requests, and rows do not see each other."""

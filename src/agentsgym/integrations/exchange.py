@@ -10,7 +10,6 @@ import asyncio
 import queue
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from agentsgym.generation.http import LoopDied, LoopThread
@@ -29,21 +28,6 @@ class ExchangeEnded(Exception):
 
 class ExchangeError(RuntimeError):
     """The coroutine failed, or did not ask in time. `__cause__` is its exception."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    messages: list[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class _Returned(Generic[T]):
-    result: T
 
 
 class Exchange(Generic[T]):
@@ -70,23 +54,25 @@ class Exchange(Generic[T]):
     ) -> None:
         self._loop = loop
         self._timeout = timeout
-        self._events: queue.SimpleQueue[_Asked | _Failed | _Returned[T]] = queue.SimpleQueue()
+        # Messages to answer; None at the end, when there is a result or an error.
+        self._asked: queue.SimpleQueue[list[Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._question: asyncio.Future[str] | None = None
-        self._no_more: BaseException | None = None
-        self._returned: _Returned[T] | None = None
+        self._ended = False
+        self._results: list[T] = []
+        self._error: BaseException | None = None
         self._future = loop.start(self._play(play))
 
     # -- for the coroutine, in its loop ---------------------------------------------------------
 
     async def ask(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The agent's answer to a conversation. Raises ExchangeEnded, or the error that `end` was
-        given, if there will be none; and RuntimeError while another question is open."""
-        if self._no_more is not None:
-            raise self._no_more
+        """The agent's answer to a conversation. Raises ExchangeEnded if there will be none, and
+        RuntimeError while another question is open."""
+        if self._ended:
+            raise ExchangeEnded("the session has ended")
         if self._question is not None:
             raise RuntimeError("one session can only answer one question at a time")
         self._question = asyncio.get_running_loop().create_future()
-        self._events.put(_Asked([dict(message) for message in messages]))
+        self._asked.put([dict(message) for message in messages])
         try:
             return await self._question
         finally:
@@ -100,24 +86,21 @@ class Exchange(Generic[T]):
         Raises ExchangeError with the coroutine's exception, or if it takes too long; LoopDied; and
         Abandoned in a run that has ended.
         """
-        if self._returned is not None:
-            return None
-        event = self._next_event()
-        if isinstance(event, _Asked):
-            return event.messages
-        if isinstance(event, _Failed):
-            raise self._failure(event.error) from event.error
-        self._returned = event
-        return None
+        messages = None if self._results else self._next()
+        if messages is not None or self._error is None:
+            return messages
+        if isinstance(self._error, asyncio.CancelledError):
+            self._loop.check()  # a loop that dies cancels all that runs in it
+        raise ExchangeError(f"{type(self._error).__name__}: {self._error}") from self._error
 
     def say(self, text: str) -> None:
         """Answer the open question. Raises LoopDied."""
         self._loop.call_soon(self._answer, text)
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Refuse the open question and all further ones with `error` (default: ExchangeEnded). The
-        coroutine may still return a result, for which `wait` waits. Raises LoopDied."""
-        self._loop.call_soon(self._refuse, error or ExchangeEnded("the session has ended"))
+    def end(self) -> None:
+        """Refuse the open question and all further ones. The coroutine may still return a result,
+        for which `wait` waits. Raises LoopDied."""
+        self._loop.call_soon(self._refuse)
 
     def close(self) -> None:
         """Cancel the coroutine if it still runs, without waiting for it; may be called twice."""
@@ -125,49 +108,44 @@ class Exchange(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether `wait` has returned None."""
-        return self._returned is not None
+        """Whether the coroutine has returned."""
+        return bool(self._results)
 
     @property
     def result(self) -> T:
-        """What the coroutine returned. Raises RuntimeError before `wait` has returned None."""
-        if self._returned is None:
+        """What the coroutine returned. Raises RuntimeError before that."""
+        if not self._results:
             raise RuntimeError("the coroutine has not returned yet")
-        return self._returned.result
+        return self._results[0]
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _play(self, play: Callable[["Exchange[T]"], Awaitable[T]]) -> None:
         try:
-            self._events.put(_Returned(await play(self)))
+            self._results.append(await play(self))
         except BaseException as error:
-            self._events.put(_Failed(error))
+            self._error = error
             if isinstance(error, asyncio.CancelledError):
                 raise
+        finally:
+            self._asked.put(None)
 
-    def _failure(self, error: BaseException) -> ExchangeError:
-        if isinstance(error, asyncio.CancelledError):
-            self._loop.check()  # a loop that dies cancels all that runs in it
-            return ExchangeError("the coroutine was cancelled")
-        return ExchangeError(f"{type(error).__name__}: {error}")
-
-    def _next_event(self) -> _Asked | _Failed | _Returned[T]:
+    def _next(self) -> list[Mapping[str, Any]] | None:
         deadline = time.monotonic() + self._timeout
-        while True:
+        while time.monotonic() <= deadline:
             try:
-                return self._events.get(timeout=_WATCH_SECONDS)
+                return self._asked.get(timeout=_WATCH_SECONDS)
             except queue.Empty:
                 check_wanted()
-                if self._events.empty():
+                if self._asked.empty():
                     self._loop.check()
-            if time.monotonic() > deadline:
-                raise ExchangeError(f"no question within {self._timeout:g} seconds")
+        raise ExchangeError(f"no question within {self._timeout:g} seconds")
 
     def _answer(self, text: str) -> None:
         if self._question is not None and not self._question.done():
             self._question.set_result(text)
 
-    def _refuse(self, error: BaseException) -> None:
-        self._no_more = error
+    def _refuse(self) -> None:
+        self._ended = True
         if self._question is not None and not self._question.done():
-            self._question.set_exception(error)
+            self._question.set_exception(ExchangeEnded("the session has ended"))

@@ -14,8 +14,7 @@ from agentsgym.evaluation.exploration import (
     MeanWithInterval,
     side_by_side,
 )
-from agentsgym.report.viewer.page import style_policy
-from agentsgym.report.viewer.script import style
+from agentsgym.report.viewer.page import head, style_policy
 from agentsgym.runs.files.atomic import write_text
 from agentsgym.types.text import visible
 
@@ -234,13 +233,9 @@ def suite_page(
 ) -> Iterator[str]:
     """The parts of the page's text. Names and texts of a model or a suite are escaped, and the
     Content-Security-Policy allows nothing but the page's own style."""
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{style_policy()}">\n'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield '<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
-    title = f"{model} on {figures.suite} {figures.version}"
-    yield f"<title>{_text(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n<main>\n"
-    yield f'<section class="panel"><h1>{_text(title)}</h1>\n{_facts(figures, settings)}</section>\n'
+    title = _text(f"{model} on {figures.suite} {figures.version}")
+    yield f"{head(title, style_policy())}<body>\n<main>\n"
+    yield f'<section class="panel"><h1>{title}</h1>\n{_facts(figures, settings)}</section>\n'
     for table in suite_tables(model, figures, versus):
         yield f'<section class="panel"><h2>{_text(table.title)}</h2>\n{_markup(table)}</section>\n'
     yield "</main>\n</body>\n</html>\n"

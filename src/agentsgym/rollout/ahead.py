@@ -8,15 +8,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.processes.env import hosted
-from agentsgym.rollout.run import play, play_alone, plays_episodes
+from agentsgym.rollout.run import play_alone, plays_episodes
 from agentsgym.rollout.scheduler import Assignment, Scheduler
 from agentsgym.types import (
     EngineAgent,
@@ -47,24 +46,31 @@ class LocalSource:
         self._scheduler = Scheduler(agent)
         # All that follows is shared with the thread and guarded by `_changed`.
         self._changed = threading.Condition()
-        self._submitted: list[Assignment] = []
+        self._submitted: list[tuple[list[Assignment], bool]] = []
         self._alone: deque[Assignment] = deque()
-        self._over: list[Rollout] = []
+        self._over: dict[str, Rollout] = {}
         self._open = 0
-        self._paused = self._quiet = self._lent = False
+        self._paused = self._quiet = False
         self._idle = 0.0
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="agentsgym-rollouts", daemon=True)
         self._thread.start()
 
-    def submit(self, requests: Sequence[RolloutRequest]) -> None:
-        """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be
-        made, and RuntimeError after `close`."""
-        assigned = [(self._host(request), request) for request in requests]
+    def submit(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampling: SamplingParams | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        """Play these too, with the agent's sampling settings or others, after what waits or before
+        it. Raises UnknownEnvironment or ConfigError if an environment cannot be made, and
+        RuntimeError after `close`."""
+        assigned = [Assignment(self._host(request), request, sampling) for request in requests]
         with self._changed:
             self._check()
-            self._submitted += assigned
+            self._submitted.append((assigned, first))
             self._open += len(assigned)
             self._changed.notify_all()
         self._scheduler.wake()
@@ -76,8 +82,19 @@ class LocalSource:
             self._changed.wait_for(lambda: self._over or not self._open or self._ended, timeout)
             if self._open and not self._over:
                 self._check()
-            over, self._over = self._over, []
-            return over
+            over, self._over = self._over, {}
+            return list(over.values())
+
+    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
+        """Play these with other sampling settings before what waits, and return them in their
+        order. Raises the error that ended the playing."""
+        names = [request.session_id for request in requests]
+        self.submit(requests, sampling, first=True)
+        with self._changed:
+            self._changed.wait_for(lambda: self._over.keys() >= {*names} or self._ended)
+            if not self._over.keys() >= {*names}:
+                self._check()
+            return [self._over.pop(name) for name in names]
 
     def use_weights(self, update: WeightUpdate) -> None:
         """Sample all further actions from these weights. An engine that does not take weights while
@@ -89,39 +106,23 @@ class LocalSource:
         if can_update_while_sampling(engine):
             engine.update_weights(replace(update, sampling=True))
             return
-        with self._pause():
-            engine.update_weights(update)
-
-    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
-        """Play these with other sampling settings, in this thread, when the open actions are
-        finished; the sessions go on afterwards. Raises the error that ended the playing."""
-        agent = DirectOutputAgent(self._agent.engine, sampling)
-        with self._pause(lent=True):
-            self._check()
-            return play(requests, agent, self._envs)
-
-    @property
-    def idle_seconds(self) -> float:
-        """Seconds so far in which the engine had no request of this source and of no `play`."""
-        return self._idle
-
-    @contextmanager
-    def _pause(self, *, lent: bool = False) -> Iterator[None]:
-        """Within this context the sessions wait between two actions; `lent`: and the caller samples
-        for others."""
         with self._changed:
-            self._paused, self._quiet, self._lent = True, False, lent
+            self._paused, self._quiet = True, False
             self._scheduler.hold()
             self._changed.notify_all()
             self._scheduler.wake()
+            self._changed.wait_for(lambda: self._quiet or self._ended)
         try:
-            with self._changed:
-                self._changed.wait_for(lambda: self._quiet or self._ended)
-            yield
+            engine.update_weights(update)
         finally:
             with self._changed:
-                self._paused = self._lent = False
+                self._paused = False
                 self._changed.notify_all()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds so far in which the engine had no request."""
+        return self._idle
 
     def close(self) -> None:
         """End the playing and drop what is open. A thread in which an environment hangs, or which
@@ -181,15 +182,16 @@ class LocalSource:
 
     def _wait(self) -> None:
         """Wait for a change, and count the seconds in which the engine has nothing to do."""
-        started, lent = time.perf_counter(), self._lent
+        started = time.perf_counter()
         self._changed.wait()
-        if not lent:
-            self._idle += time.perf_counter() - started
+        self._idle += time.perf_counter() - started
 
     def _take_submitted(self) -> None:
-        assigned, self._submitted = self._submitted, []
-        self._alone += [one for one in assigned if plays_episodes(one[0])]
-        self._scheduler.add([one for one in assigned if not plays_episodes(one[0])])
+        submitted, self._submitted = self._submitted, []
+        for assigned, first in submitted:
+            self._alone += [one for one in assigned if plays_episodes(one.env)]
+            together = [one for one in assigned if not plays_episodes(one.env)]
+            self._scheduler.add(together, first=first)
 
     def _pause_begun(self) -> bool:
         """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""
@@ -206,12 +208,13 @@ class LocalSource:
         its episodes itself: it polls the engine alone."""
         if self._scheduler.can_advance:
             return self._scheduler.advance()
-        env, request = self._alone.popleft()
-        return [play_alone(env, request, self._agent)]
+        env, request, sampling = self._alone.popleft()
+        agent = DirectOutputAgent(self._agent.engine, sampling) if sampling else self._agent
+        return [play_alone(env, request, agent)]
 
     def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:
             with self._changed:
-                self._over += rollouts
+                self._over |= {rollout.session_id: rollout for rollout in rollouts}
                 self._open -= len(rollouts)
                 self._changed.notify_all()

@@ -55,20 +55,26 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def number(value: Any, name: str) -> float:
-    """A reward or metric as a float. Raises SessionError if it is not finite or too large."""
-    if type(value) is float and abs(value) <= LARGEST_REWARD:
+    """A reward as a float. Raises SessionError if it is not finite or too large."""
+    result = _float(value)
+    if result is None or not abs(result) <= LARGEST_REWARD:
+        raise SessionError(
+            f"{name} must be a finite number of at most {LARGEST_REWARD:g} in size, got "
+            f"{short_repr(value)}"
+        )
+    return result
+
+
+def _float(value: Any) -> float | None:
+    """A number as a float, infinite if it is too large for one; None for anything else."""
+    if type(value) is float:
         return value
-    if not isinstance(value, str | bytes):
-        try:
-            result = float(value)
-        except (TypeError, ValueError, OverflowError):
-            result = math.nan
-        if abs(result) <= LARGEST_REWARD:
-            return result
-    raise SessionError(
-        f"{name} must be a finite number of at most {LARGEST_REWARD:g} in size, got "
-        f"{short_repr(value)}"
-    )
+    try:
+        return None if isinstance(value, str | bytes) else float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 def text(value: Any, source: str) -> str:
@@ -101,15 +107,8 @@ def _metrics(metrics: Any) -> dict[str, float]:
 
 def _metric(name: Any, value: Any) -> float:
     """The value, or NaN if it is not finite or too large to be summed; means ignore NaN."""
-    if type(value) is float and abs(value) <= LARGEST_REWARD:
-        return value
-    try:
-        result = float(value)
-    except OverflowError:
-        return math.nan
-    except (TypeError, ValueError):
-        result = None
-    if result is None or isinstance(value, str | bytes):
+    result = _float(value)
+    if result is None:
         raise SessionError(
             f"info['metrics'][{short_repr(name)}] must be a number, got {short_repr(value)}"
         )

@@ -74,7 +74,7 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
 def reflection_request(session: Session) -> str:
     """The request to reflect on the finished episode (`carry="summary"`)."""
     reward = session.episodes[-1].reward
-    request = session.env._format_reflection(session.state, reward)
+    request = session.host._format_reflection(session.state, reward)
     return after_answer(session, text(request, "_format_reflection"))
 
 
@@ -95,7 +95,7 @@ def last_answer(session: Session) -> str:
     if not session.steps or episode.stop_reason == OVER_BUDGET:
         return ""
     try:
-        answer = session.env._format_answer(session.state, len(session.steps))
+        answer = session.host._format_answer(session.state, len(session.steps))
         return text(answer, "_format_answer").strip()
     except FAULTS as error:
         logger.debug("%s: no answer to the last action: %r", session.env.name, error)
@@ -104,7 +104,7 @@ def last_answer(session: Session) -> str:
 
 def _observe(session: Session) -> str | None:
     """Get the next prompt from the environment; return a stop reason if the budget has no room."""
-    prompt = session.env._format_prompt(session.state, len(session.steps))
+    prompt = session.host._format_prompt(session.state, len(session.steps))
     prompt = text(prompt, "_format_prompt")
     if session.carried and not session.steps:
         prompt = f"{session.carried}\n\n{prompt}"
@@ -112,7 +112,7 @@ def _observe(session: Session) -> str | None:
 
 
 def _take_step(session: Session, action: GenerationResult) -> Step:
-    env, sid = session.env, session.session_id
+    env, sid = session.host, session.session_id
     observation = session.messages[-1]["content"]
     tokens = session.act(action)
     answer = read_answer(env._step_episode(sid, env.active_states[sid], action.text))
@@ -164,7 +164,7 @@ def finish(session: Session, stop_reason: str) -> Episode:
     steps = list(session.steps)
     if steps and stop_reason != "error":
         actions, rewards = [s.action for s in steps], [s.reward for s in steps]
-        final = session.env._calculate_reward(session.state, actions, actions[-1], rewards)
+        final = session.host._calculate_reward(session.state, actions, actions[-1], rewards)
         steps = with_reward(steps, number(final, "what _calculate_reward returns"))
     messages = session.messages[session.first_message :]
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None

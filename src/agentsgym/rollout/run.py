@@ -6,13 +6,18 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
-from agentsgym.rollout.complete_episode import complete_episodes
-from agentsgym.rollout.drive import drive, is_engine_agent, sampling_of, tokenizer_of
+from agentsgym.rollout.drive import (
+    complete_episodes,
+    drive,
+    is_engine_agent,
+    sampling_of,
+    tokenizer_of,
+)
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.scheduler import Assignment, Scheduler
 from agentsgym.rollout.session import Session
-from agentsgym.rollout.trial import play_trial
+from agentsgym.rollout.trial import defines, play_trial
 from agentsgym.types import (
     Agent,
     Rollout,
@@ -72,7 +77,7 @@ def play(
 
     `on_rollout` is called with each rollout as soon as it is over, in no fixed order.
     """
-    assigned = [(envs.of(r.env_class_path, r.env_config), r) for r in requests]
+    assigned = [Assignment(envs.of(r.env_class_path, r.env_config), r) for r in requests]
     return _play(assigned, agent, on_rollout)
 
 
@@ -92,7 +97,7 @@ def run_env(
         for task in tasks_of(env, tasks)
     ]
     requests = _requests(rows, num_rollouts, seed, None)
-    return _batch(_play([(env, r) for r in requests], agent), env.tokenizer, all_steps)
+    return _batch(_play([Assignment(env, r) for r in requests], agent), env.tokenizer, all_steps)
 
 
 def _requests(
@@ -160,23 +165,22 @@ def _batch(
 def _play(
     assigned: Sequence[Assignment], agent: Agent, on_rollout: OnRollout | None = None
 ) -> list[Rollout]:
-    envs = {id(env): env for env, _ in assigned}
+    envs = {id(one.env): one.env for one in assigned}
     hosts = {key: hosted(env) for key, env in envs.items()}  # each is packed once
-    assigned = [(hosts[id(env)], request) for env, request in assigned]
+    assigned = [one._replace(env=hosts[id(one.env)]) for one in assigned]
     if not is_engine_agent(agent):
-        return [play_alone(env, request, agent, on_rollout) for env, request in assigned]
-    together = [(env, request) for env, request in assigned if not plays_episodes(env)]
+        return [play_alone(env, request, agent, on_rollout) for env, request, _ in assigned]
+    together = [one for one in assigned if not plays_episodes(one.env)]
     rollouts = iter(Scheduler(agent, on_rollout).play(together))
     return [
         play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
-        for env, request in assigned
+        for env, request, _ in assigned
     ]
 
 
 def plays_episodes(env: MultistepEnv) -> bool:
     """Whether an environment overrides `_run_complete_episode`, which must then be called."""
-    overrides = type(env)._run_complete_episode is not MultistepEnv._run_complete_episode
-    return overrides or "_run_complete_episode" in vars(env)
+    return defines(env, "_run_complete_episode")
 
 
 def play_alone(

@@ -12,6 +12,7 @@ import queue
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import advance
@@ -24,12 +25,19 @@ from agentsgym.types import (
     GenerationResult,
     Rollout,
     RolloutRequest,
+    SamplingParams,
 )
 
 BLOCKING_THREADS = 32
 
-Assignment = tuple[MultistepEnv, RolloutRequest]
-"""A request and the environment that plays it."""
+
+class Assignment(NamedTuple):
+    """A request and the environment that plays it; `sampling` if not with the agent's settings."""
+
+    env: MultistepEnv
+    request: RolloutRequest
+    sampling: SamplingParams | None = None
+
 
 _Outcome = GenerationRequest | Rollout
 
@@ -65,11 +73,14 @@ class Scheduler:
                 rollouts |= {rollout.session_id: rollout for rollout in self.advance()}
         finally:
             self.close()
-        return [rollouts[request.session_id] for _, request in assigned]
+        return [rollouts[one.request.session_id] for one in assigned]
 
-    def add(self, assigned: Sequence[Assignment]) -> None:
-        """Play these too, after those that wait already."""
-        self._waiting.extend(assigned)
+    def add(self, assigned: Sequence[Assignment], *, first: bool = False) -> None:
+        """Play these too, after those that wait already, or before them."""
+        if first:
+            self._waiting.extendleft(reversed(assigned))
+        else:
+            self._waiting.extend(assigned)
 
     def advance(self) -> list[Rollout]:
         """One round: start what there is room for, and pass on the results that are ready, waiting
@@ -109,14 +120,14 @@ class Scheduler:
     def _start(self) -> None:
         requests = []
         while self._waiting and self._held is None and len(self._open) < self._engine.capacity:
-            if self._is_full(self._waiting[0][0]):
+            if self._is_full(self._waiting[0].env):
                 break
-            env, request = self._waiting.popleft()
+            env, request, sampling = self._waiting.popleft()
             sid = request.session_id
             if env.most_sessions is not None:
                 self._limited[sid] = env
                 self._open_in[id(env)] += 1
-            self._open[sid] = play_trial(Session(env, request, self._sampling))
+            self._open[sid] = play_trial(Session(env, request, sampling or self._sampling))
             if env.blocking:
                 self._blocking.add(sid)
             requests.append(self._advance(sid, None))

@@ -4,11 +4,12 @@ Texts of environments and agents enter the record here: their lone surrogates be
 tokenizers and files do not accept them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.known_game import known_play
 from agentsgym.tokens import Transcript
 from agentsgym.types import (
     ActionKind,
@@ -37,7 +38,9 @@ class SessionError(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A running rollout: `request` is played in `env` by an agent with the settings `sampling`.
+    """A running rollout: `request` is played in `host` by an agent with the settings `sampling`.
+    `host` is the environment, or represents it if it is played in worker processes. To a
+    `PrivilegedAgent` a session is its `SessionView`.
 
     `episodes` are finished; `episode` is the number of the running one, to which `steps` and
     `messages` (from number `first_message` on) belong, and `trial` is its position in its trial
@@ -48,7 +51,7 @@ class Session:
     (episode, row), and `given_rows` its own rows, which replace those of `transcript`.
     """
 
-    env: MultistepEnv
+    host: MultistepEnv
     request: RolloutRequest
     sampling: SamplingParams = field(default_factory=SamplingParams)
     transcript: Transcript = field(init=False)
@@ -68,8 +71,27 @@ class Session:
     given_rows: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.transcript = Transcript(self.env.codec)
-        self.trial = self.env.trial_info()
+        self.transcript = Transcript(self.host.codec)
+        self.trial = self.host.trial_info()
+
+    @property
+    def env(self) -> MultistepEnv:
+        """The environment: its configuration and its planner."""
+        return self.host.unwrapped
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The agent's actions in the running episode."""
+        return tuple(step.action for step in self.steps if step.kind == "action")
+
+    @property
+    def episode_is_over(self) -> bool:
+        """Whether the agent is now asked for a reflection on the episode."""
+        return self.asked_for == "reflection"
+
+    def admissible_actions(self) -> Sequence[str] | None:
+        """The admissible actions in the current state; None if the environment lists none."""
+        return known_play(self.host).admissible_actions(self.state)
 
     @property
     def session_id(self) -> str:
@@ -84,7 +106,7 @@ class Session:
     @property
     def state(self) -> Any:
         """The environment's state."""
-        return self.env.active_states[self.request.session_id]
+        return self.host.active_states[self.request.session_id]
 
     def begin_episode(self, episode: int, *, carried: str = "", go_on: bool = False) -> None:
         """Start an episode: with an empty conversation and a new row, or, with `go_on`, in the
@@ -142,7 +164,6 @@ class Session:
             request.seed,
             self.sampled,
             self.messages,
-            request.group,
         )
 
     def _sampling(self, most: int) -> SamplingParams:
@@ -171,18 +192,3 @@ def clean_action(action: GenerationResult) -> GenerationResult:
     """The action without lone surrogates in its text; sampled ids do not change."""
     text = clean_text(action.text)
     return action if text is action.text else replace(action, text=text)
-
-
-def copy_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of plain data by value, so that a session's changes to its task affect no other.
-    Objects that are not plain data are shared."""
-    return {key: _copy(value) for key, value in task.items()}
-
-
-def _copy(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: _copy(item) for key, item in value.items()}
-    if kind in (list, tuple):
-        return kind(map(_copy, value))
-    return set(value) if kind is set else value

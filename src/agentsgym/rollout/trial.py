@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,8 @@ from agentsgym.rollout.episode import (
     reflect,
 )
 from agentsgym.rollout.failures import describe
-from agentsgym.rollout.session import FAULTS, Session, copy_task
-from agentsgym.tokens import tell_rewritten
+from agentsgym.rollout.session import FAULTS, Session
+from agentsgym.tokens import warn_rewritten
 from agentsgym.types import (
     Episode,
     EpisodeOutcome,
@@ -58,7 +59,7 @@ def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
     except FAULTS as error:
         _fail(session, error)
     finally:
-        end_state(session.env, session.session_id)
+        end_state(session.host, session.session_id)
     return rollout_of(session)
 
 
@@ -92,13 +93,13 @@ def _begin(session: Session, number: int) -> None:
     session.begin_episode(number, carried=carried, go_on=carry == "full")
     trial = _trial_info(session)
     session.trial = trial.without_state()
-    begin_state(env, session.session_id, copy_task(session.task_data), trial)
+    begin_state(session.host, session.session_id, deepcopy(dict(session.task_data)), trial)
 
 
 def result_text(session: Session) -> str:
     """The text about the finished episode, before the first prompt of the next (`carry="full"`)."""
     reward = session.episodes[-1].reward
-    result = session.env._format_result(session.state, reward)
+    result = session.host._format_result(session.state, reward)
     return after_answer(session, text(result, "_format_result"))
 
 
@@ -106,7 +107,7 @@ def memory_text(session: Session) -> str:
     """The agent's reflection, before the first prompt of the next episode; "" without one."""
     if not session.steps or session.steps[-1].kind != "reflection":
         return ""
-    return text(session.env._format_memory(session.steps[-1].action), "_format_memory")
+    return text(session.host._format_memory(session.steps[-1].action), "_format_memory")
 
 
 _CARRIED = {"full": result_text, "summary": memory_text}
@@ -136,38 +137,28 @@ def _fail(session: Session, error: BaseException) -> None:
 
 def begin_state(
     env: MultistepEnv, session_id: str, task_data: dict[str, Any], trial: TrialInfo
-) -> Any:
+) -> None:
     """Begin an episode; its first state is then the session's. The last episode's state ends
     before, unless the environment defines its own `_begin_episode`, which takes it over."""
-    if not _takes_over(env):
+    if not defines(env, "_begin_episode"):
         end_state(env, session_id)
-    state = env._begin_episode(session_id, task_data, trial)
-    env.active_states[session_id] = state
-    return state
+    env.active_states[session_id] = env._begin_episode(session_id, task_data, trial)
 
 
 def end_state(env: MultistepEnv, session_id: str) -> None:
-    """Remove the session's state, if it has one, and let the environment close it."""
-    if session_id in env.active_states:
-        close_state(env, session_id, env.active_states.pop(session_id))
-
-
-def close_state(env: MultistepEnv, session_id: str, state: Any) -> None:
-    """Call the environment's `_end_episode`; its exceptions are logged."""
+    """Remove the session's state, if it has one, and let the environment close it; its exceptions
+    are logged."""
+    if session_id not in env.active_states:
+        return
     try:
-        env._end_episode(session_id, state)
+        env._end_episode(session_id, env.active_states.pop(session_id))
     except FAULTS:
         logger.warning("%s, session %s: _end_episode failed", env.name, session_id, exc_info=True)
 
 
-def needs_end(env: MultistepEnv) -> bool:
-    """Whether the environment defines `_end_episode`."""
-    return type(env)._end_episode is not MultistepEnv._end_episode
-
-
-def _takes_over(env: MultistepEnv) -> bool:
-    own = type(env)._begin_episode is not MultistepEnv._begin_episode
-    return own or "_begin_episode" in vars(env)
+def defines(env: MultistepEnv, method: str) -> bool:
+    """Whether an environment has its own method of this name, or one that was put on the object."""
+    return getattr(type(env), method) is not getattr(MultistepEnv, method) or method in vars(env)
 
 
 def rollout_of(session: Session) -> Rollout:
@@ -175,7 +166,7 @@ def rollout_of(session: Session) -> Rollout:
     request, env = session.request, session.env
     drafts = session.transcript.rows
     if any(draft.begins == "template" for draft in drafts):
-        tell_rewritten(env.codec)
+        warn_rewritten(env.codec)
     own = [
         draft.finished(
             request.session_id,

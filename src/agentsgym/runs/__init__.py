@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from agentsgym.runs.progress import Progress, Silent, StepReport
+from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import (
     EvalSettings,
     LoraSettings,
@@ -21,7 +21,6 @@ __all__ = [
     "ModelSettings",
     "Progress",
     "RunConfig",
-    "Silent",
     "StepReport",
     "load_config",
     "load_run",

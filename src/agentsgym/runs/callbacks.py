@@ -1,17 +1,23 @@
-"""The trainer callbacks of a run: metrics, time limit, graceful stop; and requests to stop."""
+"""The reinforcement learning of a run: the trainer with the run's callbacks (metrics, time limit,
+graceful stop, check for a signal), until it stops."""
 
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.progress import Progress, StepReport
-from agentsgym.runs.signal_check import is_hopeless, signal_text
+from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.signal_check import check_signal, is_hopeless, signal_text
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
 
 Note = Callable[[str], None]
 
@@ -31,24 +37,13 @@ class StopRequest:
 
 
 @contextmanager
-def ctrl_c_asks(request: StopRequest, note: Note) -> Iterator[None]:
-    """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts.
-
-    Has no effect outside the main thread, because Python handles signals only there.
-    """
+def _handled(handle: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Inside the block, signals are handled so. Has no effect outside the main thread, because
+    Python handles signals only there."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handle(number: int, frame: Any) -> None:
-        if request.reason is not None:
-            raise KeyboardInterrupt
-        request.ask("interrupted")
-        note("stopping after this step; press Ctrl-C again to abort at once")
-
-    for number in before:
-        signal.signal(number, handle)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
@@ -56,22 +51,26 @@ def ctrl_c_asks(request: StopRequest, note: Note) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Inside the block, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a run that is
-    killed while it loads or evaluates still writes its end. Only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def ctrl_c_asks(request: StopRequest, note: Note) -> AbstractContextManager[None]:
+    """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts."""
 
-    def interrupt(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
+        if request.reason is not None:
+            raise KeyboardInterrupt
+        request.ask("interrupted")
+        note("stopping after this step; press Ctrl-C again to abort at once")
+
+    return _handled(handle, signal.SIGINT, signal.SIGTERM)
+
+
+def sigterm_interrupts() -> AbstractContextManager[None]:
+    """Inside the block, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a run that is
+    killed while it loads or evaluates still writes its end."""
+
+    def handle(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return _handled(handle, signal.SIGTERM)
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
@@ -217,10 +216,14 @@ class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
     says so."""
 
     def __init__(
-        self, figures: Callable[[], Mapping[str, float] | None], progress: Progress, *, stop: bool
+        self,
+        figures: Callable[[], Mapping[str, float] | None],
+        note: Callable[[str], None],
+        *,
+        stop: bool,
     ) -> None:
         self._figures = figures
-        self._progress = progress
+        self._note = note
         self._stop = stop
         self.hopeless: Mapping[str, float] | None = None
         self._told = False
@@ -230,8 +233,49 @@ class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
         figures = None if self._told else self._figures()
         if figures is not None:
             self._told = True
-            self._progress.note(f"first generation: {signal_text(figures)}")
+            self._note(f"first generation: {signal_text(figures)}")
             if self._stop and is_hopeless(figures):
                 self.hopeless = figures
                 control.should_training_stop = True
         return control
+
+
+def train_until_stopped(
+    trainer: "GRPOEnvTrainer",
+    config: RunConfig,
+    *,
+    metrics: MetricsFile,
+    writer: RolloutWriter,
+    progress: Progress,
+    used: float,
+    checkpoint: Path | None,
+) -> str:
+    """Train, from a checkpoint if there is one; return the reason why training stopped.
+
+    `used` is the number of seconds of RL before a resume. Raises NoSignal after the first
+    generation of a run if it is hopeless.
+    """
+    request = StopRequest()
+    share = None
+    if config.max_seconds is not None:
+        budget = TimeBudgetCallback(
+            config.max_seconds, request, used=used, decay_to=config.time_decay_to
+        )
+        trainer.add_callback(budget)
+        share = budget.share_used
+    written = MetricsCallback(metrics, writer, progress, used=used, time_share=share)
+    trainer.add_first_callback(written)
+    trainer.add_callback(GracefulStopCallback(request, trainer.args.updates_per_generation))
+    check = SignalCheckCallback(
+        lambda: trainer.reports.first_figures, progress.note, stop=config.signal_check
+    )
+    if checkpoint is None:
+        trainer.add_callback(check)
+    with ctrl_c_asks(request, progress.note):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    check_signal(check.hopeless or {}, "after the first generation")
+    if trainer.low_signal.reason is not None:
+        return f"no signal: {trainer.low_signal.reason}"
+    if trainer.state.global_step >= trainer.state.max_steps:
+        return "max_steps"
+    return request.reason or "max_steps"

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from safetensors import safe_open
@@ -39,14 +39,14 @@ def checkpoint_damage(folder: Path) -> str | None:
     missing = [name for name in _STATE if not (folder / name).is_file()]
     if missing:
         return f"{missing[0]} is missing"
-    return _first_problem(folder, _STATE_LOOKS) or model_damage(folder)
+    return _first_problem(folder, _OF_STATES) or model_damage(folder)
 
 
 def adapter_damage(folder: Path) -> str | None:
     """The problem with the files of an adapter directory, or None."""
     if not (folder / _ADAPTER_WEIGHTS).is_file():
         return f"it has no weights in {_ADAPTER_WEIGHTS} (pickled ones are not read)"
-    return _first_problem(folder, _MODEL_LOOKS)
+    return _first_problem(folder, _OF_MODELS)
 
 
 def model_damage(folder: Path) -> str | None:
@@ -58,7 +58,7 @@ def model_damage(folder: Path) -> str | None:
         return adapter_damage(folder)
     if not (folder / "config.json").is_file():
         return "config.json is missing"
-    problem = _first_problem(folder, _MODEL_LOOKS)
+    problem = _first_problem(folder, _OF_MODELS)
     if problem is None and not any(folder.glob("*.safetensors")):
         return "it has no weights in *.safetensors (pickled ones are not read)"
     return problem or _too_many_layers(folder)
@@ -78,53 +78,45 @@ def _too_many_layers(folder: Path) -> str | None:
     return None
 
 
-def _first_problem(folder: Path, looks: Mapping[str, Callable[[Path], None]]) -> str | None:
-    for pattern, look in looks.items():
+def _first_problem(folder: Path, patterns: Sequence[str]) -> str | None:
+    for pattern in patterns:
         for file in sorted(folder.glob(pattern)):
             try:
-                look(file)
+                _look_at(file)
             except Exception as error:  # each reader raises its own errors for damaged files
                 return f"{file.name}: {' '.join(str(error).split())[:100]}"
     return None
 
 
-def _look_at_json(file: Path) -> None:
-    data = json.loads(file.read_bytes())
-    if not isinstance(data, dict):
-        raise ValueError("no JSON object")
-    if file.name.endswith(".index.json"):
-        for part in set(data["weight_map"].values()):
-            if not (file.parent / part).is_file():
+def _look_at(file: Path) -> None:
+    """Raise an error for a damaged file."""
+    if file.suffix == ".safetensors":
+        with safe_open(file, "np") as opened:
+            opened.keys()
+    elif file.suffix == ".json":
+        data = json.loads(file.read_bytes())
+        if not isinstance(data, dict):
+            raise ValueError("no JSON object")
+        for part in set(data.get("weight_map", {}).values()):
+            if file.name.endswith(".index.json") and not (file.parent / part).is_file():
                 raise ValueError(f"{part} is missing")
+    else:  # the files of torch.save are ZIP archives with checksums
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} does not have its checksum")
 
 
-def _look_at_weights(file: Path) -> None:
-    with safe_open(file, "np") as opened:
-        opened.keys()
-
-
-def _look_at_archive(file: Path) -> None:
-    """The files of torch.save are ZIP archives with checksums."""
-    with zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"{damaged} does not have its checksum")
-
-
-_MODEL_LOOKS = {
-    "config.json": _look_at_json,
-    ADAPTER_CONFIG: _look_at_json,
-    "generation_config.json": _look_at_json,
-    "tokenizer_config.json": _look_at_json,
-    "tokenizer.json": _look_at_json,
-    "*.safetensors.index.json": _look_at_json,
-    "*.safetensors": _look_at_weights,
-}
-_STATE_LOOKS = {
-    "trainer_state.json": _look_at_json,
-    "*.pt": _look_at_archive,
-    "*.pth": _look_at_archive,
-}
+_OF_MODELS = (
+    "config.json",
+    ADAPTER_CONFIG,
+    "generation_config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "*.safetensors.index.json",
+    "*.safetensors",
+)
+_OF_STATES = ("trainer_state.json", "*.pt", "*.pth")
 
 
 _SUFFIXES = (".safetensors", ".bin", ".gguf")

@@ -7,18 +7,20 @@ from typing import Any
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.files.metrics import read_metrics
-from agentsgym.runs.files.summary import Summary
+from agentsgym.runs.files.records import Summary, read_metrics
 
 _BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
 _WINDOWS = 20  # smoothing windows in a run
 _TITLE = 36  # characters of a title that has room beside the legend
 _REWARD = re.compile(r"episode_(\d+)/reward")
-_PHASES = {"before": "before", "warm_started": "warm-started", "after": "after"}
-_COLORS = {"before": "#6b7280", "warm_started": "#1f5fa8", "after": "#d1660a"}
+_PHASES = {
+    "before": ("before", _GRAY),
+    "warm_started": ("warm-started", _BLUE),
+    "after": ("after", _ORANGE),
+}
 INFORMING = "informing/free_shots"
 
-
+Lines = Sequence[Mapping[str, Any]]
 Points = tuple[list[int], list[float]]
 
 
@@ -36,44 +38,49 @@ def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
     from matplotlib.figure import Figure
 
     lines = list(read_metrics(metrics_path))
-    name = "win_rate" if _tells_wins(lines, summary) else "reward"
     evaluations = evaluated_episodes(summary)
     figure = Figure(figsize=(10.5 if evaluations else 8.0, 5.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    parts: Any = figure.subfigures(1, 2, width_ratios=(3, 1)) if evaluations else (figure, None)
-    left, right = parts
+    left: Any = figure
+    right: Any = None
+    if evaluations:
+        parts: Any = figure.subfigures(1, 2, width_ratios=(3, 1))
+        left, right = parts
     upper, lower = left.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1.0], "hspace": 0.04}
     )
-    _draw_score(upper, lines, summary, name)
+    _draw_score(upper, lines, summary)
     _draw_signal(lower, lines)
     if right is not None:
-        beside = right.subplots()
-        draw_episodes(beside, evaluations)
-        _style(beside)
+        draw_episodes(right.subplots(), evaluations)
     with replacing(picture) as part:
         figure.savefig(part, format="png")
 
 
-def _tells_wins(lines: Sequence[Mapping[str, Any]], summary: Summary) -> bool:
+def _draw_score(axes: Any, lines: Lines, summary: Summary) -> None:
     figures = summary.before or summary.after
-    if figures is not None:
-        return figures.win_rate is not None
-    return any(line.get("win_rate") is not None for line in lines)
-
-
-def _draw_score(axes: Any, lines: Sequence[Mapping[str, Any]], summary: Summary, name: str) -> None:
-    steps, values = points(lines, name, "train")
-    axes.plot(steps, values, color=_BLUE, alpha=0.22, linewidth=0.9)
-    axes.plot(steps, smooth(values), color=_BLUE, linewidth=1.8, label="training tasks")
-    eval_steps, eval_values = points(lines, f"eval_{name}", "eval")
-    if eval_steps:
-        axes.plot(eval_steps, eval_values, "o-", color=_ORANGE, markersize=3, linewidth=0.8)
+    wins = [line for line in lines if line.get("win_rate") is not None]
+    has_wins = bool(wins) if figures is None else figures.win_rate is not None
+    name = "win_rate" if has_wins else "reward"
+    _draw_smoothed(axes, points(lines, name, "train"), _BLUE, "training tasks")
+    steps, values = points(lines, f"eval_{name}", "eval")
+    axes.plot(steps, values, "o-", color=_ORANGE, markersize=3, linewidth=0.8)
     for step, figures in ((0, summary.before), (summary.steps, summary.after)):
         if figures is not None:
             _draw_evaluation(axes, step, figures, name, labeled=figures is summary.before)
-    _draw_reference(axes, summary, name)
+    if name == "reward" or _rewards_are_wins(summary):  # a reference is a reward
+        figures = summary.after or summary.before
+        if figures is not None and figures.reference is not None:
+            _draw_level(axes, "reference player", figures.reference, "--")
+        for player, value in summary.references.items():
+            _draw_level(axes, player, value, ":")
     _finish_score(axes, summary, name)
+
+
+def _draw_smoothed(axes: Any, drawn: Points, color: str, label: str) -> None:
+    steps, values = drawn
+    axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.9)
+    axes.plot(steps, smooth(values), color=color, linewidth=1.7, label=label)
 
 
 def _draw_evaluation(
@@ -91,39 +98,20 @@ def _draw_evaluation(
         fmt="o",
         color=_ORANGE,
         capsize=4,
-        markersize=6,
-        linewidth=1.8,
         zorder=5,
         clip_on=False,
         label="held-out tasks, 95 % interval" if labeled else None,
     )
-    text = f"{value:.1%}" if name == "win_rate" else f"{value:.2f}"
     axes.annotate(
-        text,
+        f"{value:.1%}" if name == "win_rate" else f"{value:.2f}",
         (step, high),
         xytext=(0, 6),
         textcoords="offset points",
         ha="left" if labeled else "right",
         color=_ORANGE,
         fontweight="bold",
-        bbox={
-            "boxstyle": "round,pad=0.15",
-            "facecolor": "white",
-            "edgecolor": "none",
-            "alpha": 0.8,
-        },
         annotation_clip=False,
     )
-
-
-def _draw_reference(axes: Any, summary: Summary, name: str) -> None:
-    figures = summary.after or summary.before
-    if name == "win_rate" and not _rewards_are_wins(summary):
-        return  # a reference is a reward
-    if figures is not None and figures.reference is not None:
-        _draw_level(axes, "reference player", figures.reference, "--")
-    for player, value in summary.references.items():
-        _draw_level(axes, player, value, ":")
 
 
 def _rewards_are_wins(summary: Summary) -> bool:
@@ -165,38 +153,28 @@ def _finish_score(axes: Any, summary: Summary, name: str) -> None:
     _style(axes)
 
 
-def _draw_signal(axes: Any, lines: Sequence[Mapping[str, Any]]) -> None:
+def _draw_signal(axes: Any, lines: Lines) -> None:
     from matplotlib.ticker import PercentFormatter
 
-    steps, values = points(lines, "groups_without_signal", "train")
-    axes.plot(steps, values, color=_GRAY, alpha=0.3, linewidth=0.9)
-    axes.plot(steps, smooth(values), color=_GRAY, linewidth=1.5, label="groups without signal")
-    name = "groups\nwithout signal"
-    steps, values = points(lines, INFORMING, "train")
-    if values:
-        axes.plot(
-            steps,
-            smooth(values),
-            color=_ORANGE,
-            linewidth=1.5,
-            label="informing actions in free shots",
-        )
+    without = points(lines, "groups_without_signal", "train")
+    _draw_smoothed(axes, without, _GRAY, "groups without signal")
+    informing = points(lines, INFORMING, "train")
+    if informing[0]:
+        _draw_smoothed(axes, informing, _ORANGE, "informing actions in free shots")
         axes.legend(frameon=False, fontsize=8, loc="center right")
-        name = "share"
     axes.set_ylim(0.0, 1.0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_ylabel(name, fontsize=9)
+    axes.set_ylabel("share" if informing[0] else "groups\nwithout signal", fontsize=9)
     axes.set_xlabel("optimizer step")
     _style(axes)
 
 
 def _style(axes: Any) -> None:
     axes.grid(True, alpha=0.25, linewidth=0.6)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
-def points(lines: Sequence[Mapping[str, Any]], name: str, phase: str) -> Points:
+def points(lines: Lines, name: str, phase: str) -> Points:
     """Steps and values of one metric in one phase, without steps where it has no value."""
     found = [
         (line["step"], line[name])
@@ -234,11 +212,12 @@ def evaluated_episodes(summary: Summary) -> Mapping[str, list[float]]:
 def draw_episodes(axes: Any, evaluations: Mapping[str, list[float]]) -> None:
     """Reward over the number of the episode in its trial, a line per evaluation."""
     for name, rewards in evaluations.items():
-        numbers = range(1, len(rewards) + 1)
-        axes.plot(numbers, rewards, "o-", color=_COLORS[name], label=_PHASES[name])
+        label, color = _PHASES[name]
+        axes.plot(range(1, len(rewards) + 1), rewards, "o-", color=color, label=label)
     longest = max(map(len, evaluations.values()))
     axes.set_xticks(range(1, longest + 1))
     axes.set_xlim(0.7, longest + 0.3)
     axes.set_xlabel("episode of the trial")
     axes.set_ylabel("reward, held-out tasks")
     axes.legend(frameon=False, fontsize=9)
+    _style(axes)

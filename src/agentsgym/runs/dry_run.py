@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
@@ -21,9 +21,9 @@ from agentsgym.runs.models.load import in_hub_cache, with_template
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import available_agents
-from agentsgym.runs.settings import BUILTIN, ModelSettings, RunConfig
+from agentsgym.runs.settings import BUILTIN, RunConfig
 from agentsgym.runs.train import train_run
-from agentsgym.runs.warm_start.phase import settings_of, warm_starts
+from agentsgym.runs.warm_start import settings_of, warm_starts
 from agentsgym.training.warm_start_settings import CHAT, ENDPOINT_KEYS, WarmStartSettings
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
@@ -41,15 +41,17 @@ _SMALL_TRAIN: dict[str, Any] = {
     "report_to": "none",
     "push_to_hub": False,
 }
-_SIZES = ("generation_batch_size", "steps_per_generation", "num_train_epochs", "min_signal_share")
-_AHEAD = ("max_staleness",)
-_PLAIN_TEMPLATE = {"chat_template": "own"}
+_LEFT_OUT = {
+    "generation_batch_size",
+    "steps_per_generation",
+    "num_train_epochs",
+    "min_signal_share",
+    "max_staleness",
+}
 _ONE_PROCESS = Launch()
-_SMALL_TOKENIZER = "bytes and frequent pieces of the environment's own texts"
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Replacement(NamedTuple):
     """What the run is configured with, and what stood for it in the small run."""
 
     configured: str
@@ -62,7 +64,7 @@ class DryRun:
     of the run, and what cannot be tried on this machine, with the reason."""
 
     summary: Summary
-    exchanged: dict[str, Exchange]
+    exchanged: dict[str, Replacement]
     not_tried: list[str]
 
 
@@ -72,19 +74,14 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     Nothing is written outside a temporary directory. Raises ConfigError for a wrong setting, and
     for settings that cannot work in the processes of `launch`.
     """
-    _check_all(config, launch)
-    with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
-        small, exchanged = _in_small(config, Path(folder))
-        summary = train_run(small, progress=progress)
-    return DryRun(summary, exchanged, _not_tried(config, launch))
-
-
-def _check_all(config: RunConfig, launch: Launch) -> None:
-    """All sections, apart from what the machine must have."""
     check_launch(config, launch)
     make_env(config)
     if warm_starts(config):
         settings_of(config)
+    with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
+        small, exchanged = _in_small(config, Path(folder))
+        summary = train_run(small, progress=progress)
+    return DryRun(summary, exchanged, _not_tried(config, launch))
 
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
@@ -104,53 +101,58 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
         found.append(f"the run as it is configured, for here it ends with: {error}")
-    if sampling_place(config) == "servers":
-        found.append("the engine: no server is started and none is asked")
-    if config.ray.workers:
-        found.append("ray.workers: no cluster is asked")
-    if config.answerer:
-        found.append("answerer: the endpoint is not asked")
-    if _asks_endpoint(config):
-        found.append("warm_start.engine: the endpoint is not asked")
-    if config.model.quantization:
-        found.append(f"model.quantization={config.model.quantization}")
-    if config.model.attn_implementation:
-        found.append(f"model.attn_implementation={config.model.attn_implementation}")
+    parts = {
+        "the engine: no server is started and none is asked": sampling_place(config) == "servers",
+        "ray.workers: no cluster is asked": config.ray.workers,
+        "answerer: the endpoint is not asked": config.answerer,
+        "warm_start.engine: the endpoint is not asked": _asks_endpoint(config),
+    }
+    found += [text for text, is_used in parts.items() if is_used]
+    for key in ("quantization", "attn_implementation"):
+        if value := getattr(config.model, key):
+            found.append(f"model.{key}={value}")
     return found
 
 
-def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exchange]]:
+def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Replacement]]:
     """The run with a small model and small numbers, and what was exchanged for what."""
     tokenizer, is_real = _tokenizer(config)
     model = _random_model(config, tokenizer)
+    path = folder / "model"
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
     random = f"a random {model.config.model_type}, {LAYERS} layers of width {WIDTH}, float32"
-    exchanged = {"model": Exchange(config.model.path, random)}
-    if not is_real:
-        exchanged["tokenizer"] = Exchange("that of the model", _SMALL_TOKENIZER)
+    exchanged = {"model": Replacement(config.model.path, random)}
+    # The small model does not have the layers that an adapter names.
+    lora = config.model.lora and config.model.lora.model_copy(update={"layers_to_transform": None})
+    section: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
+    if config.model.template_file is not None:  # its text is already in the tokenizer
+        section["chat_template"] = "own"
+    elif not is_real:  # any other template belongs to the model's own tokenizer
+        section |= {"chat_template": "own", "chat_template_kwargs": {}}
         template = chat_settings(config.model)
-        if config.model.template_file is None and template != _PLAIN_TEMPLATE:
+        if template != {"chat_template": "own"}:
             chosen = ", ".join(f"{name}={value}" for name, value in template.items())
-            exchanged["chat template"] = Exchange(chosen, "the small tokenizer's own")
+            exchanged["chat template"] = Replacement(chosen, "the small tokenizer's own")
+    if not is_real:
+        small = "bytes and frequent pieces of the environment's own texts"
+        exchanged["tokenizer"] = Replacement("that of the model", small)
     place = sampling_place(config)
     if place != "here":
         given = ", ".join(config.engine.urls) or "servers"
         given = "a process of its own" if place == "process" else given
-        exchanged["engine"] = Exchange(given, "the embedded engine")
+        exchanged["engine"] = Replacement(given, "the embedded engine")
     if workers := config.ray.workers:
-        exchanged["actors on Ray"] = Exchange(str(workers), "this process")
+        exchanged["actors on Ray"] = Replacement(str(workers), "this process")
     if config.answerer:
-        exchanged["answerer"] = Exchange(config.answerer.served_model, "the knowledge table")
-    path = folder / "model"
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    plain = on_any_machine(config)
+        exchanged["answerer"] = Replacement(config.answerer.served_model, "the knowledge table")
+    if config.train.get("max_staleness"):
+        before = "each generation is played before its update"
+        exchanged["order"] = Replacement("generations ahead of the update", before)
     turns = min(TURNS, make_env(config).config.max_steps_per_episode)
-    if any(config.train.get(name) for name in _AHEAD):
-        exchanged["order"] = Exchange(
-            "generations ahead of the update", "each generation is played before its update"
-        )
+    plain = on_any_machine(config)
     changes = {
-        "model": _small_section(plain.model, path, keeps_template=is_real),
+        "model": plain.model.model_copy(update=section),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
         "warm_start": _small_warm_start(config, exchanged),
@@ -160,7 +162,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    exchanged["sizes"] = Exchange(
+    exchanged["sizes"] = Replacement(
         "as configured",
         f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
         "2 episodes in each evaluation",
@@ -168,23 +170,8 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Exc
     return plain.model_copy(update=changes), exchanged
 
 
-def _small_section(model: ModelSettings, path: Path, *, keeps_template: bool) -> ModelSettings:
-    """The section for the small model, which does not have the layers that an adapter names. The
-    text of a template file is already in the tokenizer; any other template belongs to the model's
-    own tokenizer."""
-    lora = model.lora and model.lora.model_copy(update={"layers_to_transform": None})
-    found: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
-    if model.template_file is not None:
-        found["chat_template"] = "own"
-    elif not keeps_template:
-        found |= _PLAIN_TEMPLATE | {"chat_template_kwargs": {}}
-    return model.model_copy(update=found)
-
-
 def _small_train(train: dict[str, Any]) -> dict[str, Any]:
-    dropped = {*_SIZES, *_AHEAD}
-    left = {key: value for key, value in train.items() if key not in dropped}
-    small = {**left, **_SMALL_TRAIN}
+    small = {key: value for key, value in train.items() if key not in _LEFT_OUT} | _SMALL_TRAIN
     if "8bit" in str(small.get("optim", "")):
         small.pop("optim")
     if small.get("max_rollout_tokens") is not None:
@@ -196,7 +183,7 @@ def _asks_endpoint(config: RunConfig) -> bool:
     return warm_starts(config) and config.warm_start.source == CHAT
 
 
-def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> WarmStartSettings:
+def _small_warm_start(config: RunConfig, exchanged: dict[str, Replacement]) -> WarmStartSettings:
     """A few games of any reward, for in so few turns none may be won; of a player of the
     environment instead of an endpoint's."""
     if not warm_starts(config):
@@ -205,9 +192,8 @@ def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> Warm
     if not _asks_endpoint(config):
         return config.warm_start.model_copy(update=few)
     players = available_agents(make_env(config))
-    exchanged["warm_start"] = Exchange(
-        CHAT, f"games of the {players[0]} agent" if players else "none"
-    )
+    instead = f"games of the {players[0]} agent" if players else "none"
+    exchanged["warm_start"] = Replacement(CHAT, instead)
     if not players:
         return WarmStartSettings()
     plain = {key: WarmStartSettings.model_fields[key].default for key in ENDPOINT_KEYS}
@@ -216,20 +202,16 @@ def _small_warm_start(config: RunConfig, exchanged: dict[str, Exchange]) -> Warm
 
 def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     """The model's own tokenizer if it is on this machine, otherwise a small one; and which."""
+    from agentsgym.training.tiny import build_tokenizer
+
     path = config.model.path
     local = path.startswith(BUILTIN) or Path(path).is_dir()
     if local or in_hub_cache(path, config.model.revision):
         with suppress(ConfigError):
             return load_tokenizer(config), True
-    return with_template(_small_tokenizer(config), config.model), False
-
-
-def _small_tokenizer(config: RunConfig) -> Any:
-    from agentsgym.training.tiny import build_tokenizer
-
     tasks = train_tasks(make_env(config), config.data)
     texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]
-    return build_tokenizer(texts, VOCABULARY)
+    return with_template(build_tokenizer(texts, VOCABULARY), config.model), False
 
 
 def _random_model(config: RunConfig, tokenizer: Any) -> Any:

@@ -23,17 +23,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine, sampling_place
-from agentsgym.runs.machine import device_in_use, dtype_of
+from agentsgym.runs.models.adapters import new_adapter
 from agentsgym.runs.models.builtin import SHAPE
 from agentsgym.runs.models.load import base_folder, stored_adapter
-from agentsgym.runs.models.pretrained import Loading
-from agentsgym.runs.settings import SMOLLM2, TINY, ModelSettings, RunConfig
-from agentsgym.runs.warm_start.phase import settings_of, warm_starts
+from agentsgym.runs.models.pretrained import device_in_use, dtype_of, source_of
+from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
+from agentsgym.runs.warm_start import settings_of, warm_starts
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
 Layout = Literal["one process", "DDP", "ZeRO-2"]
+Needs = dict[str, int]
 FIRST_PROMPT, OBSERVED = 256, 32
 """Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
 
@@ -74,7 +75,7 @@ class Estimate:
 
     parameters: int
     adapter: int
-    memory: dict[Layout, dict[str, int]]
+    memory: dict[Layout, Needs]
     tokens: Tokens
     notes: list[str]
 
@@ -83,20 +84,22 @@ def estimate(config: RunConfig, processes: int = 1) -> Estimate:
     """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
     model's config.json cannot be read."""
     settings = train_settings(on_any_machine(config))
-    tokens = tokens_of(make_env(config), settings)
-    shape = model_shape(config)
-    adapter = _adapter(shape, config.model)
-    layouts: list[Layout] = ["one process"] if processes == 1 else ["DDP", "ZeRO-2"]
-    memory = {
-        layout: _memory(config, settings, tokens, shape, adapter, layout, processes)
-        for layout in layouts
-    }
-    notes = _notes(config, tokens, processes)
-    return Estimate(shape.num_parameters(), adapter, memory, tokens, notes)
+    tokens = _tokens(make_env(config), settings)
+    model = model_shape(config)
+    size, shape, adapter = model.num_parameters(), model.config, 0
+    if config.model.lora is not None:
+        adapted = new_adapter(model, config.model.lora, config.model.path, None)
+        adapter = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    memory = _layouts(_needs(config, settings, tokens, shape, size, adapter), processes)
+    for needs in memory.values():
+        update, cache = needs["gradients"] + needs["activations"], needs["cache"]
+        beside = sampling_place(config) == "process"
+        needs["peak"] = needs["weights"] + needs["copies"] + needs["optimizer"]
+        needs["peak"] += update + cache if beside else max(update, cache)
+    return Estimate(size, adapter, memory, tokens, _notes(config, tokens, processes))
 
 
-def tokens_of(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
-    """The size of a step in an environment."""
+def _tokens(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
     turns = env.config.max_steps_per_episode * env.config.episodes_per_trial
     action = settings.max_action_tokens or 0
     bound = settings.max_rollout_tokens
@@ -148,8 +151,7 @@ def _config_of(config: RunConfig) -> Any:
     stored = stored_adapter(section)
     try:
         with base_folder(path if stored is None else stored.base) as place:
-            source = Loading(revision=section.revision, download=section.may_download).source
-            return AutoConfig.from_pretrained(place, **source)
+            return AutoConfig.from_pretrained(place, **source_of(section))
     except ConfigError:
         raise
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
@@ -157,37 +159,16 @@ def _config_of(config: RunConfig) -> Any:
         raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
 
 
-def _adapter(shape: Any, section: ModelSettings) -> int:
-    """Weights of the adapter that the section asks for."""
-    import torch
-
-    if section.lora is None:
-        return 0
-    wanted, layers = section.lora.target_modules, section.lora.layers_to_transform
-    linear = [
-        (name.split("."), layer)
-        for name, layer in shape.named_modules()
-        if isinstance(layer, torch.nn.Linear) and layer is not shape.get_output_embeddings()
-    ]
-    return section.lora.r * sum(
-        layer.in_features + layer.out_features
-        for path, layer in linear
-        if (isinstance(wanted, str) or path[-1] in wanted)
-        and (not layers or any(str(number) in path for number in layers))
-    )
-
-
-def _memory(
+def _needs(
     config: RunConfig,
     settings: "GRPOEnvConfig",
     tokens: Tokens,
     shape: Any,
+    size: int,
     adapter: int,
-    layout: Layout,
-    processes: int,
-) -> dict[str, int]:
-    """Bytes by what needs them."""
-    size, place = shape.num_parameters(), sampling_place(config)
+) -> Needs:
+    """Bytes of one process by what needs them, without its peak."""
+    place = sampling_place(config)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     item = 4 if str(dtype_of(config.model, device)) == "torch.float32" else 2
     trained = adapter or size
@@ -197,28 +178,20 @@ def _memory(
         copies = (2 if device == "cpu" else 1) * item * size
     if settings.beta and not adapter:
         copies += 4 * size
-    found = {
+    optimizer = str(getattr(settings.optim, "value", settings.optim))
+    moments = next((value for part, value in _MOMENTS.items() if part in optimizer), 2.0)
+    heads, layers = shape.num_attention_heads, int(shape.num_hidden_layers)
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // heads
+    keys = int((getattr(shape, "num_key_value_heads", None) or heads) * width)
+    cache = tokens.generation * tokens.rollout * 2 * layers * keys * item
+    return {
         "weights": 4 * trained + round(frozen),
         "copies": copies,
-        "optimizer": round(4 * _moments(settings) * trained),
-        "gradients": 4 * trained * (2 if layout == "DDP" else 1),
-        "activations": _activations(config, settings, tokens, shape.config, item),
-        "cache": 0 if place == "servers" else _cache(tokens, shape.config, item),
+        "optimizer": round(4 * moments * trained),
+        "gradients": 4 * trained,
+        "activations": _activations(config, settings, tokens, shape, item),
+        "cache": 0 if place == "servers" else cache,
     }
-    if layout == "ZeRO-2":  # the weights themselves are in 16 bits, with a divided master copy
-        found["weights"] = 2 * trained + round(frozen)
-        found["optimizer"] = (found["optimizer"] + 4 * trained) // processes
-        found["gradients"] = 2 * trained // processes
-    always = found["weights"] + found["copies"] + found["optimizer"]
-    update = found["gradients"] + found["activations"]
-    both = place == "process"
-    found["peak"] = always + (update + found["cache"] if both else max(update, found["cache"]))
-    return found
-
-
-def _moments(settings: "GRPOEnvConfig") -> float:
-    name = str(getattr(settings.optim, "value", settings.optim))
-    return next((value for part, value in _MOMENTS.items() if part in name), 2.0)
 
 
 def _activations(
@@ -236,11 +209,16 @@ def _activations(
     return chunk * layer * layers
 
 
-def _cache(tokens: Tokens, shape: Any, item: int) -> int:
-    heads = shape.num_attention_heads
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // heads
-    keys = int((getattr(shape, "num_key_value_heads", None) or heads) * width)
-    return tokens.generation * tokens.rollout * 2 * int(shape.num_hidden_layers) * keys * item
+def _layouts(needs: Needs, processes: int) -> dict[Layout, Needs]:
+    if processes == 1:
+        return {"one process": needs}
+    trained = needs["gradients"] // 4
+    zero = {  # the weights themselves are in 16 bits, with a divided master copy
+        "weights": needs["weights"] - 2 * trained,
+        "optimizer": (needs["optimizer"] + 4 * trained) // processes,
+        "gradients": 2 * trained // processes,
+    }
+    return {"DDP": needs | {"gradients": 8 * trained}, "ZeRO-2": needs | zero}
 
 
 def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:

@@ -4,7 +4,7 @@ that is loaded once and plays any environments."""
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
-from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
-from agentsgym.runs.answerer import answering
-from agentsgym.runs.chat_settings import evaluated_rendering, rendering
+from agentsgym.runs.agents import AgentFor, evaluated_agents
 from agentsgym.runs.checkpoints import weights_digest
-from agentsgym.runs.from_config import held_out, make_env
-from agentsgym.runs.model_agent import AgentFor, evaluated_agents
+from agentsgym.runs.from_config import answering, held_out, make_env
+from agentsgym.runs.models.load import evaluated_rendering, rendering
 from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
 from agentsgym.runs.scripted_agents import available_agents
-from agentsgym.runs.settings import SCRIPTED, EvalSettings, RunConfig
+from agentsgym.runs.settings import SCRIPTED, RunConfig
 from agentsgym.runs.trust import trusted
 from agentsgym.types import Agent, RolloutRequest
 
@@ -33,34 +31,29 @@ logger = logging.getLogger(__name__)
 Note = Callable[[str], None]
 
 
-class HeldOutTasks:
-    """The evaluation tasks of an environment, and what the evaluations of a run play of them."""
+def held_out_requests(
+    run: RunConfig,
+    seed: int,
+    rows: Iterable[Mapping[str, Any]] | None = None,
+    max_rollout_tokens: int | None = None,
+) -> list[RolloutRequest]:
+    """What an evaluation of `run` plays with this seed, of its held-out tasks `rows`. Raises
+    ConfigError if it has none."""
+    return rollout_requests(
+        list(held_out(make_env(run), run.data) if rows is None else rows),
+        run.eval.episodes,
+        rollouts_per_task=run.eval.rollouts_per_task,
+        seed=seed,
+        max_rollout_tokens=max_rollout_tokens,
+    )
 
-    def __init__(
-        self, dataset: Any, chosen: EvalSettings, max_rollout_tokens: int | None = None
-    ) -> None:
-        self._rows: list[dict[str, Any]] = list(dataset)
-        self._chosen = chosen
-        self._max_rollout_tokens = max_rollout_tokens
 
-    def __str__(self) -> str:
-        return f"{self._chosen.episodes} episodes on held-out tasks"
-
-    @property
-    def requests(self) -> list[RolloutRequest]:
-        """The rollouts of an evaluation."""
-        return rollout_requests(
-            self._rows,
-            self._chosen.episodes,
-            rollouts_per_task=self._chosen.rollouts_per_task,
-            seed=self._chosen.seed,
-            max_rollout_tokens=self._max_rollout_tokens,
-        )
-
-    def play(self, trainer: "GRPOEnvTrainer", step: int) -> Played:
-        """Evaluate the trainer's weights after optimizer step `step`."""
-        rollouts = trainer.play_evaluation(self.requests, step)
-        return assess_played(rollouts, trainer.collector.envs, seed=self._chosen.seed)
+def evaluate_trainer(
+    trainer: "GRPOEnvTrainer", requests: Sequence[RolloutRequest], step: int, *, seed: int
+) -> Played:
+    """Evaluate the trainer's weights after optimizer step `step`."""
+    rollouts = trainer.play_evaluation(requests, step)
+    return assess_played(rollouts, trainer.collector.envs, seed=seed)
 
 
 def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> dict[str, float]:
@@ -83,7 +76,6 @@ class Contestant:
 
     name: str
     run: RunConfig
-    engine: EngineSettings
     agent_for: AgentFor
     note: Note
 
@@ -99,19 +91,20 @@ class Contestant:
         there."""
         bare = make_env(place)
         agent = self.agent_for(bare)
-        tokenizer = tokenizer_of(agent)
         pool = EnvPool(
-            tokenizer,
+            tokenizer_of(agent),
             trusted(place),
             [bare] if bare.needs else (),
-            template_options=self._rendering(tokenizer),
+            template_options=self._rendering(tokenizer_of(agent)),
         )
         limit = self.run.train.get("max_rollout_tokens")
         mine = [replace(request, max_rollout_tokens=limit) for request in requests]
         if output is None:
             with answering(bare, self.note):
                 return evaluate_requests(mine, agent, pool, seed=seed)
-        settings = self._settings(bare, mine, agent, seed) | _answerer(place)
+        settings = self._settings(bare, mine, agent, seed)
+        if place.answerer is not None:
+            settings["answerer"] = place.answerer.model_dump(include={"urls", "served_model"})
         with (
             saved_evaluation(output, self.name, settings, self.note) as saved,
             answering(bare, self.note),
@@ -123,7 +116,7 @@ class Contestant:
         return played
 
     def _rendering(self, tokenizer: Any) -> dict[str, Any]:
-        options = evaluated_rendering(self.run, tokenizer, self.note)
+        options = evaluated_rendering(self.run.model, tokenizer, self.note)
         if tokenizer is not None and not (tokenizer.chat_template or options.get("chat_template")):
             self.note(
                 "the model has no chat template: prompts and actions are joined as plain text; "
@@ -145,30 +138,16 @@ class Contestant:
         sampling = agent.sampling if is_engine_agent(agent) else None
         return what_is_played(env, requests, seed) | {
             "sampling": None if sampling is None else dataclasses.asdict(sampling),
-            "template": rendering(run, tokenizer_of(agent)),
+            "template": rendering(run.model, tokenizer_of(agent)),
             "max_rollout_tokens": run.train.get("max_rollout_tokens"),
             "model": run.model.model_dump(),
             "weights": weights_digest(run.model.path),
-            "engine": self.engine.model_dump(),
+            "engine": run.engine.model_dump(),
         }
 
 
-def _answerer(place: RunConfig) -> dict[str, Any]:
-    """Who answers, as it is stored; nothing for the knowledge table."""
-    if place.answerer is None:
-        return {}
-    return {"answerer": place.answerer.model_dump(include={"urls", "served_model"})}
-
-
 @contextmanager
-def contestant(
-    name: str,
-    run: RunConfig,
-    engine: EngineSettings,
-    *,
-    seed: int,
-    note: Note,
-) -> Iterator[Contestant]:
+def contestant(name: str, run: RunConfig, *, seed: int, note: Note) -> Iterator[Contestant]:
     """The model of `run`, loaded; its engine is closed at the end."""
     notes = set[str]()
 
@@ -177,12 +156,5 @@ def contestant(
             notes.add(text)
             note(text)
 
-    with evaluated_agents(run, seed, engine, note) as agent_for:
-        yield Contestant(name, run, engine, agent_for, note_once)
-
-
-def held_out_requests(run: RunConfig, seed: int) -> list[RolloutRequest]:
-    """What an evaluation of `run` plays with this seed. Raises ConfigError if it has no held-out
-    tasks."""
-    chosen = run.eval.model_copy(update={"seed": seed})
-    return HeldOutTasks(held_out(make_env(run), run.data), chosen).requests
+    with evaluated_agents(run, seed, note) as agent_for:
+        yield Contestant(name, run, agent_for, note_once)

@@ -1,56 +1,123 @@
-"""Converts a RunConfig to the trainer's settings, its environment and its tasks."""
+"""What a configuration names: the environment with its answerer, the tasks, the trainer's settings.
+
+Only a run file or a command line names an answerer's endpoint. `env_config` does not, because it is
+copied into dataset rows, which are not trusted.
+"""
 
 import dataclasses
 import importlib.metadata
 import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.extras import ensure
+from agentsgym.envs.task_file import TaskFile
+from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
+from agentsgym.envs.twenty_questions.answerer import LLMAnswerer
+from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
 from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.http import read_key
-from agentsgym.generation.settings import EngineSettings
-from agentsgym.runs.answerer import attach_answerer
+from agentsgym.generation.settings import ChatEndpoint, EngineSettings
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.machine import check_machine, device_in_use, dtype_of
 from agentsgym.runs.models.load import check_name
+from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
-from agentsgym.runs.task_files import held_out_tasks, open_tasks
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
-from agentsgym.types.errors import unknown_key
+from agentsgym.types import Message, SamplingParams
+from agentsgym.types.names import unknown_key
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
+MOST_HELD_OUT = 100_000
+"""Rows of an evaluation set, which is kept in memory."""
+_LINES = (".jsonl", ".ndjson")
 _NO_FILES = DataSettings()
+_GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
 
-# If neither steps nor epochs are given, only time limits the run.
-_NO_LIMIT = 1_000_000
 
-_DEFAULTS: dict[str, Any] = {
-    "logging_steps": 1,
-    "report_to": "none",
-    "disable_tqdm": True,
-    "save_total_limit": 2,
-    "save_only_model": False,
-}
+# -- the environment -------------------------------------------------------------------------------
 
 
 def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
     """The environment; without a tokenizer, for its tasks. Its answerer, if the run names one, can
     be asked inside `answering`. Raises UnknownEnvironment or ConfigError."""
-    env = make(
-        config.env,
-        tokenizer,
-        config.env_config,
-        trust=trusted(config),
-    )
+    env = make(config.env, tokenizer, config.env_config, trust=trusted(config))
     if config.answerer:
         attach_answerer(env, config.answerer)
     return env
+
+
+class EndpointAnswerer(LLMAnswerer):
+    """A language model behind an endpoint; it can be asked inside the block of `answering`."""
+
+    def __init__(self, endpoint: ChatEndpoint) -> None:
+        super().__init__(self._complete)
+        self.endpoint = endpoint
+        self.client: ChatClient | None = None
+
+    def _complete(self, messages: Sequence[Message]) -> str:
+        if self.client is None:
+            raise RuntimeError("the answerer's endpoint is only asked while a run plays")
+        return self.client.complete(messages, _GREEDY)
+
+
+def attach_answerer(env: MultistepEnv, endpoint: ChatEndpoint) -> None:
+    """Let the endpoint of the section `answerer` answer in `env`. Nothing is asked before
+    `answering`. Raises ConfigError if the environment cannot use it."""
+    if not isinstance(env, TwentyQuestionsEnv):
+        raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
+    if env.config.workers:
+        raise ConfigError("answerer asks from this process; set env_config.workers to 0")
+    if env.config.information_reward:
+        raise ConfigError(
+            "env_config.information_reward counts the table's answers; "
+            "set it to 0 or leave answerer out"
+        )
+    env.answerer = EndpointAnswerer(endpoint)
+    env.blocking = True  # type: ignore[misc]
+
+
+@contextmanager
+def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block, the endpoint of the environment's answerer can be asked, if it has one.
+
+    At the end its connections are closed, and `note` is told what it was asked. Raises
+    EndpointError if nothing answers there, MissingKey.
+    """
+    answerer = getattr(env, "answerer", None)
+    if not isinstance(answerer, EndpointAnswerer):
+        yield
+        return
+    endpoint = answerer.endpoint
+    client = ChatClient(
+        endpoint.urls[0],
+        endpoint.served_model,
+        key_env=endpoint.key_env,
+        concurrency=endpoint.capacity or DEFAULT_CONCURRENCY,
+    )
+    try:
+        client.check()
+        answerer.client = client
+        yield
+    finally:
+        if answerer.client is not None:
+            used = client.usage
+            note(
+                f"answerer: {used.requests} answers of {client.model}, {used.prompt_tokens} tokens "
+                f"read and {used.completion_tokens} written"
+            )
+        answerer.client = None
+        client.close()
+
+
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 def datasets_of(env: MultistepEnv, data: DataSettings = _NO_FILES) -> tuple[Any, Any]:
@@ -61,14 +128,20 @@ def datasets_of(env: MultistepEnv, data: DataSettings = _NO_FILES) -> tuple[Any,
 
 def train_tasks(env: MultistepEnv, data: DataSettings) -> Any:
     """The training tasks, as in `datasets_of`."""
-    if data.train is not None:
-        return open_tasks("data.train", data.train)
-    return _own(env, "train")
+    return _own(env, "train") if data.train is None else open_tasks("data.train", data.train)
 
 
 def held_out(env: MultistepEnv, data: DataSettings) -> Any:
-    """The evaluation tasks, as in `datasets_of`."""
-    return _own(env, "eval") if data.eval is None else held_out_tasks(data.eval)
+    """The evaluation tasks, as in `datasets_of`. Raises ConfigError also if a file has too many."""
+    if data.eval is None:
+        return _own(env, "eval")
+    rows = open_tasks("data.eval", data.eval)
+    if len(rows) > MOST_HELD_OUT:
+        raise ConfigError(
+            f"data.eval: {data.eval} has {len(rows)} rows; an evaluation set may have "
+            f"{MOST_HELD_OUT}, of which eval.episodes are played"
+        )
+    return rows
 
 
 def _own(env: MultistepEnv, which: str) -> Any:
@@ -76,6 +149,74 @@ def _own(env: MultistepEnv, which: str) -> Any:
         return tasks_of(env, which)
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
+
+
+def open_tasks(key: str, path: str) -> Any:
+    """The rows of the file that the setting `key` names: JSON lines, an Arrow file, or a directory
+    that `Dataset.save_to_disk` wrote. Rows are read when they are drawn.
+
+    Raises ConfigError if there is no such file, if it is of another kind, or if reading a row would
+    open another file or an address: rows of images and the like may name them.
+    """
+    where = Path(path).expanduser()
+    if not where.exists():
+        raise ConfigError(f"{key}: there is no file {path}")
+    try:
+        rows = _opened(key, where)
+    except ConfigError:
+        raise
+    except Exception as error:  # pyarrow and datasets raise many kinds of errors
+        raise ConfigError(f"{key}: {path} cannot be read: {error}") from None
+    for name, kind in {} if isinstance(rows, TaskFile) else rows.features.items():
+        if _opens_files(kind):
+            raise ConfigError(
+                f"{key}: {path}: column {name!r} holds images, sounds or other files; a task has "
+                "only texts, numbers, lists and dicts"
+            )
+    return rows
+
+
+def _opened(key: str, path: Path) -> Any:
+    from datasets import Dataset, load_from_disk
+
+    if path.is_dir():
+        found = load_from_disk(str(path))
+        if isinstance(found, dict):
+            names = ", ".join(f"{path / name}" for name in found)
+            raise ConfigError(f"{key}: {path} holds several sets; name one of {names}")
+        return found
+    if path.suffix in _LINES:
+        return TaskFile(path)
+    if path.suffix == ".arrow":
+        return Dataset.from_file(str(path))
+    raise ConfigError(
+        f"{key}: {path} is neither a file of JSON lines ({', '.join(_LINES)}), nor an .arrow file, "
+        "nor a directory of Dataset.save_to_disk"
+    )
+
+
+def _opens_files(kind: Any) -> bool:
+    """Whether the values of a column's type are decoded by more than parsing JSON."""
+    if isinstance(kind, dict):
+        return any(map(_opens_files, kind.values()))
+    if isinstance(kind, list | tuple):
+        return any(map(_opens_files, kind))
+    inner = getattr(kind, "feature", None)
+    if inner is not None:
+        return _opens_files(inner)
+    return hasattr(kind, "decode_example") and type(kind).__name__ != "Json"
+
+
+# -- the trainer -----------------------------------------------------------------------------------
+
+_NO_LIMIT = 1_000_000  # steps, if only time limits the run
+_DEFAULTS: dict[str, Any] = {
+    "logging_steps": 1,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "save_total_limit": 2,
+    "save_only_model": False,
+}
 
 
 def train_settings(config: RunConfig) -> "GRPOEnvConfig":
@@ -95,18 +236,25 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     check_name(config.model)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     check_machine(config.model, device)
-    given = {**_DEFAULTS, **config.train, **_precision(config, device)}
-    given |= chat_settings(config.model) | {"eval_temperature": config.eval.temperature}
-    given |= {"engine": config.engine, "ray": config.ray, "seed": config.seed}
-    given["output_dir"] = str(RunDirectory(config.directory).checkpoints)
-    given.setdefault("run_name", config.directory.name)
-    given.setdefault("project", PROJECT)
-    given["trust"] = trusted(config)
+    given = {
+        **_DEFAULTS,
+        "run_name": config.directory.name,
+        "project": PROJECT,
+        **config.train,
+        **_precision(config, device),
+        **chat_settings(config.model),
+        "eval_temperature": config.eval.temperature,
+        "engine": config.engine,
+        "ray": config.ray,
+        "seed": config.seed,
+        "output_dir": str(RunDirectory(config.directory).checkpoints),
+        "trust": trusted(config),
+    }
     if "max_steps" not in given and "num_train_epochs" not in given:
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
         given["max_steps"] = _NO_LIMIT
-    check_ready(config.engine)
+    _check_ready(config.engine)
     try:
         settings = GRPOEnvConfig(**given)
     except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
@@ -115,7 +263,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
     if config.answerer is not None:
-        check_ready(config.answerer.as_engine(), training=False)
+        _check_ready(config.answerer.as_engine(), training=False)
     check_trackers(settings.report_to)
     return settings
 
@@ -137,7 +285,7 @@ def _precision(config: RunConfig, device: str) -> dict[str, Any]:
     return chosen | ({"use_cpu": on_cpu} if chosen["bf16"] else {})
 
 
-def check_ready(engine: EngineSettings, *, training: bool = True) -> None:
+def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:
     """Raise ConfigError, MissingExtra or MissingKey for an engine that cannot start here."""
     from agentsgym.training.engines import check_launch
 

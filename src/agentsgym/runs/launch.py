@@ -3,7 +3,7 @@
 Everything here is known without a GPU, a server or another machine.
 """
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,11 +32,6 @@ class Launch:
     processes: int = 1
     machines: int = 1
     sharded: str | None = None
-
-    @property
-    def per_machine(self) -> int:
-        """Processes on one machine."""
-        return -(-self.processes // self.machines)
 
 
 def on_any_machine(config: RunConfig) -> RunConfig:
@@ -68,20 +63,16 @@ def read_launch(path: Path) -> Launch:
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     data = load_yaml(path.read_bytes(), str(path))
-    processes = _count(data, "num_processes", path)
-    machines = _count(data, "num_machines", path)
+    counts = {key: data.get(key, 1) for key in ("num_processes", "num_machines")}
+    for key, value in counts.items():
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"{path}: {key} must be a number from 1, got {value!r}")
+    processes, machines = counts.values()
     if processes % machines:
         raise ConfigError(
             f"{path}: num_processes is {processes}, which {machines} machines cannot share equally"
         )
     return Launch(processes, machines, _sharding(data))
-
-
-def _count(data: dict[str, Any], key: str, path: Path) -> int:
-    value = data.get(key, 1)
-    if type(value) is not int or value < 1:
-        raise ConfigError(f"{path}: {key} must be a number from 1, got {value!r}")
-    return value
 
 
 def _sharding(data: dict[str, Any]) -> str | None:
@@ -96,73 +87,56 @@ def _sharding(data: dict[str, Any]) -> str | None:
 
 
 def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
-    """The trainer's settings over all processes. Raises ConfigError for what cannot work with this
-    launch."""
-    settings = _settings_over_all(config, launch)
-    _check_sharding(config, launch)
-    _check_servers(config, launch)
-    _check_ahead(config, settings)
-    return settings
-
-
-def _settings_over_all(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
-    """The settings as they are with the rollouts of all processes in one."""
+    """The trainer's settings with the rollouts of all processes in one. Raises ConfigError for what
+    cannot work with this launch."""
     from agentsgym.training import GRPOEnvConfig
 
     name = "per_device_train_batch_size"
     own = config.train.get(name, GRPOEnvConfig.per_device_train_batch_size)
-    if launch.processes == 1 or type(own) is not int:
-        return train_settings(on_any_machine(config))
-    train = {**config.train, name: own * launch.processes}
+    together = own * launch.processes if type(own) is int else own
+    train = {**config.train, name: together}
     try:
-        return train_settings(on_any_machine(config.model_copy(update={"train": train})))
+        settings = train_settings(on_any_machine(config.model_copy(update={"train": train})))
     except ConfigError as error:
+        if launch.processes == 1:
+            raise
         raise ConfigError(
-            f"over {launch.processes} processes, whose {own} rollouts each are {train[name]} "
+            f"over {launch.processes} processes, whose {own} rollouts each are {together} "
             f"together: {error}"
         ) from None
+    choose(config.engine, training=True)
+    for problem in _problems(config, launch, settings):
+        raise ConfigError(problem)
+    return settings
 
 
-def _check_sharding(config: RunConfig, launch: Launch) -> None:
-    if launch.sharded is None:
-        return
-    if sampling_place(config) != "servers":
-        raise ConfigError(
-            f"{launch.sharded} splits the model over {launch.processes} processes, and the "
-            "embedded engine samples from the whole model; name vLLM servers in engine.urls and "
-            "use FSDP2, or use DeepSpeed ZeRO-2"
+def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> Iterator[str]:
+    engine, place = config.engine, sampling_place(config)
+    splits = f"{launch.sharded} splits the model over {launch.processes} processes, and"
+    if launch.sharded is not None and place != "servers":
+        yield (
+            f"{splits} the embedded engine samples from the whole model; name vLLM servers in "
+            "engine.urls and use FSDP2, or use DeepSpeed ZeRO-2"
         )
-    if launch.sharded != "FSDP2":
-        raise ConfigError(
-            f"{launch.sharded} splits the model over {launch.processes} processes, and vLLM "
-            "servers get whole weights only from FSDP2; use that or DeepSpeed ZeRO-2"
-        )
-
-
-def _check_servers(config: RunConfig, launch: Launch) -> None:
-    engine = config.engine
-    choose(engine, training=True)
-    twice = [url for url, number in Counter(engine.urls).items() if number > 1]
-    if twice:
-        raise ConfigError(f"engine.urls names {twice[0]} twice")
-    if launch.machines == 1:
-        return
-    if engine.launch:
-        raise ConfigError(
-            f"engine.launch starts servers on one machine, and the learners are on "
-            f"{launch.machines}; start the servers and name them in engine.urls"
+    if launch.sharded not in (None, "FSDP2"):
+        yield (
+            f"{splits} vLLM servers get whole weights only from FSDP2; use that or DeepSpeed ZeRO-2"
         )
     for url in engine.urls:
-        if urlsplit(url).hostname in _LOCAL:
-            raise ConfigError(
+        if engine.urls.count(url) > 1:
+            yield f"engine.urls names {url} twice"
+        if launch.machines > 1 and urlsplit(url).hostname in _LOCAL:
+            yield (
                 f"engine.urls: {url} is another server on each of the {launch.machines} machines; "
                 "name the host of the server"
             )
-
-
-def _check_ahead(config: RunConfig, settings: "GRPOEnvConfig") -> None:
-    if settings.max_staleness and sampling_place(config) == "here":
-        raise ConfigError(
+    if launch.machines > 1 and engine.launch:
+        yield (
+            "engine.launch starts servers on one machine, and the learners are on "
+            f"{launch.machines}; start the servers and name them in engine.urls"
+        )
+    if settings.max_staleness and place == "here":
+        yield (
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
             "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "
             "or set engine.name to 'process'"

@@ -1,5 +1,6 @@
 """Only one writer per run directory. Reading a run needs no lock."""
 
+import itertools
 import json
 import os
 import socket
@@ -72,31 +73,27 @@ def claim(
     An earlier run is renamed if `set_aside` says so; otherwise, and for a directory of other files,
     ConfigError is raised.
     """
-    holds_run = RunDirectory(directory).is_run()
-    others = directory.iterdir() if directory.is_dir() and not holds_run else ()
+    run = RunDirectory(directory)
+    others = directory.iterdir() if directory.is_dir() and not run.is_run() else ()
     if any(path.name != _FILE for path in others):
         raise ConfigError(f"{directory} is not empty and holds no run; name another output_dir")
     lock = lock_directory(directory)
     if resume:
         return lock
-    if not RunDirectory(directory).is_run():
-        remember_own(directory)
-        return lock
-    try:
-        if not set_aside:
-            raise ConfigError(f"{directory} already contains a run; resume it or choose another")
-        kept, ours = _free_name(directory), is_own(directory)
-        directory.rename(kept)
+    if run.is_run():
+        try:
+            if not set_aside:
+                raise ConfigError(
+                    f"{directory} already contains a run; resume it or choose another"
+                )
+            names = (directory.with_name(f"{directory.name}.{n}") for n in itertools.count(1))
+            kept, ours = next(name for name in names if not name.exists()), is_own(directory)
+            directory.rename(kept)
+        finally:
+            lock.release()
         if ours:
             remember_own(kept)
-    finally:
-        lock.release()
-    note(f"The earlier run is now {kept}.")
-    return claim(directory, resume=resume, set_aside=set_aside, note=note)
-
-
-def _free_name(directory: Path) -> Path:
-    number = 1
-    while (kept := directory.with_name(f"{directory.name}.{number}")).exists():
-        number += 1
-    return kept
+        note(f"The earlier run is now {kept}.")
+        lock = lock_directory(directory)
+    remember_own(directory)
+    return lock

@@ -1,20 +1,24 @@
 """The initial model of a run, and the reference model of KL."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
-from agentsgym.runs.machine import device_in_use
+from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.models.adapters import is_adapter
 from agentsgym.runs.models.builtin import builtin_folder
 from agentsgym.runs.models.load import Use, load_model, load_tokenizer_of
-from agentsgym.runs.models.pretrained import Loading, Policy, load_pretrained, pretrained_tokenizer
+from agentsgym.runs.models.pretrained import (
+    Policy,
+    device_in_use,
+    load_pretrained,
+    pretrained_tokenizer,
+)
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
-from agentsgym.runs.warm_start.phase import new_model
+from agentsgym.runs.warm_start import new_model
 
 _FIGURES = "figures.json"
 
@@ -28,8 +32,11 @@ def load_policy(config: RunConfig, progress: Progress, *, training: bool = True)
         figures = dict(made.figures) | {"settings": config.warm_start}
         return Policy(made.model, made.tokenizer, figures)
     policy = load_model(config.model, _use(config, training))
-    figures = _builtin_figures(path) if path.startswith(BUILTIN) else {}
-    return Policy(policy.model, policy.tokenizer, figures)
+    if path.startswith(BUILTIN):  # the figures of its warm start, if the package has them
+        with builtin_folder(path.removeprefix(BUILTIN)) as folder:
+            if (folder / _FIGURES).is_file():
+                policy.figures.update(json.loads((folder / _FIGURES).read_bytes()))
+    return policy
 
 
 def load_trained(config: RunConfig, folder: Path) -> Policy:
@@ -47,8 +54,8 @@ def load_trained(config: RunConfig, folder: Path) -> Policy:
             "model.lora must stay as it was"
         )
     if not adapted:
-        loading = Loading(attn_implementation=config.model.attn_implementation)
-        return load_pretrained(folder, loading)
+        attention = config.model.attn_implementation
+        return load_pretrained(folder, ModelSettings(attn_implementation=attention))
     policy = load_model(config.model, _use(config, training=True))
     try:
         load_adapters(policy.model, folder)
@@ -72,14 +79,6 @@ def load_tokenizer(config: RunConfig) -> Any:
     return load_tokenizer_of(config.model, _use(config, training=False))
 
 
-def _builtin_figures(path: str) -> dict[str, Any]:
-    """The figures of a model's warm start, if the package has them."""
-    with builtin_folder(path.removeprefix(BUILTIN)) as folder:
-        notes = folder / _FIGURES
-        found: dict[str, Any] = json.loads(notes.read_bytes()) if notes.is_file() else {}
-    return found
-
-
 def name_reference(model: Any, named: ModelSettings, folder: Path) -> None:
     """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
@@ -92,14 +91,7 @@ def name_reference(model: Any, named: ModelSettings, folder: Path) -> None:
     source = named.path
     if source == TINY or source.startswith(BUILTIN) or named.revision is not None:
         if not folder.is_dir():
-            _save_whole(model, folder)
+            with replacing(folder) as part:
+                model.save_pretrained(part)
         source = str(folder)
     model.config._name_or_path = source
-
-
-def _save_whole(model: Any, folder: Path) -> None:
-    """Save completely or not at all."""
-    part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(part)
-    part.rename(folder)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class StepReport:
     values: Mapping[str, Any]
 
 
-class Progress(Protocol):
-    """Receives the progress reports of a run."""
+class Progress:
+    """Receives the progress reports of a run; this one shows nothing."""
 
     def phase(self, name: str, what: str) -> None:
         """A phase begins: "model", "before", "rl" or "after"."""
@@ -31,19 +31,3 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """A message of one line."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def phase(self, name: str, what: str) -> None:
-        """Ignored."""
-
-    def warm_start(self, step: int, steps: int, values: Mapping[str, float]) -> None:
-        """Ignored."""
-
-    def step(self, report: StepReport) -> None:
-        """Ignored."""
-
-    def note(self, text: str) -> None:
-        """Ignored."""

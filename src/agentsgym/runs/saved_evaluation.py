@@ -11,7 +11,8 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, passes
-from agentsgym.runs.files.evaluation import EvaluationDirectory, SavedFigures
+from agentsgym.runs.files.evaluation import EvaluationDirectory
+from agentsgym.runs.files.records import SavedFigures
 from agentsgym.runs.from_config import make_env, versions
 from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.settings import RunConfig
@@ -29,28 +30,22 @@ class SavedEvaluation:
     def __init__(self, directory: EvaluationDirectory, file: SavedFigures) -> None:
         self._directory = directory
         self._file = file
-        stored = [rollout for rollout in directory.rollouts() if not rollout.failed]
-        self.rollouts = {rollout.session_id: rollout for rollout in stored}
         self._waiting: list[Rollout] = []
         self._begun = self._written = time.monotonic()
+        self.rollouts = {one.session_id: one for one in directory.rollouts() if not one.failed}
+        file.figures, file.passes = None, []
+        self._write("running")
 
     def add(self, rollout: Rollout) -> None:
         """Store a rollout, together with the next ones."""
         self._waiting.append(rollout)
         late = time.monotonic() - self._written > _LONGEST_WAIT
         if late or len(self._waiting) >= _MOST_WAITING:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the rollouts that wait."""
-        if self._waiting:
-            self._directory.write_part(self._waiting)
-        self._waiting, self._written = [], time.monotonic()
+            self._flush()
 
     def finish(self, played: Played) -> None:
         """Write all rollouts in their order, and the figures."""
         self._directory.write_all(played.rollouts)
-        self._waiting = []
         self._file.figures = played.evaluation
         self._file.passes = passes(played.rollouts)
         self._write("finished")
@@ -58,13 +53,13 @@ class SavedEvaluation:
     def interrupt(self) -> None:
         """Write what there is, unless the evaluation is finished."""
         if self._file.status == "running":
-            self.flush()
+            self._flush()
             self._write("interrupted")
 
-    def start(self) -> None:
-        """Write that the evaluation runs."""
-        self._file.figures, self._file.passes = None, []
-        self._write("running")
+    def _flush(self) -> None:
+        if self._waiting:
+            self._directory.write_part(self._waiting)
+        self._waiting, self._written = [], time.monotonic()
 
     def _write(self, status: Any) -> None:
         now = time.monotonic()
@@ -84,8 +79,7 @@ def saved_evaluation(
     process writes it.
     """
     directory = EvaluationDirectory(root)
-    wanted = plain(masked(dict(settings)))
-    file = _found(directory, model, wanted)
+    file = _file_for(directory, model, settings)
     new = not directory.file.exists()
     lock = lock_directory(root)
     try:
@@ -94,7 +88,6 @@ def saved_evaluation(
         saved = SavedEvaluation(directory, file)
         if saved.rollouts:
             note(f"{root} has {len(saved.rollouts)} rollouts, which are not played again")
-        saved.start()
         try:
             yield saved
         finally:
@@ -103,19 +96,16 @@ def saved_evaluation(
         lock.release()
 
 
-def check_place(root: Path, model: str, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError if `root` has another evaluation than this one, or other files."""
-    _found(EvaluationDirectory(root), model, plain(masked(dict(settings))))
-
-
-def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, Any]) -> SavedFigures:
+def _file_for(
+    directory: EvaluationDirectory, model: str, settings: Mapping[str, Any]
+) -> SavedFigures:
     """The file of the evaluation there, or a new one. Raises ConfigError as above."""
-    root, old = directory.root, directory.read()
+    root, old, wanted = directory.root, directory.read(), plain(masked(dict(settings)))
     if old is None:
         if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
             raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
-        return SavedFigures(model=model, settings=dict(settings), versions=versions())
-    difference = setting_that_differs(old.settings, settings)
+        return SavedFigures(model=model, settings=wanted, versions=versions())
+    difference = _difference(old.settings, wanted)
     if difference is not None:
         key, before, now = difference
         raise ConfigError(
@@ -128,28 +118,25 @@ def _found(directory: EvaluationDirectory, model: str, settings: Mapping[str, An
 def what_is_played(
     env: MultistepEnv, requests: Sequence[RolloutRequest], seed: int
 ) -> dict[str, Any]:
-    """The part of an evaluation's settings that both sides of a comparison share."""
+    """The part of an evaluation's settings that both sides of a comparison share, with a digest of
+    the tasks, in their order, with their noise."""
+    tasks = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
+    text = json.dumps(tasks, sort_keys=True).encode()
     return {
         "env": env.class_path,
         "env_config": env.config.model_dump(),
         "seed": seed,
         "episodes": len(requests),
         "tasks": len({request.group for request in requests}),
-        "tasks_digest": _digest(requests),
+        "tasks_digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
     }
 
 
-def _digest(requests: Sequence[RolloutRequest]) -> str:
-    """A digest of the tasks, in their order, with their noise."""
-    data = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
-    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def setting_that_differs(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
+def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
     """The first setting that differs, as (key, old value, new value); None if all are equal."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in [*new, *(name for name in old if name not in new)]:
-            found = setting_that_differs(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
+        for name in dict.fromkeys([*new, *old]):
+            found = _difference(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
             if found is not None:
                 return found
         return None
@@ -180,7 +167,7 @@ class SavedSide:
 
     def check_copy(self, root: Path) -> None:
         """Raise ConfigError if `copy_to(root)` would replace anything else than this."""
-        check_place(root, self.file.model, self.file.settings)
+        _file_for(EvaluationDirectory(root), self.file.model, self.file.settings)
 
     def copy_to(self, root: Path) -> None:
         """Write the evaluation to another directory too."""
@@ -208,22 +195,18 @@ def saved_side(
     directory = EvaluationDirectory(root)
     file = directory.read()
     if file is None or file.status != "finished":
-        said = "has no evaluation" if file is None else f"has an evaluation that is {file.status}"
-        raise ConfigError(f"{root} {said}; only a finished one can be compared with")
+        state = "has no evaluation" if file is None else f"has an evaluation that is {file.status}"
+        raise ConfigError(f"{root} {state}; only a finished one can be compared with")
     env = make_env(place)
     wanted = plain(masked(what_is_played(env, asked, seed)))
-    difference = setting_that_differs({key: file.settings.get(key) for key in wanted}, wanted)
+    difference = _difference({key: file.settings.get(key) for key in wanted}, wanted)
     if difference is not None:
         key, theirs, ours = difference
         raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")
     stored = {rollout.session_id: rollout for rollout in directory.rollouts()}
-    missing = [request.session_id for request in asked if request.session_id not in stored]
+    missing = sum(request.session_id not in stored for request in asked)
     if missing:
-        raise ConfigError(f"{root} lacks {len(missing)} of its {len(asked)} rollouts")
+        raise ConfigError(f"{root} lacks {missing} of its {len(asked)} rollouts")
     rollouts = [stored[request.session_id] for request in asked]
-    pool = EnvPool(
-        None,
-        trusted(place),
-        [env] if env.needs else (),
-    )
+    pool = EnvPool(None, trusted(place), [env] if env.needs else ())
     return SavedSide(file, assess_played(rollouts, pool, seed=seed))

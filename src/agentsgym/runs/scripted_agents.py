@@ -1,6 +1,6 @@
 """Agents without a model that an environment defines: its best player, its teacher."""
 
-from agentsgym.agents.random import RandomAgent
+from agentsgym.agents import RandomAgent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.known_game import known_play
 from agentsgym.types import Agent
@@ -12,7 +12,6 @@ _METHODS = {
     "never": ("never_informing_agent(self)",),
 }
 """Kinds of agents, and the methods of which an environment must define at least one."""
-
 SEEDED = ("teacher", "random")
 """The kinds of agents that draw their actions."""
 
@@ -40,13 +39,13 @@ def scripted_agent(env: MultistepEnv, kind: str, *, seed: int = 0) -> Agent:
 
 def available_agents(env: MultistepEnv) -> list[str]:
     """The kinds of agents that an environment has."""
-    return [kind for kind in _METHODS if _brings(env, kind)]
-
-
-def _brings(env: MultistepEnv, kind: str) -> bool:
-    if kind in ("never", "optimal"):
-        return hasattr(env, "never_informing_agent" if kind == "never" else "optimal_agent")
-    return (kind == "teacher" and hasattr(env, "teacher_agent")) or RandomAgent.can_play(env)
+    names = {kind: methods[0].partition("(")[0] for kind, methods in _METHODS.items()}
+    draws = RandomAgent.can_play(env)
+    return [
+        kind
+        for kind, name in names.items()
+        if (kind != "random" and hasattr(env, name)) or (kind in SEEDED and draws)
+    ]
 
 
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:

@@ -14,10 +14,10 @@ import yaml
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from agentsgym.generation.settings import ChatEndpoint, EngineSettings
-from agentsgym.runs.files.retention import KeepRollouts
+from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.training.settings import RaySettings, read_own
 from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Share, Text, read
 from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
 
@@ -27,12 +27,13 @@ SMOLLM2 = "builtin:smollm2"  # another package brings it
 ALL_LINEAR = "all-linear"
 _TEMPLATES = ("own", "training")
 _DEEPEST, _MOST = 40, 100_000
+LARGEST_RANK = 4096
 
 
 class LoraSettings(Section):
     """A LoRA adapter that is trained instead of the whole model; the names are PEFT's."""
 
-    r: int = Field(default=16, ge=1, le=4096, description="Its rank.")
+    r: int = Field(default=16, ge=1, le=LARGEST_RANK, description="Its rank.")
     lora_alpha: Positive = Field(default=32.0, description="Its scale, times r.")
     lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout of its input.")
     target_modules: str | list[str] = Field(

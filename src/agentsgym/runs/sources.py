@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.files.summary import check_version
+from agentsgym.runs.files import DamagedFile, RunDirectory, read_summary
 from agentsgym.runs.settings import RunConfig, parse_config
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 _MOST_KEYS = 10_000
 # Sections that a plain text may stand for, and the key that it is.
@@ -53,7 +53,8 @@ def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunCo
     directory = RunDirectory(run_dir)
     if not directory.is_run():
         raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
-    check_version(directory.summary)
+    with suppress(FileNotFoundError, DamagedFile):  # resuming mends these
+        read_summary(directory.summary)
     data = load_yaml(directory.config.read_bytes(), str(directory.config))
     data = {**data, "output_dir": str(run_dir)}
     return parse_config(merge(data, overrides or {}))

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError, find
+from agentsgym.envs import ConfigError
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.envs.row_guard import paths_of, servers_of
 from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
 from agentsgym.evaluation.suite import SuiteGame
 from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.sources import load_yaml, shipped_yaml
+from agentsgym.runs.trust import outside_of_env
 from agentsgym.types import RolloutRequest, session_seed
-from agentsgym.types.trust import is_foreign
+from agentsgym.types.names import is_foreign
 
 
 def suites() -> dict[str, str]:
@@ -39,8 +39,7 @@ def check_names(suite: Suite) -> None:
     for game in suite.games:
         outside: dict[str, Any] = {"env": game.env}
         if not is_foreign(game.env):
-            keys = find(game.env).Settings
-            outside = {**paths_of(keys, game.env_config), **servers_of(keys, game.env_config)}
+            outside = outside_of_env(game.env, game.env_config)
         for key, value in outside.items():
             raise ConfigError(
                 f"{game.name}: the suite names {key}={value}; if you trust it, add --trust"
@@ -60,32 +59,29 @@ def requests_of(
     Raises ConfigError for a task that the environment refuses, or if there are too few.
     """
     env, count = make_env(place), game.rollouts_per_task
-    _check_references(game, env.config.episodes_per_trial)
-    seed = session_seed(seed, game.name)  # so that the games' noise is independent
+    episodes = env.config.episodes_per_trial
+    if game.references is not None and len(game.references.best) != episodes:
+        raise ConfigError(
+            f"{game.name}: the references are for {len(game.references.best)} episodes, and a "
+            f"trial has {episodes}"
+        )
     tasks = game.frozen_tasks
     if tasks is None:
-        assert game.episodes is not None
         rows = list(tasks_of(env, "eval"))
-        asked = rollout_requests(rows, game.episodes, rollouts_per_task=count, seed=seed)
     else:
-        rows = [_row(env, game, task) for task in tasks]
-        asked = rollout_requests(rows, len(rows) * count, rollouts_per_task=count, seed=seed)
+        rows = [
+            {"env_class_path": env.class_path, "env_config": env.row_config, "task_data": task}
+            for task in tasks
+        ]
+        for problem in filter(None, map(env.check_task, tasks)):
+            raise ConfigError(f"{game.name}: {problem}")
+    asked = rollout_requests(
+        rows,
+        game.episodes or len(rows) * count,
+        rollouts_per_task=count,
+        seed=session_seed(seed, game.name),  # so that the games' noise is independent
+    )
     return [request for request in asked if most_tasks is None or request.group < most_tasks]
-
-
-def _check_references(game: SuiteGame, episodes: int) -> None:
-    given = episodes if game.references is None else len(game.references.best)
-    if given != episodes:
-        raise ConfigError(
-            f"{game.name}: the references are for {given} episodes, and a trial has {episodes}"
-        )
-
-
-def _row(env: Any, game: SuiteGame, task: dict[str, Any]) -> dict[str, Any]:
-    problem = env.check_task(task)
-    if problem is not None:
-        raise ConfigError(f"{game.name}: {problem}")
-    return {"env_class_path": env.class_path, "env_config": env.row_config, "task_data": task}
 
 
 def play_suite(

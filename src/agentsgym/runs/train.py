@@ -5,43 +5,51 @@ of each phase all data of the run is on disk, so that a stopped run can be resum
 """
 
 import gc
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.answerer import answering
-from agentsgym.runs.callbacks import sigterm_interrupts
-from agentsgym.runs.chat_settings import template_remarks
+from agentsgym.rollout import EveryRolloutFailed
+from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.curve import draw_curve
-from agentsgym.runs.evaluate import HeldOutTasks, other_references
-from agentsgym.runs.failures import one_sentence
+from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
+    DamagedFile,
     MetricsFile,
     RolloutWriter,
     RunDirectory,
     Summary,
     TokenRecordWriter,
+    drop_rollouts_from,
+    drop_token_records_from,
+    read_metrics,
+    read_summary,
 )
-from agentsgym.runs.files.atomic import remove, replacing, write_text
-from agentsgym.runs.files.summary import Status
-from agentsgym.runs.from_config import datasets_of, make_env, train_settings
+from agentsgym.runs.files.atomic import disk_problem, remove, replacing, write_text
+from agentsgym.runs.from_config import (
+    answering,
+    datasets_of,
+    make_env,
+    train_settings,
+    versions,
+)
 from agentsgym.runs.lock import claim, refuse_several_processes
+from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
-from agentsgym.runs.progress import Progress, Silent
-from agentsgym.runs.reinforcement import train_until_stopped
-from agentsgym.runs.resume import is_trained, new_summary, recalled_summary, rewind
+from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trackers import stores_in
 from agentsgym.runs.trust import check_links, is_own, resume_command, trusted
-from agentsgym.runs.warm_start.phase import (
+from agentsgym.runs.warm_start import (
     EVALUATED,
     PROBE,
     WarmStart,
@@ -54,6 +62,19 @@ from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+
+_KEPT = (
+    "stop_reason",
+    "model_figures",
+    "before",
+    "warm_started",
+    "steps",
+    "agent_tokens",
+    "phases",
+    "seconds",
+)
+"""What a resumed run keeps of its summary."""
 
 
 def train_run(
@@ -77,7 +98,7 @@ def train_run(
     refuse_several_processes()
     directory = config.directory
     with stores_in(directory, config.train), sigterm_interrupts():
-        run = TrainingRun(config, progress or Silent(), resumes=resume)
+        run = TrainingRun(config, progress or Progress(), resumes=resume)
         if resume and trusted(config) is not True and not is_own(directory):
             check_links(directory)
         lock = claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
@@ -98,7 +119,10 @@ class TrainingRun:
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
         self._train_data, eval_data = datasets_of(self._env, config.data)
-        self._held_out = HeldOutTasks(eval_data, config.eval, self._settings.max_rollout_tokens)
+        self._held_out = held_out_requests(
+            config, config.eval.seed, eval_data, self._settings.max_rollout_tokens
+        )
+        self._held_out_text = f"{config.eval.episodes} episodes on held-out tasks"
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
             settings_of(config)
@@ -107,7 +131,14 @@ class TrainingRun:
             if warm_starts(config)
             else None
         )
-        self._summary = new_summary(config)
+        self._summary = Summary(
+            name=config.directory.name,
+            seed=config.seed,
+            env=config.env,
+            env_config=config.env_config,
+            model=config.model.path,
+            versions=versions(),
+        )
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
 
@@ -118,7 +149,7 @@ class TrainingRun:
 
         if resume:
             self._checkpoint = last_whole(self._directory, self.progress.note)
-            self._summary = recalled_summary(self._config, self._env, self.progress.note)
+            self._recall_summary()
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
         self._summary.threads = torch.get_num_threads()
@@ -153,7 +184,7 @@ class TrainingRun:
             self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
-        trained = is_trained(self._config, self._settings, self._summary)
+        trained = self._is_trained
         with self._phase("model", self._config.model.path):
             trainer = self._trainer(self._policy(trained))
         # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
@@ -165,9 +196,12 @@ class TrainingRun:
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
         untrained = self._checkpoint is None and not trained
         if self._summary.before is None and untrained and not self._is_warm:
-            if self._checks_first_games:
+            # The package's own models can learn; of others a few games come first, so that no
+            # evaluation is paid for one that cannot.
+            needs_check = self._config.signal_check and not self._config.model.is_ours
+            if needs_check and self._warm_start is None:
                 self._check_first_games(trainer)
-            with self._phase("before", str(self._held_out)):
+            with self._phase("before", self._held_out_text):
                 self._summary.before = self._evaluate(trainer, "before")
         if self._warm_start is not None and untrained:
             self._start_warm(trainer, self._warm_start)
@@ -177,7 +211,7 @@ class TrainingRun:
         if self._summary.stop_reason == "interrupted":
             self._close("interrupted")
             return
-        with self._phase("after", str(self._held_out)):
+        with self._phase("after", self._held_out_text):
             self._summary.after = self._evaluate(trainer, "after")
         self._close("finished")
 
@@ -188,18 +222,8 @@ class TrainingRun:
         if self._config.signal_check:
             check_signal(figures.get("after", {}), "after the warm start")
         if self._summary.warm_started is None:
-            with self._phase("warm_started", str(self._held_out)):
+            with self._phase("warm_started", self._held_out_text):
                 self._summary.warm_started = self._evaluate(trainer, EVALUATED)
-
-    @property
-    def _checks_first_games(self) -> bool:
-        """Whether a few games come before the first evaluation, so that none is paid for a model
-        that cannot learn. The package's own models can."""
-        return (
-            self._config.signal_check
-            and self._warm_start is None
-            and not self._config.model.is_ours
-        )
 
     def _check_first_games(self, trainer: "GRPOEnvTrainer") -> None:
         groups = self._settings.generation_batch_size // self._settings.num_generations
@@ -214,13 +238,47 @@ class TrainingRun:
     def _is_warm(self) -> bool:
         return self._warm_start is not None and self._warm_start.finished
 
+    # -- resuming -------------------------------------------------------------------------------
+
+    def _recall_summary(self) -> None:
+        """Go on with the summary of the run that is resumed."""
+        try:
+            old = read_summary(self._directory.summary)
+        except (FileNotFoundError, DamagedFile) as error:
+            self.progress.note(f"{error}; the evaluations and times before are not in the new one")
+            return
+        self._summary = self._summary.model_copy(
+            update={name: getattr(old, name) for name in _KEPT}
+        )
+
+    @property
+    def _is_trained(self) -> bool:
+        """Whether RL is finished, so that a resumed run only has to evaluate."""
+        if not self._directory.model.is_dir():
+            return False
+        reason = self._summary.stop_reason or "interrupted"
+        if reason == "max_steps":
+            return self._summary.steps >= int(self._settings.max_steps)
+        if reason == "max_seconds":
+            return self._summary.phases.get("rl", 0.0) >= (self._config.max_seconds or math.inf)
+        return reason != "interrupted"
+
     def _start_directory(self) -> None:
-        """Write the configuration, and drop the files that a resumed run will write again."""
-        write_text(self._directory.config, self._config.to_yaml())
-        if not is_trained(self._config, self._settings, self._summary):
+        """Write the configuration, and drop all data after the checkpoint, which a resumed run will
+        produce again."""
+        directory, summary = self._directory, self._summary
+        write_text(directory.config, self._config.to_yaml())
+        if not self._is_trained:
             step = self._checkpoint[0] if self._checkpoint else 0
-            rewind(self._directory, step, self._summary, self._metrics, self._writer)
-        self._summary.write(self._directory.summary)
+            self._metrics.drop_after(step)
+            drop_rollouts_from(directory.root, step)
+            drop_token_records_from(directory.root, step)
+            lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
+            last = lines[-1] if lines else {}
+            self._writer.agent_tokens = last.get("total_agent_tokens", 0)
+            summary.steps = step
+            summary.phases["rl"] = last.get("seconds", 0.0)
+        summary.write(directory.summary)
 
     # -- the phases -----------------------------------------------------------------------------
 
@@ -230,10 +288,10 @@ class TrainingRun:
         if self._checkpoint is not None:
             self.progress.note(f"continuing from step {self._checkpoint[0]}")
             return load_trained(self._config, self._checkpoint[1])
-        if self._warm_start is not None and self._warm_start.finished:
+        if self._warm_start is not None and self._is_warm:
             return load_trained(self._config, self._warm_start.model)
         policy = load_policy(self._config, self.progress)
-        for remark in template_remarks(self._config, policy.tokenizer):
+        if remark := template_remark(self._config.model, policy.tokenizer):
             self.progress.note(remark)
         figures = dict(policy.figures)
         if self._config.model.is_ours:
@@ -252,16 +310,14 @@ class TrainingRun:
 
         if self._settings.beta:
             named = self._config.model
-            if self._warm_start is not None and self._warm_start.finished:
+            if self._warm_start is not None and self._is_warm:
                 named = named.at(str(self._warm_start.model))
             name_reference(policy.model, named, self._directory.reference)
         trainer = GRPOEnvTrainer(
             model=policy.model,
             args=self._settings,
             train_dataset=self._train_data,
-            eval_dataset=(
-                None if self._settings.eval_strategy == "no" else self._held_out.requests
-            ),
+            eval_dataset=None if self._settings.eval_strategy == "no" else self._held_out,
             processing_class=policy.tokenizer,
             envs=[self._env] if self._env.needs else (),
             rollout_sink=self._writer,
@@ -272,13 +328,15 @@ class TrainingRun:
         return trainer
 
     def _evaluate(self, trainer: "GRPOEnvTrainer", phase: str) -> Evaluation:
-        played = self._held_out.play(trainer, self._summary.steps)
+        played = evaluate_trainer(
+            trainer, self._held_out, self._summary.steps, seed=self._config.eval.seed
+        )
         self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
         if played.evaluation.failures == played.evaluation.episodes:
             last = str(played.rollouts[0].error).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
         if not self._summary.references:
-            self._summary.references = other_references(self._env, self._held_out.requests)
+            self._summary.references = other_references(self._env, self._held_out)
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return played.evaluation
@@ -299,12 +357,10 @@ class TrainingRun:
         with replacing(self._directory.model) as part:
             save_trained(trainer, part)
 
-    def _close(self, status: Status) -> None:
+    def _close(self, status: Literal["interrupted", "finished"]) -> None:
         self._summary.status = status
         with self._phase("report", str(self._directory.picture)):
             draw_curve(self._directory.metrics, self._summary, self._directory.picture)
-
-    # -- helpers --------------------------------------------------------------------------------
 
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:
@@ -320,7 +376,7 @@ class TrainingRun:
 
 def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
     """Save the trained model or adapter, without the adapter that KL is measured against."""
-    from agentsgym.training.trl_base import REFERENCE_ADAPTER
+    from agentsgym.training.reference import REFERENCE_ADAPTER
 
     trainer.save_model(str(folder))
     remove(folder / REFERENCE_ADAPTER)
@@ -334,3 +390,13 @@ def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
     finally:
         trainer.collector.close_source()
         trainer.collector.engine.close()
+
+
+def one_sentence(error: BaseException) -> str:
+    """The error on one line; a disk problem is named as such."""
+    if isinstance(error, EveryRolloutFailed):
+        return error.sentence
+    text = " ".join(str(error).split())
+    return disk_problem(error) or (
+        f"{type(error).__name__}: {text}" if text else type(error).__name__
+    )

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.row_guard import paths_of, servers_of
+from agentsgym.envs.settings import paths_of, servers_of
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.adapters import is_adapter
-from agentsgym.runs.settings import ModelSettings, RunConfig
+from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Trust, is_under, with_modules_of
-from agentsgym.types.trust import import_from_here, is_foreign
+from agentsgym.types.names import import_from_here, is_foreign
 
 # What lets a training reach others or start programs.
 _SENDING = (
@@ -30,6 +30,10 @@ _SENDING = (
     "trackio_static_space_id",
 )
 _OF_ENGINE = ("urls", "key_env", "launch", "command", "launch_args")
+_NOBODY = ("none", ["none"])
+
+
+# -- directories that are the user's own -----------------------------------------------------------
 
 
 def own_directories() -> Path:
@@ -68,6 +72,9 @@ def _entries() -> set[str]:
         return set()
 
 
+# -- what a configuration names --------------------------------------------------------------------
+
+
 def trusted(config: RunConfig) -> Trust:
     """What the rows of a run may name: what `train.trust` says, and its environment's module."""
     return with_modules_of(config.train.get("trust") or False, config.env)
@@ -87,6 +94,13 @@ def named_code(config: RunConfig) -> list[str]:
     return [name for name in dict.fromkeys(names) if is_foreign(name)]
 
 
+def outside_of_env(env: str, env_config: Mapping[str, Any], trust: Trust = False) -> dict[str, Any]:
+    """The files and servers that settings of an environment name, by key; its class is imported."""
+    import_from_here(env)
+    keys = find(env, trust).Settings
+    return {**paths_of(keys, env_config), **servers_of(keys, env_config)}
+
+
 def check_untrusted(
     config: RunConfig,
     named: Mapping[str, Any] = MappingProxyType({}),
@@ -100,49 +114,48 @@ def check_untrusted(
     user names too: in the settings `named` on the command line, or in the preset or file `own`. A
     model that only the directory names is not downloaded.
     """
+
+    def is_named(key: str) -> bool:
+        return any(key == name or key.startswith(f"{name}.") for name in named)
+
     ours = {} if own is None else _reach(own, training)
     reach = _reach(config, training)
-    if "env" not in reach or _is_named("env", named) or ours.get("env") == config.env:
-        reach |= _outside_of_env(config)
-        ours |= {} if own is None else _outside_of_env(own)
+    if "env" not in reach or is_named("env") or ours.get("env") == config.env:
+        reach |= _outside(config)
+        ours |= {} if own is None else _outside(own)
     foreign = {
-        key: value
-        for key, value in reach.items()
-        if not _is_named(key, named) and ours.get(key) != value
+        key: value for key, value in reach.items() if not is_named(key) and ours.get(key) != value
     }
     if foreign:
-        listed = " ".join(f"{key}={_text(value)}" for key, value in foreign.items())
+        texts = (
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in foreign.items()
+        )
         raise ConfigError(
             f"the run in {config.directory} is not one of yours, and names code, files or servers: "
-            f"{listed}. If you trust them, name them again on the command line, or add --trust"
+            f"{' '.join(texts)}. If you trust them, name them again on the command line, or add "
+            "--trust"
         )
-    if _is_named("model.path", named) or (own and own.model.path == config.model.path):
+    if is_named("model.path") or (own and own.model.path == config.model.path):
         return config
     return config.model_copy(update={"model": config.model.without_downloads()})
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_named(key: str, named: Mapping[str, Any]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in named)
-
-
-def _outside_of_env(config: RunConfig) -> dict[str, Any]:
-    """The files and servers that the settings of the environment name; its class is imported."""
-    import_from_here(config.env)
-    keys = find(config.env, trusted(config)).Settings
-    outside = {**paths_of(keys, config.env_config), **servers_of(keys, config.env_config)}
+def _outside(config: RunConfig) -> dict[str, Any]:
+    outside = outside_of_env(config.env, config.env_config, trusted(config))
     return {f"env_config.{key}": value for key, value in outside.items()}
 
 
 def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     """What else it would use outside the run's directory, by the key that names it."""
-    found: dict[str, Any] = {"train.trust": config.train.get("trust")}
-    for key, name in (("env", config.env), ("train.advantage_estimator", _estimator(config))):
-        found[key] = name if is_foreign(name) else None
-    found |= {"data.train": config.data.train, "data.eval": config.data.eval}
+    estimator = str(config.train.get("advantage_estimator") or "")
+    found: dict[str, Any] = {
+        "train.trust": config.train.get("trust"),
+        "env": config.env if is_foreign(config.env) else None,
+        "train.advantage_estimator": estimator if is_foreign(estimator) else None,
+        "data.train": config.data.train,
+        "data.eval": config.data.eval,
+    }
     if training:
         found |= _model_files(config)
         found |= {f"train.{key}": config.train.get(key) for key in _SENDING}
@@ -158,16 +171,9 @@ def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value and value not in _NOBODY}
 
 
-_NOBODY = ("none", ["none"])
-
-
-def _estimator(config: RunConfig) -> str:
-    return str(config.train.get("advantage_estimator") or "")
-
-
 def _model_files(config: RunConfig) -> dict[str, str | None]:
     """The files of the model that a run begins with, unless it only goes on from a checkpoint."""
-    model: ModelSettings = config.model
+    model = config.model
     adapted = model.lora is not None or is_adapter(Path(model.path))
     begins = RunDirectory(config.directory).last_checkpoint() is None
     if not (adapted or begins or config.train.get("beta")):

@@ -1,7 +1,7 @@
 """Exact token records: chat-template deltas and the transcript."""
 
 from agentsgym.tokens.check import TokenCheck, inspect_tokenizer
-from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for, tell_rewritten
+from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for, warn_rewritten
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.transcript import DraftRow, Transcript
 
@@ -15,5 +15,5 @@ __all__ = [
     "Transcript",
     "codec_for",
     "inspect_tokenizer",
-    "tell_rewritten",
+    "warn_rewritten",
 ]

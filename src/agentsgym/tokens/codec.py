@@ -251,13 +251,13 @@ class TemplateCodec:
         return [_marked(message, self.control, self._meant) for message in messages]
 
 
-def tell_rewritten(codec: Codec | None) -> None:
+def warn_rewritten(codec: Codec | None) -> None:
     """Warn, once for each template, that the template's rewriting of history began a new row."""
-    _tell_rewritten(codec.template.text if isinstance(codec, TemplateCodec) else None)
+    _warn_rewritten(codec.template.text if isinstance(codec, TemplateCodec) else None)
 
 
 @lru_cache(maxsize=64)
-def _tell_rewritten(template: str | None) -> None:
+def _warn_rewritten(template: str | None) -> None:
     logger.warning(
         "The chat template rewrites earlier turns, and each time it does, a new row begins. The "
         "result is exact, but the whole context is read again each time; `template_breaks` and "

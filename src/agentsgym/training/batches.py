@@ -1,63 +1,60 @@
-"""Which rollouts a training step gets: those of its rows, played now, or those of its generation,
-played ahead."""
+"""The rollouts of each generation: played when they are needed, or ahead of the learner, up to
+`max_staleness` generations, and how old they are.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+Generations are submitted and taken in their order, so a batch has the tasks and the noise that it
+has without playing ahead, and a resumed run goes on with the generation of its step.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.datasets import tasks_per_generation
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.staleness import AheadPlayer, age, drop_stale
-from agentsgym.training.tasks import GenerationReader, TaskSampler, TaskStream
-from agentsgym.types import Rollout, RolloutRequest
+from agentsgym.training.tasks import Tasks, tasks_per_generation
+from agentsgym.types import Rollout, RolloutRequest, RolloutSource
 
 
 class GenerationBatches:
     """The requests and rollouts of each generation. All ranks must call its methods.
 
-    `sampler` orders the tasks of a training set that is no stream; `push_weights(step)` lets the
-    engine sample from the current weights.
+    `push_weights(step)` lets the engine sample from the current weights.
     """
 
     def __init__(
         self,
         args: GRPOEnvConfig,
-        dataset: Any,
+        tasks: Tasks,
         collector: RolloutCollector,
         ranks: Ranks,
-        sampler: Callable[[Any], TaskSampler],
         push_weights: Callable[[int], None],
     ) -> None:
         self._args = args
-        self._dataset = dataset
+        self._tasks = tasks
         self._collector = collector
         self._ranks = ranks
-        self._sampler = sampler
         self._push_weights = push_weights
         self._player: AheadPlayer | None = None
-        streamed = isinstance(dataset, TaskStream)
-        self._stream = GenerationReader(dataset) if streamed else None
-
-    def begin(self) -> None:
-        """Let the data loader leave a stream to the generations that are drawn by number."""
-        if self._stream is not None:
-            self._dataset.by_number = self._args.max_staleness > 0
 
     def end(self) -> None:
         """End the playing."""
         self._collector.close_source()
         self._player = None
 
-    def next(
-        self, rows: Sequence[Mapping[str, Any]], step: int, max_steps: int
-    ) -> tuple[list[RolloutRequest], list[Rollout]]:
-        """The requests and rollouts of the generation after optimizer step `step`; `rows` are those
-        of this rank, which are read where nothing is played ahead."""
-        if self._args.max_staleness:
-            return self._next_ahead(step, max_steps)
-        requests = self._collector.train_requests(rows, step)
-        return requests, self.play(requests, step)
+    def next(self, step: int, max_steps: int) -> tuple[list[RolloutRequest], list[Rollout]]:
+        """This rank's requests and rollouts of the generation after optimizer step `step`."""
+        updates, most = self._args.updates_per_generation, self._args.max_staleness
+        generation = step // updates
+        if not most:
+            requests = self._ranks.together(lambda: self._requests(generation))
+            return requests, self.play(requests, step)
+        last = (max_steps - 1) // updates
+        player = self._ranks.together(lambda: self._player_from(generation, last))
+        self._push_weights(step)
+        requests, rollouts = self._ranks.together(lambda: player.batch(generation))
+        return requests, drop_stale(rollouts, step, updates, most)
 
     def play(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
         """Training rollouts of these requests, played now with the current weights."""
@@ -77,36 +74,113 @@ class GenerationBatches:
             values |= {"staleness": sum(ages) / len(ages), "staleness/max": max(ages)}
         return values
 
-    def _next_ahead(self, step: int, max_steps: int) -> tuple[list[RolloutRequest], list[Rollout]]:
-        updates, most = self._args.updates_per_generation, self._args.max_staleness
-        generation, last = step // updates, (max_steps - 1) // updates
-        player = self._ranks.together(lambda: self._player_from(generation, last))
-        self._push_weights(step)
-        requests, rollouts = self._ranks.together(lambda: player.batch(generation))
-        return requests, drop_stale(rollouts, step, updates, most)
+    def _requests(self, generation: int) -> list[RolloutRequest]:
+        """Groups that are played ahead are numbered over all generations, as several are open at
+        once."""
+        step = generation * self._args.updates_per_generation
+        ahead = self._args.max_staleness > 0
+        first = generation * tasks_per_generation(self._args) if ahead else 0
+        return self._collector.train_requests(self._tasks.generation(generation), step, first)
 
-    def _player_from(self, generation: int, last: int) -> AheadPlayer:
+    def _player_from(self, generation: int, last: int) -> "AheadPlayer":
         """The player of a training that begins or continues with this generation."""
         if self._player is None:
             self._player = AheadPlayer(
                 self._collector.source or self._collector.open_source(),
-                self._requests_of,
+                self._requests,
                 first=generation,
                 last=last,
                 ahead=self._args.max_staleness,
             )
         return self._player
 
-    def _requests_of(self, generation: int) -> list[RolloutRequest]:
-        """This rank's requests of a generation, with the noise that they have where nothing is
-        played ahead. Groups are numbered over all generations, as several are open at once."""
-        step = generation * self._args.updates_per_generation
-        if self._stream is not None:
-            copies = range(self._args.num_generations)
-            rows = [row for row in self._stream.rows(generation) for _ in copies]
-        else:
-            tasks = self._sampler(self._dataset).generation(generation)
-            rows = [self._dataset[task] for task in tasks]
-        rows = rows[self._ranks.slice(len(rows) // self._ranks.number)]
-        first = generation * tasks_per_generation(self._args)
-        return self._collector.train_requests(rows, step, first_group=first)
+
+class AheadPlayer:
+    """Plays the generations `first` to `last` with `source`, up to `ahead` of them before they are
+    needed; `requests_of` gives a generation's requests on this rank."""
+
+    def __init__(
+        self,
+        source: RolloutSource,
+        requests_of: Callable[[int], list[RolloutRequest]],
+        *,
+        first: int,
+        last: int,
+        ahead: int,
+    ) -> None:
+        self._source = source
+        self._requests_of = requests_of
+        self._next = first
+        self._last = last
+        self._ahead = ahead
+        self._open: dict[int, list[RolloutRequest]] = {}
+        self._over: dict[str, Rollout] = {}
+        self._before: tuple[float, float] | None = None
+        self.figures: dict[str, float] = {}
+        """How the sides waited for each other since the batch before: the shares of that time
+        `ahead/learner_waited` and `ahead/sampler_waited`, and `ahead/groups_ready`, the number of
+        complete groups of later batches. Empty before the second batch."""
+
+    def batch(self, generation: int) -> tuple[list[RolloutRequest], list[Rollout]]:
+        """The requests and rollouts of a generation, which later ones follow at once. Waits until
+        it is complete. Raises the errors of the source."""
+        self._submit(generation)
+        started = time.perf_counter()
+        self._receive(self._source.poll(0.0))
+        requests = self._open.pop(generation)
+        while any(request.session_id not in self._over for request in requests):
+            self._receive(self._source.poll())
+        rollouts = [self._over.pop(request.session_id) for request in requests]
+        self._measure(started)
+        return requests, rollouts
+
+    def _submit(self, generation: int) -> None:
+        """Submit what may be played now, and this generation in any case."""
+        until = max(generation, min(generation + self._ahead, self._last))
+        fresh = []
+        while self._next <= until:
+            self._open[self._next] = self._requests_of(self._next)
+            fresh += self._open[self._next]
+            self._next += 1
+        if fresh:
+            self._source.submit(fresh)
+
+    def _receive(self, rollouts: Sequence[Rollout]) -> None:
+        self._over |= {rollout.session_id: rollout for rollout in rollouts}
+
+    def _measure(self, started: float) -> None:
+        now, idle = time.perf_counter(), self._source.idle_seconds
+        if self._before is not None:
+            passed = max(now - self._before[0], 1e-9)
+            self.figures = {
+                "ahead/learner_waited": min(1.0, (now - started) / passed),
+                "ahead/sampler_waited": min(1.0, (idle - self._before[1]) / passed),
+                "ahead/groups_ready": float(self._groups_ready()),
+            }
+        self._before = now, idle
+
+    def _groups_ready(self) -> int:
+        sizes = Counter(r.group for requests in self._open.values() for r in requests)
+        over = Counter(rollout.group for rollout in self._over.values())
+        return sum(size == over[group] for group, size in sizes.items())
+
+
+def age(rollout: Rollout, step: int, updates: int) -> float:
+    """How many generations old the weights are that sampled its last action; a generation is
+    `updates` optimizer steps. 0 for a rollout that has none or carries no loss."""
+    acted = not rollout.failed and any(episode.steps for episode in rollout.episodes)
+    return max(0, step - rollout.policy_version) / updates if acted else 0.0
+
+
+def drop_stale(rollouts: Sequence[Rollout], step: int, updates: int, most: int) -> list[Rollout]:
+    """Mark rollouts older than `most` generations as failed, so that they carry no loss: one whose
+    last action took longer than a generation."""
+    return [
+        _dropped(rollout, most) if age(rollout, step, updates) > most else rollout
+        for rollout in rollouts
+    ]
+
+
+def _dropped(rollout: Rollout, most: int) -> Rollout:
+    reason = f"dropped: sampled by version {rollout.policy_version}, max_staleness={most}"
+    return replace(rollout, error=reason)

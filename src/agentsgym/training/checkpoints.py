@@ -1,8 +1,6 @@
-"""Checkpoints at the ends of generations, the metric that selects the best model, and the weights
-of adapters in files."""
+"""Checkpoints at the ends of generations, and the weights of adapters in files."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,75 +29,22 @@ class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
         self._due.clear()
         self._begin(state.global_step)
 
-    def allow(self, state: Any, control: Any) -> bool:
-        """Whether a checkpoint made now can be resumed exactly, or is the last one."""
-        return state.global_step % self._updates == 0 or bool(control.should_training_stop)
+    def may_save(self, state: Any, control: Any) -> bool:
+        """Whether a checkpoint made now can be resumed exactly, or is the last one. If not, one is
+        made at the next end of a generation."""
+        allowed = state.global_step % self._updates == 0 or bool(control.should_training_stop)
+        if not allowed:
+            self._due.add("should_save")
+        return allowed
 
     def put_off(self, state: Any, control: Any) -> None:
         """Cancel actions that are not allowed now, and request delayed ones that are."""
         self._due |= {kind for kind in self._kinds if getattr(control, kind)}
-        allowed = self.allow(state, control)
+        allowed = not self._due or self.may_save(state, control)
         for kind in self._kinds:
             setattr(control, kind, allowed and kind in self._due)
         if allowed:
             self._due.clear()
-
-    def ask_for_checkpoint(self) -> None:
-        """Request a checkpoint at the next end of a generation."""
-        self._due.add("should_save")
-
-
-_ADAPTIVE = ("reduce_lr_on_plateau", "greedy")
-
-
-def choose_metric(args: Any) -> None:
-    """Select by the reward if a metric is needed and none is named (transformers would use the
-    loss, which our evaluations do not compute). Raises ValueError if the loss is named."""
-    if args.metric_for_best_model is None:
-        if args.load_best_model_at_end or args.save_strategy == "best" or _adapts(args):
-            args.metric_for_best_model = "reward"
-    elif args.metric_for_best_model.endswith("loss"):
-        raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model!r}: an evaluation plays tasks and "
-            "computes no loss; name what it logs ('reward', 'win_rate', ...) or leave it None for "
-            "the reward"
-        )
-
-
-def choose_mode(args: Any) -> None:
-    """Tell a metric-dependent learning rate schedule whether a higher metric is better; torch's
-    default is that lower is better."""
-    if _adapts(args):
-        mode = "max" if args.greater_is_better else "min"
-        args.lr_scheduler_kwargs = {"mode": mode} | dict(args.lr_scheduler_kwargs or {})
-
-
-def check_metric(args: Any, eval_dataset: Any) -> None:
-    """Raise ValueError if there are several evaluation sets and the metric does not belong to one
-    of them."""
-    metric = args.metric_for_best_model
-    if metric is None or not isinstance(eval_dataset, Mapping):
-        return
-    plain = metric.removeprefix("eval_")
-    if not any(plain.startswith(f"{name}_") for name in eval_dataset):
-        first = next(iter(eval_dataset), "name")
-        raise ValueError(
-            f"metric_for_best_model={metric!r} must say which evaluation set decides: there are "
-            f"{', '.join(map(repr, eval_dataset))}, so for instance '{first}_reward'"
-        )
-
-
-def with_metric(args: Any, metrics: dict[str, float], prefix: str) -> dict[str, float]:
-    """`metrics`, in which the deciding one is NaN if every rollout failed and its value is unknown:
-    then the best model does not change."""
-    name = f"eval_{(args.metric_for_best_model or '').removeprefix('eval_')}"
-    if metrics.get(f"{prefix}_failed") != 1.0 or not name.startswith(f"{prefix}_"):
-        return metrics
-    return {name: math.nan} | metrics
-
-
-def _adapts(args: Any) -> bool:
-    return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in _ADAPTIVE
 
 
 # -- adapters --------------------------------------------------------------------------------------

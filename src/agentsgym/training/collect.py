@@ -46,28 +46,30 @@ class RolloutCollector:
         self._ranks = ranks
 
     def train_requests(
-        self, rows: Sequence[Mapping[str, Any]], step: int, *, first_group: int = 0
+        self, rows: Sequence[Mapping[str, Any]], step: int, first_group: int = 0
     ) -> list[RolloutRequest]:
-        """A request for each local row of the generation at `step`, whose groups have numbers from
-        `first_group`. A row stands there `num_generations` times over the slices of all ranks, so a
-        group may be spread over ranks; group numbers are global."""
-        first = self._ranks.slice(len(rows)).start
-        requests = []
-        for offset, row in enumerate(rows):
-            group, index = divmod(first + offset, self._args.num_generations)
-            seed = session_seed(self._args.seed, "train", step, group, index)
-            checked = check_row(row, first + offset)
-            requests.append(self._request(checked, first_group + group, index, seed))
-        return requests
+        """This rank's part of the generation at `step`: `num_generations` requests for each row,
+        in groups with numbers from `first_group`. A group may be spread over ranks."""
+        requests = [
+            self._request(
+                check_row(row, group),
+                first_group + group,
+                index,
+                session_seed(self._args.seed, "train", step, group, index),
+            )
+            for group, row in enumerate(rows)
+            for index in range(self._args.num_generations)
+        ]
+        return requests[self._ranks.slice(len(requests) // self._ranks.number)]
 
     def other_task(
-        self, request: RolloutRequest, dataset: Any, step: int, round_: int
+        self, request: RolloutRequest, tasks: Any, step: int, round_: int
     ) -> RolloutRequest:
         """The same rollout with another task; every rank draws the same task for a group."""
         parts = (self._args.seed, "again", step, round_, request.group)
-        number = session_seed(*parts) % len(dataset)
+        number = session_seed(*parts) % len(tasks)
         seed = session_seed(*parts, request.index)
-        row = check_row(dataset[number], number)
+        row = check_row(tasks[number], number)
         return self._request(row, request.group, request.index, seed)
 
     def eval_requests(self, tasks: Any) -> list[RolloutRequest]:
@@ -163,31 +165,12 @@ class RolloutCollector:
 
         args, engine = self._args, self.engine
         return RaySource(
-            engine,  # type: ignore[arg-type] # see `check_ray`
+            engine,  # type: ignore[arg-type] # see `check_engine_at_work`
             self.envs,
             self.train_sampling,
             workers=args.ray.workers,
             resources=dict(args.ray.resources),
         )
-
-
-def check_ray(args: GRPOEnvConfig, engine: Any) -> None:
-    """Check, before training, that there is a cluster for the actors that `args` ask for.
-
-    Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed, and
-    TypeError for an engine whose servers others cannot reach.
-    """
-    if not args.ray.workers:
-        return
-    from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.rollout.ray.cluster import connect
-
-    if not isinstance(engine, VLLMEngine):
-        raise TypeError(
-            f"ray.workers sample from the servers of a VLLMEngine, not from a "
-            f"{type(engine).__name__}"
-        )
-    connect()
 
 
 Push = Callable[[WeightUpdate], None]

@@ -8,14 +8,16 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
-from agentsgym.credit import find_estimator
-from agentsgym.training.checkpoints import choose_metric, choose_mode
-from agentsgym.training.setting_checks import check_combinations
+from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
+from agentsgym.generation.factory import choose
+from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.settings import OWN_TYPES, TRAIN_CAPACITY, TrainSettings, values_section
-from agentsgym.training.trl_settings import refuse_settings, trl_types
+from agentsgym.training.trl_settings import refuse_settings, refuse_without_effect, trl_types
 from agentsgym.types.settings import read
 from agentsgym.types.text import masked
 
+# Optimizers that want something else of every backward pass or evaluation than we do.
+_OTHER_OPTIMIZERS = ("lomo", "adalomo", "schedule_free")
 _VALUES = values_section(trl_types() | OWN_TYPES)
 
 
@@ -46,10 +48,10 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
             self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         self._read_values()
         refuse_settings(self)
-        choose_metric(self)
+        _choose_metric(self)
         self._check_with_trl()
-        choose_mode(self)
-        check_combinations(self)
+        _choose_mode(self)
+        _check_combinations(self)
 
     def _read_values(self) -> None:
         """Check types and ranges, and bring what YAML or a command line gives into their shape."""
@@ -111,3 +113,114 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         `steps_per_generation` counts micro-batches.)"""
         updates: int = self.steps_per_generation // self.gradient_accumulation_steps
         return updates * int(self.num_iterations)
+
+
+# -- settings against each other -------------------------------------------------------------------
+
+
+def _check_combinations(config: Any) -> None:
+    """Raise ValueError for settings that contradict each other, and for one that has no effect with
+    the others; `config` is a GRPOEnvConfig."""
+    _check_generation(config)
+    if LOSSES[config.loss_type].weights.needs_norm_tokens and config.norm_tokens is None:
+        raise ValueError(
+            f"loss_type {config.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
+        )
+    if config.max_staleness and config.sampler_correction == "none":
+        raise ValueError("max_staleness needs sampler_correction: rollouts are not on-policy")
+    _check_estimator(config)
+    _check_engine(config)
+    _check_accelerator(config)
+    refuse_without_effect(config)
+
+
+def _check_generation(config: Any) -> None:
+    if config.steps_per_generation % config.gradient_accumulation_steps:
+        raise ValueError(
+            f"steps_per_generation ({config.steps_per_generation}) must be a multiple of "
+            f"gradient_accumulation_steps ({config.gradient_accumulation_steps}): an optimizer "
+            "step must not span two generations"
+        )
+    if (config.top_p < 1.0 or config.top_k > 0) and not config.allow_truncated_sampling:
+        raise ValueError(
+            "top_p and top_k bias the importance ratio; leave them off, or set "
+            "allow_truncated_sampling=True"
+        )
+
+
+def _check_estimator(config: Any) -> None:
+    name, scaling = config.advantage_estimator, config.scale_rewards
+    check_estimator(name, config.estimator_options)
+    others = {"max_staleness": 0, "top_p": 1.0, "top_k": 0}
+    changed = [other for other, default in others.items() if getattr(config, other) != default]
+    if find_estimator(name).reads_choices and changed:
+        raise ValueError(
+            f"advantage_estimator {name!r} reads the current policy's probabilities, and with "
+            f"{changed[0]} actions are sampled with others; it would be biased"
+        )
+    if scaling == "group":
+        return
+    if not config.estimator_scales:
+        takers = ", ".join(repr(e.name) for e in ESTIMATORS.values() if e.takes_scale_rewards)
+        raise ValueError(
+            f"scale_rewards belongs to the estimator {takers}, not {name!r}; set advantage_options"
+        )
+    own = config.advantage_options.get("scale_rewards", scaling)
+    if own != scaling:
+        raise ValueError(
+            f"scale_rewards={scaling!r} and advantage_options['scale_rewards']={own!r} mean the "
+            "same; set one of them"
+        )
+
+
+def _check_engine(config: Any) -> None:
+    entry = choose(config.engine, training=True)
+    if config.ray.workers and not config.engine.urls:
+        raise ValueError(
+            "ray.workers need servers that their machines reach, which you start yourself and name "
+            f"in engine.urls; engine {entry.name!r} is on this machine only"
+        )
+
+
+def _check_accelerator(config: Any) -> None:
+    if str(getattr(config.optim, "value", config.optim)).startswith(_OTHER_OPTIMIZERS):
+        raise ValueError(f"optim={config.optim.value!r} is not supported here; use another one")
+    options = config.accelerator_config
+    bad = [name for name in ("split_batches", "dispatch_batches") if getattr(options, name)]
+    if "num_steps" in (options.gradient_accumulation_kwargs or {}):
+        bad.append("num_steps")
+    if bad:
+        raise ValueError(
+            f"accelerator_config: {bad[0]} is not supported here, it breaks groups apart"
+        )
+
+
+# -- the metric that selects the best model --------------------------------------------------------
+
+_ADAPTIVE = ("reduce_lr_on_plateau", "greedy")
+
+
+def _choose_metric(args: Any) -> None:
+    """Select by the reward if a metric is needed and none is named (transformers would use the
+    loss, which our evaluations do not compute). Raises ValueError if the loss is named."""
+    if args.metric_for_best_model is None:
+        if args.load_best_model_at_end or args.save_strategy == "best" or _adapts(args):
+            args.metric_for_best_model = "reward"
+    elif args.metric_for_best_model.endswith("loss"):
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}: an evaluation plays tasks and "
+            "computes no loss; name what it logs ('reward', 'win_rate', ...) or leave it None for "
+            "the reward"
+        )
+
+
+def _choose_mode(args: Any) -> None:
+    """Tell a metric-dependent learning rate schedule whether a higher metric is better; torch's
+    default is that lower is better."""
+    if _adapts(args):
+        mode = "max" if args.greater_is_better else "min"
+        args.lr_scheduler_kwargs = {"mode": mode} | dict(args.lr_scheduler_kwargs or {})
+
+
+def _adapts(args: Any) -> bool:
+    return str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)) in _ADAPTIVE

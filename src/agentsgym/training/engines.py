@@ -10,6 +10,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import choose, make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.launcher import NoCommand, find_program
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.training.config import GRPOEnvConfig
@@ -21,33 +22,44 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Note = Callable[[str], None]
 
 
-def check_engine(engine: Any, args: GRPOEnvConfig) -> None:
-    """Check an engine that was passed to the trainer. Raises TypeError with the members that it
-    lacks, ValueError if `args` select another one or say how it should be made."""
+def check_engine_settings(args: GRPOEnvConfig, engine: Any) -> None:
+    """Check, before anything is loaded, the engine that was passed to the trainer, or (None) that
+    the one that `args` select can start on this machine. Raises TypeError with the members that an
+    engine lacks, ValueError if `args` also say how to make one, ConfigError without a program that
+    could start the servers."""
+    if engine is None:
+        choose(args.engine, training=True)
+        check_launch(args.engine)
+        return
     trainable(engine)
-    name = type(engine).__name__
     if args.engine != EngineSettings(capacity=TRAIN_CAPACITY):
         raise ValueError(
-            f"the trainer got a {name}, but the section engine says how to make another one; leave "
-            "one of them out"
+            f"the trainer got a {type(engine).__name__}, but the section engine says how to make "
+            "another one; leave one of them out"
         )
 
 
-def check_ahead(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
-    """Raise ValueError if the engine cannot sample during the optimizer's work although generations
-    are played ahead."""
+def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
+    """Check that the engine can sample where and when `args` want it.
+
+    Raises ValueError for generations played ahead with an engine that cannot sample during the
+    optimizer's work; for actors on Ray ConfigError without a cluster, MissingExtra without Ray, and
+    TypeError for an engine whose servers others cannot reach.
+    """
+    name = type(engine).__name__
+    if args.ray.workers:
+        if not isinstance(engine, VLLMEngine):
+            raise TypeError(
+                f"ray.workers sample from the servers of a VLLMEngine, not from a {name}"
+            )
+        from agentsgym.rollout.ray.source import connect
+
+        connect()
     if args.max_staleness and not engine.can_generate_ahead:
         raise ValueError(
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
-            f"{type(engine).__name__} does not have: set engine='process', or name vLLM servers in "
-            "engine.urls"
+            f"{name} does not have: set engine='process', or name vLLM servers in engine.urls"
         )
-
-
-def check_own_engine(args: GRPOEnvConfig) -> None:
-    """Check that the engine that `args` select can start on this machine. Raises ConfigError."""
-    choose(args.engine, training=True)
-    check_launch(args.engine)
 
 
 def check_launch(settings: EngineSettings) -> None:

@@ -16,7 +16,7 @@ import torch
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.tokens import Codec
-from agentsgym.training.loss.chunks import only_at
+from agentsgym.training.loss.batch import only_at
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout, Row, Step
 from agentsgym.types.records import Ints

@@ -1,20 +1,88 @@
-"""What a training step logs: means over its tokens, a warning, and TRL's table of completions.
+"""What a training step logs and hands over: figures, means over its tokens, a warning, and TRL's
+table of completions.
 
 Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from torch import nn
 
+from agentsgym.evaluation.metrics import record, summarize
+from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.types import Message, Rollout
 from agentsgym.types.records import Floats
 
 logger = logging.getLogger(__name__)
+
+RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
+"""Receives this rank's rollouts of each generation and evaluation, with `{"phase": "train" |
+"eval", "step": global step, "rank": of this process, "advantages": per row of the rollouts, or
+None}`, and `"dataset"`, the name of the evaluation set, if there are several."""
+
+
+class Reports:
+    """Figures, logs and the sink of a `GRPOEnvTrainer`. `first_figures` are those of the first
+    generation that it played, over all ranks; None before."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._ranks = trainer.ranks
+        self.first_figures: dict[str, float] | None = None
+
+    def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Figures of all ranks' rollouts, also per environment if rows name several."""
+        records = self._ranks.gather([record(rollout) for rollout in rollouts])
+        return summarize(records, per_environment=len(self._trainer.collector.envs.names) > 1)
+
+    def hand_over(
+        self,
+        rollouts: Sequence[Rollout],
+        phase: str,
+        advantages: Sequence[Floats] | None = None,
+        dataset: str = "",
+    ) -> None:
+        """Pass rollouts to the sink if there is one."""
+        info = {
+            "phase": phase,
+            "step": self._trainer.state.global_step,
+            "rank": self._ranks.index,
+            "advantages": advantages,
+        } | ({"dataset": dataset} if dataset else {})
+        sink: RolloutSink | None = self._trainer.rollout_sink
+        if sink is not None:
+            self._ranks.together(lambda: sink(rollouts, info))
+
+    def generation(
+        self, rollouts: Sequence[Rollout], advantages: GenerationAdvantages, seconds: float
+    ) -> None:
+        """Log a generation, which was played in `seconds`, and pass it to the sink."""
+        trainer, of_rows = self._trainer, advantages.of_rows()
+        values = self.figures(rollouts) | {
+            "groups_without_signal": 1.0 - advantages.share_with_signal,
+            "time/rollouts": seconds,
+            "occupancy": trainer.collector.engine.stats.occupancy,
+        }
+        values |= trainer.collector.source_figures
+        if trainer.tasks.bad:
+            values["bad_rows"] = trainer.tasks.bad
+        values |= trainer.batches.figures(rollouts, trainer.state.global_step)
+        for name, value in values.items():
+            if not math.isnan(value):
+                trainer.record_metric(name, value)
+        if self.first_figures is None:
+            self.first_figures = values
+        if trainer.args.log_completions:
+            for line in self._ranks.gather(completion_lines(rollouts, of_rows)):
+                trainer.record_completion(line.prompt, line.completion, line.reward, line.advantage)
+        self.hand_over(rollouts, "train", of_rows)
+
 
 # A warning is logged if the cap on the sampler's ratio is reached in more than this share of rows.
 _MANY_CAPPED = 0.1

@@ -1,21 +1,40 @@
 """The reference model of the KL penalty."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_model, save_model
+from torch import nn
 
 from agentsgym.generation.models import is_adapted
-from agentsgym.training.trl_base import REFERENCE_ADAPTER
+
+REFERENCE_ADAPTER = "ref"
+"""TRL's name for the copy of an adapter that was trained before."""
 
 _FILE = "reference.safetensors"
 
 
+def reference_of(trainer: Any) -> Callable[[], AbstractContextManager[nn.Module]] | None:
+    """The reference of a `GRPOEnvTrainer`, available inside a context: a copy, or the policy
+    without its adapter. None without KL."""
+    if trainer.beta == 0.0:
+        return None
+    if trainer.ref_model is not None:
+        return lambda: nullcontext(trainer.ref_model)
+
+    @contextmanager
+    def policy() -> Iterator[nn.Module]:
+        with _original_adapter(trainer.accelerator.unwrap_model(trainer.model)):
+            yield trainer.model
+
+    return policy
+
+
 @contextmanager
-def reference_adapter(model: Any) -> Iterator[None]:
+def _original_adapter(model: Any) -> Iterator[None]:
     """Inside the block, a PEFT model is its own reference: with its original adapter if it was
     passed with one, otherwise (a new adapter) without any."""
     if REFERENCE_ADAPTER not in model.peft_config:
@@ -60,7 +79,9 @@ def check_reference(model: Any, beta: float) -> None:
 
 
 def save_reference(model: Any, checkpoint: Path) -> None:
-    """Save a reference that follows the policy with the policy's checkpoint."""
+    """Save a reference that follows the policy with the policy's checkpoint, whose folder may not
+    be there yet."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
     save_model(model, str(checkpoint / _FILE))
 
 

@@ -99,7 +99,7 @@ class TrainSettings:
         "token",
         "Scope of the importance ratio: 'token', each token has a ratio of its own; 'step', the "
         "mean over the tokens of one action; 'rollout', the mean over all agent tokens of the "
-        "rollout.",
+        "rollout. The loss 'vespo' always takes the rollout's.",
     )
     sampler_correction: Literal["truncate", "none"] = setting(
         "truncate",

@@ -1,176 +1,169 @@
-"""The tasks of training: the order in which they are drawn, large sets, and streams."""
+"""The tasks of training, by the number of their generation, and the sets of evaluations.
+
+Every process draws a generation by its number, so a resumed run, a run that plays ahead and each of
+several processes draw the same tasks.
+"""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import repeat
+from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler
+import torch.utils.data
 
-from agentsgym.envs import ConfigError
+from agentsgym.envs import ConfigError, EnvPool, check_rows
+from agentsgym.envs.dataset import row_problem
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.types import RolloutRequest
 
 logger = logging.getLogger(__name__)
 
+# Evaluation sets are kept in memory; an endless one must not fill it.
+_MOST_STREAMED = 10_000
+_SHOWN = 5
+MOST_CHECKED = 100_000
+"""Training sets up to this size are checked row by row before training; that takes seconds."""
+_SAMPLE = 20_000
 
-class TaskSampler(Sampler[int]):
-    """Indices of the dataset in the structure that TRL's generation batches need.
 
-    Each group's index is repeated `group_size` times in a row; `tasks` groups make a generation
-    batch, which is repeated `repeats` times (once per micro-batch that uses it). The permutation is
-    a function of (`seed`, `epoch()`), so a resumed run draws the same tasks; TRL's own sampler
-    would start again from its seed. An incomplete last batch is dropped.
+def training_tasks(dataset: Any, args: GRPOEnvConfig, shuffle: bool, envs: EnvPool) -> "Tasks":
+    """The training set, checked as far as can be done before training: a set of at most
+    `MOST_CHECKED` rows completely, of a larger one a sample. Every row is checked when it is drawn.
+    Raises ConfigError with the first bad rows."""
 
-    A generation costs time and memory in proportion to its own size; the permutation of an epoch is
-    an array of four bytes per row.
+    def problem(row: Any) -> str | None:
+        return row_problem(row, envs)
+
+    size, most_bad = tasks_per_generation(args), args.max_bad_rows
+    seed = args.seed if args.data_seed is None else args.data_seed
+    if is_streamed(dataset):
+        shuffles = shuffle and hasattr(dataset, "shuffle")
+        return TaskStream(
+            dataset.shuffle(seed=seed) if shuffles else dataset, size, problem, most_bad
+        )
+    sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
+    _refuse(
+        "train_dataset", check_rows(dataset, envs, sample if len(dataset) > MOST_CHECKED else None)
+    )
+    return TaskSet(dataset, size, seed if shuffle else None, problem, most_bad)
+
+
+def tasks_per_generation(args: GRPOEnvConfig) -> int:
+    """Tasks of one generation."""
+    return int(args.generation_batch_size) // int(args.num_generations)
+
+
+class TaskSet:
+    """The tasks of a set with numbers, `size` in a generation. The order of an epoch is a function
+    of (`seed`, epoch), or that of the rows if `seed` is None; an incomplete last generation is
+    dropped.
+
+    In the place of a bad row, for which `problem` returns a text, stands the next good one, so
+    every process has the same row there. More than `most_bad` bad rows raise ConfigError.
     """
 
     def __init__(
         self,
+        rows: Any,
         size: int,
-        *,
-        group_size: int,
-        tasks: int,
-        repeats: int,
-        seed: int,
-        epoch: Callable[[], int],
-        shuffle: bool = True,
+        seed: int | None,
+        problem: Callable[[Any], str | None],
+        most_bad: int,
     ) -> None:
-        self._size = size
-        self._group_size = group_size
-        self._tasks = tasks
-        self._repeats = repeats
-        self._seed = seed
-        self._epoch = epoch
-        self._shuffle = shuffle
-
-    def __iter__(self) -> Iterator[int]:
-        order = self._order(self._epoch())
-        for number in range(self._size // self._tasks):
-            batch = self._batch(order, number)
-            for _ in range(self._repeats):
-                yield from batch
-
-    def generation(self, number: int) -> list[int]:
-        """The indices of generation `number`, counted from 0 over all epochs."""
-        epoch, batch = divmod(number, self._size // self._tasks)
-        return self._batch(self._order(epoch), batch)
-
-    def _order(self, epoch: int) -> torch.Tensor | range:
-        """The tasks of an epoch, in the order in which they are drawn."""
-        if not self._shuffle:
-            return range(self._size)
-        return _permutation(self._size, self._seed * 1_000_003 + epoch)
-
-    def _batch(self, order: torch.Tensor | range, number: int) -> list[int]:
-        """The indices of one generation, every task `group_size` times."""
-        start = number * self._tasks
-        drawn = order[start : start + self._tasks]
-        tasks = drawn if isinstance(drawn, range) else drawn.tolist()
-        return [task for task in tasks for _ in range(self._group_size)]
-
-    def __len__(self) -> int:
-        return (self._size // self._tasks) * self._tasks * self._group_size * self._repeats
-
-
-@lru_cache(maxsize=1)  # a prefetched generation comes from the same epoch as the one before
-def _permutation(size: int, seed: int) -> torch.Tensor:
-    """A permutation of `range(size)`, shape (size,)."""
-    drawn = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
-    return drawn.to(torch.int32) if size <= torch.iinfo(torch.int32).max else drawn
-
-
-class CheckedTasks(Dataset[Any]):
-    """The rows of a set with numbers, each checked by `problem` when it is drawn.
-
-    In the place of a bad row, for which `problem` returns a text, stands the next good one, so
-    every process finds the same row under a number. More than `most_bad` bad rows raise
-    ConfigError.
-    """
-
-    def __init__(self, rows: Any, problem: Callable[[Any], str | None], most_bad: int) -> None:
         self._rows = rows
+        self._size = size
+        self._seed = seed
         self._problem = problem
         self._most_bad = most_bad
-        self._found: set[int] = set()
-        self._last: tuple[int, Any] = (-1, None)
+        self._bad: set[int] = set()
 
     @property
     def bad(self) -> int:
         """Number of bad rows drawn so far, in this process."""
-        return len(self._found)
+        return len(self._bad)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, number: int) -> Any:
-        if self._last[0] != number:  # a group draws its row many times, one after another
-            self._last = (number, self._good_row(number))
-        return self._last[1]
-
-    def _good_row(self, number: int) -> Any:
         for offset in range(len(self)):
             place = (number + offset) % len(self)
             row = self._rows[place]
             problem = self._problem(row)
             if problem is None:
                 return row
-            self._note(place, problem)
+            self._leave_out(place, problem)
         raise ConfigError("train_dataset: no row is good")
 
-    def _note(self, place: int, problem: str) -> None:
-        if place in self._found:
+    def generations(self, args: GRPOEnvConfig) -> int:
+        """Generations of an epoch."""
+        return len(self) // self._size
+
+    def generation(self, number: int) -> list[Any]:
+        """The rows of generation `number`, counted from 0 over all epochs, each once."""
+        epoch, part = divmod(number, len(self) // self._size)
+        places: Any = range(part * self._size, (part + 1) * self._size)
+        if self._seed is not None:
+            order = _permutation(len(self), self._seed * 1_000_003 + epoch)
+            places = order[places.start : places.stop].tolist()
+        return [self[place] for place in places]
+
+    def _leave_out(self, place: int, problem: str) -> None:
+        if place in self._bad:
             return
-        self._found.add(place)
+        self._bad.add(place)
         text = f"train_dataset: row {place} is bad: {problem}"
         if self.bad > self._most_bad:
             raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
         logger.warning("%s; the next good row takes its place", text)
 
 
-class TaskStream(IterableDataset[Any]):
-    """The rows of `source` in the structure of `TaskSampler`, without end: after its last row the
-    source is read again (a `datasets.IterableDataset` in a new order).
+@lru_cache(maxsize=1)  # generations that follow each other come from the same epoch
+def _permutation(size: int, seed: int) -> torch.Tensor:
+    """A permutation of `range(size)`, shape (size,)."""
+    drawn = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    return drawn.to(torch.int32) if size <= torch.iinfo(torch.int32).max else drawn
 
-    The result depends only on the source and the seed, so a resumed run finds its place by
-    skipping. Bad rows, for which `problem` returns a text, are skipped; more than `most_bad` in one
-    pass raise ConfigError. The rows of an incomplete last batch are dropped in each pass.
+
+class TaskStream:
+    """The tasks of `source`, `size` in a generation, without end: after its last row the source is
+    read again (a `datasets.IterableDataset` in a new order).
+
+    The result depends only on the source. Bad rows, for which `problem` returns a text, are
+    skipped; more than `most_bad` in one pass raise ConfigError. The rows of an incomplete last
+    generation are dropped in each pass.
     """
 
     def __init__(
-        self,
-        source: Any,
-        *,
-        group_size: int,
-        tasks: int,
-        repeats: int,
-        seed: int,
-        shuffle: bool,
-        problem: Callable[[Any], str | None],
-        most_bad: int,
+        self, source: Any, size: int, problem: Callable[[Any], str | None], most_bad: int
     ) -> None:
-        shuffles = shuffle and hasattr(source, "shuffle")
-        self._source = source.shuffle(seed=seed) if shuffles else source
-        self._group_size = group_size
-        self._tasks = tasks
-        self._repeats = repeats
+        self._source = source
+        self._size = size
         self._problem = problem
         self._most_bad = most_bad
+        self._generations = self._read()
+        self._number = -1
+        self._rows: list[Any] = []
         self.bad = 0
         """Number of skipped bad rows, in the pass that has most."""
-        self.by_number = False
-        """Whether a `GenerationReader` gives the rows; iterating then gives empty ones."""
 
-    def __iter__(self) -> Iterator[Any]:
-        if self.by_number:
-            yield from repeat({})
-        for batch in self.generations():
-            for _ in range(self._repeats):
-                for row in batch:
-                    yield from [row] * self._group_size
+    def generations(self, args: GRPOEnvConfig) -> int:
+        """Generations of the whole training, as a stream has no epochs."""
+        return -(-int(args.max_steps) // args.updates_per_generation)
 
-    def generations(self) -> Iterator[list[Any]]:
+    def generation(self, number: int) -> list[Any]:
+        """The rows of generation `number`. Reading goes on from the last one, and for an earlier
+        one begins again."""
+        if number < self._number:
+            self._generations, self._number = self._read(), -1
+        while self._number < number:
+            self._rows = next(self._generations)
+            self._number += 1
+        return self._rows
+
+    def _read(self) -> Iterator[list[Any]]:
         """The rows of each generation."""
         self.bad = 0
         for number in self._passes():
@@ -178,13 +171,13 @@ class TaskStream(IterableDataset[Any]):
             complete = False
             for row in self._good_rows():
                 batch.append(row)
-                if len(batch) == self._tasks:
+                if len(batch) == self._size:
                     yield batch
                     batch, complete = [], True
             if not complete:
                 raise ConfigError(
                     f"train_dataset: pass {number + 1} over the stream gave {len(batch)} good "
-                    f"rows, a generation takes {self._tasks}"
+                    f"rows, a generation takes {self._size}"
                 )
 
     def _passes(self) -> Iterator[int]:
@@ -203,32 +196,115 @@ class TaskStream(IterableDataset[Any]):
                 yield row
                 continue
             bad += 1
-            if bad > self.bad:
-                self._leave_out(f"train_dataset: row {number} of the stream is bad: {problem}", bad)
-
-    def _leave_out(self, text: str, bad: int) -> None:
-        """Count a bad row; warn only if this pass has more bad rows than any pass before."""
-        if bad > self._most_bad:
-            raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
-        self.bad = bad
-        logger.warning("%s; it is skipped", text)
+            if bad > self.bad:  # so a row is warned of in the first pass that has it
+                text = f"train_dataset: row {number} of the stream is bad: {problem}"
+                if bad > self._most_bad:
+                    raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
+                self.bad = bad
+                logger.warning("%s; it is skipped", text)
 
 
-class GenerationReader:
-    """The generations of a stream by their numbers. It reads on from the last one, and for an
-    earlier one again from the beginning."""
+Tasks = TaskSet | TaskStream
 
-    def __init__(self, stream: TaskStream) -> None:
-        self._stream = stream
-        self._generations = stream.generations()
-        self._number = -1
-        self._rows: list[Any] = []
 
-    def rows(self, number: int) -> list[Any]:
-        """The rows of generation `number`, counted from 0. Raises ConfigError for a bad stream."""
-        if number < self._number:
-            self._generations, self._number = self._stream.generations(), -1
-        while self._number < number:
-            self._rows = next(self._generations)
-            self._number += 1
-        return self._rows
+# -- what can be trained on and evaluated ----------------------------------------------------------
+
+
+def is_streamed(dataset: Any) -> bool:
+    """Whether rows can only be read in sequence."""
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return True
+    return not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
+
+
+def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
+    """Raise ValueError if the dataset cannot be used for training, whatever its rows contain."""
+    if dataset is None:
+        raise ValueError("train_dataset is missing: rows of env_class_path, env_config, task_data")
+    if isinstance(dataset, Mapping):
+        names = ", ".join(map(repr, dataset))
+        raise ValueError(f"train_dataset is a dict of {names}; pass one of them")
+    _check_columns(dataset, "train_dataset")
+    if is_streamed(dataset):
+        if args.max_steps <= 0:
+            raise ValueError("a streamed train_dataset has no length: set max_steps")
+        if args.zero_signal_groups == "resample":
+            raise ValueError(
+                "zero_signal_groups='resample' draws tasks by number, which a stream has not"
+            )
+    elif len(dataset) < tasks_per_generation(args):
+        raise ValueError(
+            f"one generation takes {tasks_per_generation(args)} tasks (generation_batch_size "
+            f"{args.generation_batch_size} / num_generations {args.num_generations}), "
+            f"train_dataset has {len(dataset)}"
+        )
+
+
+def evaluation_sets(dataset: Any) -> Any:
+    """The evaluation set for `evaluate`: rows with a length, or a dict of such sets by name. A
+    streamed set is read here, once."""
+    if dataset is None:
+        return None
+    if isinstance(dataset, Mapping):
+        if not dataset:
+            raise ValueError("the dict of evaluation sets is empty")
+        return {str(name): _rows(part, f"eval_dataset[{name!r}]") for name, part in dataset.items()}
+    return _rows(dataset, "eval_dataset")
+
+
+def chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
+    """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
+    Raises ValueError if there is none."""
+    if given is None:
+        if own is None:
+            raise ValueError("there is no eval_dataset; pass one: trainer.evaluate(tasks)")
+        return own
+    if isinstance(given, str):
+        if not isinstance(own, Mapping) or given not in own:
+            raise ValueError(f"the trainer has no evaluation set {given!r}")
+        return {given: own[given]}
+    sets = evaluation_sets(given)
+    refuse_bad_rows("eval_dataset", sets, envs)
+    return sets
+
+
+def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
+    """Raise ConfigError with the first rows that have each fault."""
+    if isinstance(dataset, Mapping):
+        for part, rows in dataset.items():
+            refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
+    elif dataset is not None and not isinstance(dataset[0], RolloutRequest):
+        _refuse(name, check_rows(dataset, envs))
+
+
+def _refuse(name: str, problems: list[str]) -> None:
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more faults" if len(problems) > _SHOWN else ""
+        raise ConfigError(f"{name}: {'; '.join(problems[:_SHOWN])}{more}")
+
+
+def _rows(dataset: Any, name: str) -> Any:
+    rows = _read_stream(dataset, name) if is_streamed(dataset) else dataset
+    if isinstance(rows, str) or len(rows) == 0:
+        raise ValueError(f"{name} holds no tasks")
+    _check_columns(rows, name)
+    return rows
+
+
+def _read_stream(dataset: Any, name: str) -> list[Any]:
+    if not isinstance(dataset, Iterable):
+        raise ValueError(f"{name} must be a dataset, or a dict of them, got {type(dataset)}")
+    rows = list(islice(dataset, _MOST_STREAMED + 1))
+    if len(rows) > _MOST_STREAMED:
+        raise ValueError(
+            f"{name} is streamed and has more than {_MOST_STREAMED} rows; an evaluation plays all "
+            "of its tasks, so pass only as many as it should play (dataset.take(100))"
+        )
+    return rows
+
+
+def _check_columns(dataset: Any, name: str) -> None:
+    columns = getattr(dataset, "column_names", None)
+    missing = {"env_class_path", "env_config", "task_data"} - set(columns or [])
+    if columns and missing:
+        raise ValueError(f"{name} has no column {sorted(missing)[0]!r}; it has {columns}")

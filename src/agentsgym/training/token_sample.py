@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.types.records import StepNumbers, TokenRecord
 
@@ -14,15 +15,19 @@ TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
 process}`, after its last update."""
 
 
-class TokenSample:
-    """Records the numbers of `count` rollouts of each generation. No forward pass is made for it,
-    and nothing random: training is the same without it."""
+class TokenSample(TrainerCallback):  # type: ignore[misc]
+    """Records the numbers of `token_records` rollouts of each generation, and passes them to the
+    sink after its last update. No forward pass is made for it, and nothing random: training is the
+    same without it."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, sink: TokenSink | None, rank: int, args: GRPOEnvConfig) -> None:
+        self._sink = sink
+        self._rank = rank
+        self._count = 0 if sink is None else args.token_records
+        self._updates = args.updates_per_generation
         self._rows: dict[int, tuple[TrainRow, str]] = {}
-        self._found: dict[str, dict[tuple[int, int], StepNumbers]] = {}
-        self.step = 0
+        self._numbers: dict[str, dict[tuple[int, int], StepNumbers]] = {}
+        self._step = 0
 
     def choose(self, rollouts: Sequence[TrainRollout], step: int) -> None:
         """Record rollouts of this generation, spread evenly over those in the loss."""
@@ -31,8 +36,8 @@ class TokenSample:
         chosen = [live[place * len(live) // number] for place in range(number)]
         # The rows are kept, so that their ids stay theirs.
         self._rows = {id(row): (row, r.played.session_id) for r in chosen for row in r.rows}
-        self._found = {}
-        self.step = step
+        self._numbers = {}
+        self._step = step
 
     def take(
         self,
@@ -50,32 +55,11 @@ class TokenSample:
             old = _from_first(logps[place]) if row.old_logps is None else row.old_logps.tolist()
             ratios = _from_first(ratio[place])
             entropies = None if entropy is None else _from_first(entropy[place])
-            own = self._found.setdefault(session, {})
+            own = self._numbers.setdefault(session, {})
             for span in row.spans:
                 part = slice(span.start, span.stop)
-                told = None if entropies is None else tuple(entropies[part])
-                own[span.key] = StepNumbers(tuple(old[part]), tuple(ratios[part]), told)
-
-    def records(self) -> list[TokenRecord]:
-        """What was recorded for the generation; it is forgotten here."""
-        found = [TokenRecord(session, steps) for session, steps in self._found.items()]
-        self._rows, self._found = {}, {}
-        return found
-
-
-def _from_first(values: torch.Tensor) -> list[float]:
-    """A number for every token of a row; the first has none that could be computed: 0."""
-    return [0.0, *values.detach().float().tolist()]
-
-
-class TokenRecordsCallback(TrainerCallback):  # type: ignore[misc]
-    """Hands the records of a generation to the sink after its last update."""
-
-    def __init__(self, sample: TokenSample, sink: TokenSink, rank: int, updates: int) -> None:
-        self._sample = sample
-        self._sink = sink
-        self._rank = rank
-        self._updates = updates
+                entropy_part = None if entropies is None else tuple(entropies[part])
+                own[span.key] = StepNumbers(tuple(old[part]), tuple(ratios[part]), entropy_part)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last update of a generation."""
@@ -87,6 +71,12 @@ class TokenRecordsCallback(TrainerCallback):  # type: ignore[misc]
         self._hand_over()
 
     def _hand_over(self) -> None:
-        step, records = self._sample.step, self._sample.records()
-        if records:
-            self._sink(records, {"step": step, "rank": self._rank})
+        records = [TokenRecord(session, steps) for session, steps in self._numbers.items()]
+        self._rows, self._numbers = {}, {}
+        if records and self._sink is not None:
+            self._sink(records, {"step": self._step, "rank": self._rank})
+
+
+def _from_first(values: torch.Tensor) -> list[float]:
+    """A number for every token of a row; the first has none that could be computed: 0."""
+    return [0.0, *values.detach().float().tolist()]

@@ -16,33 +16,35 @@ from typing import Any
 
 import torch
 from accelerate.utils.memory import clear_device_cache
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from torch import nn
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from transformers.utils import ModelOutput
 from trl import GRPOTrainer
 from trl.trainer import utils
 
-from agentsgym.generation.embedded.requests import end_of_turn_ids
+from agentsgym.generation.embedded.in_process import end_of_turn_ids
 from agentsgym.generation.models import is_adapted
-from agentsgym.training.checkpoints import load_adapters
-from agentsgym.training.loss.chunks import only_at
-
-REFERENCE_ADAPTER = "ref"
-"""TRL's name for the copy of an adapter that was trained before."""
-
-_ROW_COLUMNS = ("env_class_path", "env_config", "task_data")
-# Above the rounding error of the quotient, far below one step's share of an epoch.
-_ROUNDING = 1e-6
+from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
+from agentsgym.training.loss.batch import only_at
+from agentsgym.training.reference import load_reference, save_reference
 
 
-def _of_known_class(rows: Any) -> Any:
-    """The set, or one row for a sequence of another class, which TRL refuses in its constructor but
-    does not read there."""
-    known = isinstance(rows, Dataset | IterableDataset) or not hasattr(rows, "__getitem__")
-    return rows if known else Dataset.from_dict({"env_class_path": [""]})
+class _EmptyRows(torch.utils.data.Dataset[dict[str, Any]]):
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {}
+
+
+def _of_environments(**_: Any) -> list[float]:
+    raise RuntimeError("rewards come from the environments; TRL must not request them")
 
 
 # -- the head of the loss --------------------------------------------------------------------------
@@ -163,23 +165,25 @@ def _score_labels(
 class TRLBase(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer with the generation, loss and checkpoints of a subclass.
 
-    The subclass defines `generate_rollouts(inputs)`: one rollout for each of this rank's rows. TRL
+    The subclass defines `generate_rollouts()`: this rank's rollouts of the next generation. TRL
     shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
     call of `training_step` to `train_on(model, rollouts)`, which adds the gradients and returns the
     loss; `loss_of(model, rollouts)` has a graph, and `tokens_read()` counts the last one's tokens.
-    `task_sampler(dataset)` orders the tasks. Around checkpoints: `before_save_and_evaluate()`,
-    `may_save()`, `saving_checkpoint(folder)` (which may not be there yet, and is without the
-    trainer's state until later), `checkpoint_loaded(folder)`, `best_model_found()`,
-    `best_model_loaded()`.
+    `generations_per_epoch` is a number, and `best_model_loaded()` is called after the weights were
+    exchanged.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
-        super().__init__(*args, train_dataset=_of_known_class(train_dataset), **options)
+        # TRL refuses sequences of other classes than its own, and reads no row before training.
+        placeholder = Dataset.from_dict({"env_class_path": [""]})
+        super().__init__(*args, reward_funcs=_of_environments, train_dataset=placeholder, **options)
         self.train_dataset = train_dataset
         self.find_aux_loss_coef()
         for model in (self.model, self.ref_model):
             if model is not None:
                 ensure_head(self.accelerator.unwrap_model(model), self.temperature)
+        self.generation_end = GenerationEndCallback(self.args, self.begin_at)
+        self.add_callback(self.generation_end)
 
     @property
     def balances_experts(self) -> bool:
@@ -217,12 +221,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         """Ids that end an action: the tokenizer's end of sequence and all that the model names."""
         return end_of_turn_ids(self._tokenizer, self.accelerator.unwrap_model(self.model))
 
-    @property
-    def epoch(self) -> int:
-        """The current epoch, counted from 0. `state.epoch` is a quotient of step counts: after two
-        epochs it may be 1.9999999."""
-        return int((self.state.epoch or 0.0) + _ROUNDING)
-
     def record_metric(self, name: str, value: float) -> None:
         """Record a value of training; it is averaged over the steps until TRL's next log."""
         self._metrics["train"][name].append(value)
@@ -253,21 +251,39 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
                 return callback.tb_writer
         return None
 
+    def evaluated(self, metrics: dict[str, float]) -> None:
+        """Tell the callbacks of an evaluation."""
+        control = getattr(self, "control", None)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
+
     def begin_at(self, step: int) -> None:
         """Start or continue training after optimizer step `step`, with a new generation."""
         self._step = step * self.args.gradient_accumulation_steps
         self._buffered_inputs: Any = None
 
+    def read_reference(self, checkpoint: Path) -> None:
+        """Load the saved reference, where it follows the policy."""
+        if self.args.sync_ref_model:
+            load_reference(self.accelerator.unwrap_model(self.ref_model), checkpoint)
+
+    def predict(self, *_: Any, **__: Any) -> Any:
+        """Not supported: there are no labels and no single prediction per row."""
+        raise NotImplementedError(
+            "an environment has no predictions to return; trainer.evaluate(tasks) plays tasks, and "
+            "rollout_sink receives the rollouts"
+        )
+
     # -- methods that TRL and transformers call -------------------------------------------------
 
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = list(_ROW_COLUMNS)
-
-    def _get_train_sampler(self, dataset: Any = None) -> Sampler[int]:
-        sampler: Sampler[int] = self.task_sampler(
-            self.train_dataset if dataset is None else dataset
+    def get_train_dataloader(self) -> Any:
+        """An empty row for each rollout of an epoch's micro-batches: tasks are drawn by the number
+        of their generation."""
+        updates = self.generations_per_epoch * self.args.updates_per_generation
+        micro_batches = updates * self.args.gradient_accumulation_steps
+        rows = _EmptyRows(micro_batches * self._train_batch_size * self.accelerator.num_processes)
+        return self.accelerator.prepare(
+            DataLoader(rows, batch_size=self._train_batch_size, collate_fn=list)
         )
-        return sampler
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """The next micro-batch.
@@ -287,7 +303,7 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """`rollout_index`, an int64 tensor of shape (B,), and `rollouts`, a list of B
         `TrainRollout` objects. TRL takes the batch size from the first value, hence the tensor."""
-        rollouts = self.generate_rollouts(inputs)
+        rollouts = self.generate_rollouts()
         index = torch.arange(len(rollouts), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": rollouts}
 
@@ -320,19 +336,23 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
             self.control.should_training_stop = True
 
     def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
-        self.before_save_and_evaluate()
+        self.generation_end.put_off(self.state, self.control)
         super()._maybe_log_save_evaluate(*args, **options)
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         best: bool = super()._determine_best_metric(metrics, trial)
-        if best:
-            self.best_model_found()
+        if best and self.args.load_best_model_at_end:
+            self.control.should_save = True
         return best
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        if self.may_save():
-            folder = Path(self._get_output_dir(trial=trial))
-            self.saving_checkpoint(folder / f"checkpoint-{self.state.global_step}")
+        if self.generation_end.may_save(self.state, self.control):
+            if self.args.should_save and self.args.sync_ref_model:
+                folder = Path(self._get_output_dir(trial=trial))
+                save_reference(
+                    self.accelerator.unwrap_model(self.ref_model),
+                    folder / f"checkpoint-{self.state.global_step}",
+                )
             super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -341,13 +361,13 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
             load_adapters(trained, Path(resume_from_checkpoint))
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self.checkpoint_loaded(Path(resume_from_checkpoint))
+        self.read_reference(Path(resume_from_checkpoint))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         # DeepSpeed has read the weights by a way of its own, which the method above is no part of.
         if checkpoint is not None and self.is_deepspeed_enabled:
-            self.checkpoint_loaded(Path(checkpoint))
+            self.read_reference(Path(checkpoint))
 
     def _load_best_model(self) -> None:
         super()._load_best_model()

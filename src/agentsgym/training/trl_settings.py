@@ -2,19 +2,19 @@
 
 They are TRL's and work as in TRL, but for those that are listed here: a refused one may only keep
 its default, because it would be ignored in silence, or train something else than asked; one without
-meaning has no effect; some have another effect. docs/settings.md is this table.
+meaning has no effect; one that belongs to others is refused without them. docs/settings.md is
+made of these tables.
 """
 
 import dataclasses
 import typing
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from trl import GRPOConfig
 
-from agentsgym.credit import ESTIMATORS
-from agentsgym.training.loss.losses import LOSSES, REFUSED_LOSSES
+from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.settings import OWN_TYPES
 from agentsgym.types.settings import Count, NotNegative, Positive, Seed, Share
 
@@ -92,6 +92,7 @@ _ALLOWED_TOO: dict[str, tuple[Any, ...]] = {
 }
 
 _NO_PREDICTIONS = "an evaluation plays tasks: there are no predictions and no labels"
+_TASKS = "tasks are drawn by the number of their generation"
 _OWN_SCRIPTS = "for scripts of your own; call trainer.train(resume_from_checkpoint=...)"
 
 WITHOUT_MEANING: dict[str, str] = {
@@ -99,6 +100,10 @@ WITHOUT_MEANING: dict[str, str] = {
     "saved model's configuration shows it",
     "dataloader_drop_last": "an incomplete last generation is always left out",
     "length_column_name": "rows hold tasks, which have no length",
+    **dict.fromkeys(
+        ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"), _TASKS
+    ),
+    **dict.fromkeys(("dataloader_prefetch_factor", "ignore_data_skip"), _TASKS),
     "ds3_gather_for_generation": "no engine generates on a model that ZeRO-3 spread",
     "average_tokens_across_devices": "loss weights are always counted over all processes",
     "log_multimodal": "environments are made of text",
@@ -118,42 +123,55 @@ WITHOUT_MEANING: dict[str, str] = {
 """What has no effect, and why."""
 
 
-def _quoted(names: Any) -> str:
-    return ", ".join(f'"{name}"' for name in names)
+class Condition(NamedTuple):
+    """A setting that has an effect only where `holds` is true of a configuration; `where` says the
+    same in words."""
+
+    name: str
+    where: str
+    holds: Callable[[Any], bool]
 
 
-OTHERWISE: dict[str, str] = {
-    "model_init_kwargs": "where the model is given by name",
-    "trust_remote_code": "where the model is given by name",
-    "disable_dropout": "without it dropout makes the sampler's ratio differ from 1",
-    "router_aux_loss_coef": "the auxiliary loss of each forward chunk of agent rows, weighted with "
-    "its tokens; its default is the model's own coefficient",
-    "data_seed": "order of the tasks; None: `seed`",
-    "per_device_train_batch_size": "counts rollouts",
-    "num_generations": "rollouts of a task",
-    "generation_batch_size": "counts rollouts",
-    "steps_per_generation": "counts batches of rollouts; a multiple of gradient_accumulation_steps",
-    "temperature": "of training; eval_temperature is the evaluation's",
-    "top_p": "with allow_truncated_sampling: it biases the importance ratio",
-    "top_k": "with allow_truncated_sampling: it biases the importance ratio",
-    "pad_to_multiple_of": "rows of a forward chunk",
-    "loss_type": f"{_quoted(LOSSES)}; not "
-    + ", ".join(f'"{name}": {why}' for name, why in REFUSED_LOSSES.items()),
-    "scale_rewards": "by the estimator "
-    + _quoted(e.name for e in ESTIMATORS.values() if e.takes_scale_rewards),
-    "optim": "all but schedule-free optimizers, LOMO and AdaLOMO",
-    "max_grad_norm": "0 switches clipping off",
-    "bf16": "its default is what the GPU can do",
-    "neftune_noise_alpha": "the loss's passes are noisy, the sampler's are not",
-    "include_num_input_tokens_seen": '"all" counts the padded tokens of the forward chunks, '
-    '"non_padding" those of the rows',
-    "log_completions": "the rollouts of the last generation, one row each",
-    "save_steps": "a checkpoint due within a generation is made at its end",
-    "metric_for_best_model": "None: the reward; no evaluation computes a loss",
-    "accelerator_config": "without split_batches, dispatch_batches and num_steps, which would "
-    "break groups apart",
-}
-"""What has an effect of its own here; all others work as in TRL."""
+def _with_losses(name: str) -> Condition:
+    """The losses that read a setting. Those with `epsilon_high` alone have `epsilon` in its place
+    if it is None."""
+    needed = "epsilon_high" if name == "epsilon" else name
+    readers = [
+        loss.name
+        for loss in LOSSES.values()
+        if needed in loss.settings or (name == _NORM and loss.weights.needs_norm_tokens)
+    ]
+    quoted = ", ".join(f'"{reader}"' for reader in readers)
+    return Condition(name, f"with loss_type {quoted}", lambda c: c.loss_type in readers)
+
+
+_NORM = "loss_norm_tokens"
+_OF_LOSSES = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
+
+CONDITIONS = (
+    *map(_with_losses, [*_OF_LOSSES, _NORM]),
+    Condition(
+        "sampler_cap",
+        'with sampler_correction "truncate"',
+        lambda c: c.sampler_correction != "none",
+    ),
+    Condition(
+        "max_resample_rounds",
+        'with zero_signal_groups "resample"',
+        lambda c: c.zero_signal_groups == "resample",
+    ),
+    Condition(
+        "min_signal_patience", "with min_signal_share above 0", lambda c: c.min_signal_share > 0
+    ),
+    Condition("ray", "with ray.workers", lambda c: c.ray.workers > 0),
+)
+"""Settings of ours and of the losses that are refused without what they belong to."""
+
+BELONGS_TO = {c.name: c.where for c in CONDITIONS}
+"""Each of these settings, and where it has an effect."""
+
+
+# -- types and checks ------------------------------------------------------------------------------
 
 
 def _ranges(kind: Any, names: str) -> dict[str, Any]:
@@ -185,9 +203,10 @@ _RANGES: dict[str, Any] = {
     **_ranges(Seed | None, "seed data_seed"),
     **_ranges(Annotated[int, Field(ge=2)], "num_generations"),
     **_ranges(Annotated[int, Field(ge=-1)], "max_steps"),
+    **_ranges(Literal[*LOSSES], "loss_type"),
+    **_ranges(Literal["group", "batch", "none", True, False], "scale_rewards"),
 }
 _PLAIN = {bool, int, float, str, type(None)}
-_BEYOND_HINTS = {"fsdp", "scale_rewards"}  # TRL also takes what its hint does not say
 _TRL_FIELDS = {each.name: each for each in dataclasses.fields(GRPOConfig)}
 
 
@@ -197,7 +216,7 @@ def trl_types() -> dict[str, Any]:
     types = {}
     for name in _TRL_FIELDS.keys() - OWN_TYPES.keys():
         plain = {*(typing.get_args(hints[name]) or (hints[name],))} <= _PLAIN
-        types[name] = hints[name] if plain and name not in _BEYOND_HINTS else Any
+        types[name] = hints[name] if plain and name != "fsdp" else Any  # a text, too
     return types | {name: kind for name, kind in _RANGES.items() if name in _TRL_FIELDS}
 
 
@@ -215,6 +234,19 @@ def refuse_settings(config: Any) -> None:
         unchanged = value == default_of(field) or value in _ALLOWED_TOO.get(name, ())
         if why is not None and not unchanged:
             raise ValueError(f"{name}={value!r} is not supported here: {why}")
+
+
+def refuse_without_effect(config: Any) -> None:
+    """Raise ValueError for a setting that was changed where its condition is false."""
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    for name, where, holds in CONDITIONS:
+        if name in fields and not holds(config):
+            value, default = getattr(config, name), default_of(fields[name])
+            if value != default:
+                raise ValueError(
+                    f"{name}={value!r} has an effect only {where}; leave it at its default, "
+                    f"{default!r}"
+                )
 
 
 _REFUSED_ARGUMENTS = {

@@ -6,10 +6,8 @@ learns only from the agent's tokens.
 """
 
 import json
-import re
-import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from agentsgym.envs.base import MultistepEnv
@@ -61,6 +60,19 @@ class WarmStartResult:
     tokenizer: Any
     figures: dict[str, float]
     games: tuple[Rollout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """Figures of a finished warm start. `step` is the update whose weights were kept (0: those
+    before training), `steps` the number of updates; losses are in nats per target."""
+
+    step: int
+    steps: int
+    stopped_early: bool
+    first_loss: float
+    loss: float
+    held_out_losses: Mapping[int, float]
 
 
 def warm_start(
@@ -118,13 +130,11 @@ def imitate(
     *,
     pad_id: int,
     progress: Progress = _no_progress,
-) -> "FitResult":
+) -> FitResult:
     """Train `model` in place on `steps` of these batches; it ends in evaluation mode."""
     settings = settings.resolved(new_model=True)
     assert settings.steps is not None
-    with tempfile.TemporaryDirectory() as scratch:
-        training = _Training(model, batches, settings, pad_id, settings.steps)
-        return training.carry_out(ProgressFiles(Path(scratch)), progress)
+    return _Training(model, batches, settings, pad_id, settings.steps).carry_out(progress)
 
 
 def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
@@ -133,19 +143,6 @@ def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
 
 
 # -- a pretrained model ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FitResult:
-    """Figures of a finished warm start. `step` is the update whose weights were kept (0: those
-    before training), `steps` the number of updates; losses are in nats per target."""
-
-    step: int
-    steps: int
-    stopped_early: bool
-    first_loss: float
-    loss: float
-    held_out_losses: Mapping[int, float]
 
 
 def fit(
@@ -170,18 +167,21 @@ def fit(
     batches = EpochBatches(lessons.train, settings)
     steps = settings.epochs * batches.per_epoch
     steps = min(steps, settings.steps or steps)
+    training = _Training(model, batches, settings, pad_id, steps)
+    training.autocast = autocast
     with tempfile.TemporaryDirectory() as scratch:
-        training = _Training(model, batches, settings, pad_id, steps)
-        training.evaluate_with(lessons.held_out, settings.eval_steps or batches.per_epoch)
-        training.autocast = autocast
-        return training.carry_out(ProgressFiles(folder or Path(scratch)), progress)
+        every = settings.eval_steps or batches.per_epoch
+        training.evaluate_with(lessons.held_out, every, folder or Path(scratch))
+        return training.carry_out(progress)
 
 
 # -- the loop --------------------------------------------------------------------------------------
 
+_CHECKPOINT, _BEST = "checkpoint.safetensors", "best.safetensors"
+
 
 @dataclass(slots=True)
-class Progressed:
+class _State:
     """How far a warm start has come: `step` updates done; `held_out` losses (nats per target) by
     the step before which they were computed; `losses`, one per update; the `best` step."""
 
@@ -189,18 +189,6 @@ class Progressed:
     best: int = 0
     held_out: dict[int, float] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
-
-    @property
-    def without_better(self) -> int:
-        """Number of held-out losses since the lowest."""
-        return sum(step > self.best for step in self.held_out)
-
-    def note_held_out(self, loss: float) -> None:
-        """Record the held-out loss of the current weights."""
-        lowest = min(self.held_out.values(), default=float("inf"))
-        self.held_out[self.step] = loss
-        if loss < lowest:
-            self.best = self.step
 
 
 class _Training:
@@ -227,41 +215,57 @@ class _Training:
         self._adapters = is_adapted(model)
         self._held_out: Sequence[Example] = ()
         self._every: int | None = None
+        self._folder = Path()
+        self._state = _State()
 
-    def evaluate_with(self, held_out: Sequence[Example], every: int) -> None:
-        """Compute the loss of these examples, and save a checkpoint, after `every` updates."""
+    def evaluate_with(self, held_out: Sequence[Example], every: int, folder: Path) -> None:
+        """Compute the loss of these examples, and save a checkpoint, after `every` updates; go on
+        from the one in the folder if there is one."""
         self._held_out = normalize(held_out, max(1, len(held_out)))
         self._every = every
+        self._folder = folder
+        try:
+            self._load_checkpoint()
+        except Exception:  # the readers raise many kinds of errors for damaged files
+            self._state = _State()
 
-    def carry_out(self, files: "ProgressFiles", progress: Progress) -> FitResult:
-        state = files.resume(self._model, self._optimizer)
+    def carry_out(self, progress: Progress) -> FitResult:
+        state = self._state
         if state.step == 0 and not state.held_out:
-            self._check_point(files, state)
-        while state.step < self._steps and state.without_better < self._settings.patience:
+            self._check_point()
+        while state.step < self._steps and not self._patience_ends():
             state.losses.append(self._update(state.step))
             state.step += 1
             if self._every and (state.step % self._every == 0 or state.step == self._steps):
-                self._check_point(files, state)
+                self._check_point()
             progress(state.step, self._steps, self._report(state))
         if self._held_out and state.best != state.step:
-            files.load_weights(state.best, self._model)
+            self._load_weights(load_file(self._folder / _BEST))
         self._model.eval()
         return self._result(state)
 
-    def _check_point(self, files: "ProgressFiles", state: Progressed) -> None:
+    def _patience_ends(self) -> bool:
+        since = sum(step > self._state.best for step in self._state.held_out)
+        return since >= self._settings.patience
+
+    def _check_point(self) -> None:
+        state = self._state
         if self._every is None:
             return
         if self._held_out:
-            state.note_held_out(self._held_out_loss())
-        files.save(self._model, self._optimizer, state)
+            loss = self._held_out_loss()
+            if loss < min(state.held_out.values(), default=float("inf")):
+                state.best = state.step
+            state.held_out[state.step] = loss
+        self._save_checkpoint()
 
-    def _report(self, state: Progressed) -> dict[str, float]:
+    def _report(self, state: _State) -> dict[str, float]:
         values = {"loss": _mean(state.losses[-20:]), "lr": self._optimizer.param_groups[0]["lr"]}
         if state.held_out:
             values["held_out_loss"] = state.held_out[max(state.held_out)]
         return values
 
-    def _result(self, state: Progressed) -> FitResult:
+    def _result(self, state: _State) -> FitResult:
         tenth = max(1, len(state.losses) // 10)
         return FitResult(
             step=state.best if self._held_out else state.step,
@@ -301,6 +305,61 @@ class _Training:
         with self.autocast():
             return target_loss(self._model, *pad(chunk, self._pad_id))
 
+    # -- checkpoints ----------------------------------------------------------------------------
+    #
+    # Tensors and JSON: no file is a pickle, so reading one runs no code.
+
+    def _save_checkpoint(self) -> None:
+        """Replace the checkpoint, and before it the best weights if they are these."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: p.detach().contiguous() for name, p in self._weights().items()}
+        if self._state.best == self._state.step:
+            self._write(_BEST, weights)
+        optimizer = {
+            f"optimizer.{number}.{name}": torch.as_tensor(value).contiguous()
+            for number, values in self._optimizer.state_dict()["state"].items()
+            for name, value in values.items()
+        }
+        tensors = {f"weights.{name}": tensor for name, tensor in weights.items()} | optimizer
+        self._write(_CHECKPOINT, tensors, {"state": json.dumps(asdict(self._state))})
+
+    def _write(
+        self, name: str, tensors: dict[str, torch.Tensor], facts: dict[str, str] | None = None
+    ) -> None:
+        part = self._folder / f"{name}.part"
+        save_file(tensors, part, facts)
+        part.replace(self._folder / name)
+
+    def _load_checkpoint(self) -> None:
+        path = self._folder / _CHECKPOINT
+        with safe_open(path, "pt") as file:
+            record = json.loads(file.metadata()["state"])
+        weights: dict[str, torch.Tensor] = {}
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for key, tensor in load_file(path).items():
+            kind, _, name = key.partition(".")
+            if kind == "weights":
+                weights[name] = tensor
+            else:
+                number, _, name = name.partition(".")
+                states.setdefault(int(number), {})[name] = tensor
+        held_out = {int(step): float(loss) for step, loss in record["held_out"].items()}
+        self._state = _State(record["step"], record["best"], held_out, record["losses"])
+        self._load_weights(weights)
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+
+    def _load_weights(self, stored: dict[str, torch.Tensor]) -> None:
+        """Raises ValueError if they are another model's."""
+        own = self._weights()
+        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
+            raise ValueError(f"{self._folder} has the weights of another model")
+        with torch.no_grad():
+            for name, tensor in stored.items():
+                own[name].copy_(tensor)
+
+    def _weights(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
 
 def _optimizer(
     trained: Sequence[torch.nn.Parameter], settings: WarmStartSettings
@@ -321,87 +380,3 @@ def _optimizer(
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
-
-_NAME = re.compile(r"checkpoint-(\d+)")
-_WEIGHTS, _OPTIMIZER, _FIGURES = "weights.safetensors", "optimizer.safetensors", "progress.json"
-
-
-class ProgressFiles:
-    """The checkpoints in a folder: weights and optimizer in safetensors files, figures in JSON.
-
-    A checkpoint appears only when it is complete. No file of it is a pickle, so reading one runs no
-    code.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def save(self, model: Any, optimizer: Any, progressed: Progressed) -> None:
-        """Write a checkpoint of the current step, and remove all but it and the best."""
-        path = self._path(progressed.step)
-        part = path.with_name(f"{path.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        save_file({name: p.detach().contiguous() for name, p in _trained(model)}, part / _WEIGHTS)
-        states = {
-            f"{number}.{name}": torch.as_tensor(value).contiguous()
-            for number, state in optimizer.state_dict()["state"].items()
-            for name, value in state.items()
-        }
-        save_file(states, part / _OPTIMIZER)
-        (part / _FIGURES).write_text(json.dumps(asdict(progressed)), encoding="utf-8")
-        shutil.rmtree(path, ignore_errors=True)
-        part.rename(path)
-        self._keep({progressed.step, progressed.best})
-
-    def resume(self, model: Any, optimizer: Any) -> Progressed:
-        """Load the newest checkpoint that can be read; the start of training if there is none."""
-        for step in sorted(self._steps(), reverse=True):
-            try:
-                return self._load(step, model, optimizer)
-            except Exception:  # the readers raise many kinds of errors for damaged files
-                shutil.rmtree(self._path(step), ignore_errors=True)
-        return Progressed()
-
-    def load_weights(self, step: int, model: Any) -> None:
-        """Load the weights of a checkpoint. Raises ValueError if they are another model's."""
-        own, stored = dict(_trained(model)), load_file(self._path(step) / _WEIGHTS)
-        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
-            raise ValueError(f"{self._path(step)} has the weights of another model")
-        with torch.no_grad():
-            for name, tensor in stored.items():
-                own[name].copy_(tensor)
-
-    def _load(self, step: int, model: Any, optimizer: Any) -> Progressed:
-        record = json.loads((self._path(step) / _FIGURES).read_bytes())
-        held_out = {int(k): float(v) for k, v in record["held_out"].items()}
-        losses = [float(value) for value in record["losses"]]
-        progressed = Progressed(int(record["step"]), int(record["best"]), held_out, losses)
-        states: dict[int, dict[str, torch.Tensor]] = {}
-        for key, tensor in load_file(self._path(step) / _OPTIMIZER).items():
-            number, _, name = key.partition(".")
-            states.setdefault(int(number), {})[name] = tensor
-        if progressed.step != step or not (self._path(progressed.best) / _WEIGHTS).is_file():
-            raise ValueError("the checkpoint is not complete")
-        self.load_weights(step, model)
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-        return progressed
-
-    def _path(self, step: int) -> Path:
-        return self._folder / f"checkpoint-{step}"
-
-    def _steps(self) -> list[int]:
-        matches = (_NAME.fullmatch(path.name) for path in self._folder.glob("checkpoint-*"))
-        return [int(match[1]) for match in matches if match]
-
-    def _keep(self, steps: Collection[int]) -> None:
-        for step in self._steps():
-            if step not in steps:
-                shutil.rmtree(self._path(step), ignore_errors=True)
-
-
-def _trained(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]

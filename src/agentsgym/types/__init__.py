@@ -1,6 +1,16 @@
 """The nouns of the library and the protocols that all packages share. Imports no other one."""
 
 from agentsgym.types.batch import RolloutBatch, pad_id
+from agentsgym.types.names import (
+    ImportRefused,
+    PathRefused,
+    Trust,
+    checked_path,
+    import_path,
+    is_under,
+    real_path,
+    with_modules_of,
+)
 from agentsgym.types.protocols import (
     Agent,
     Engine,
@@ -19,11 +29,13 @@ from agentsgym.types.protocols import (
 from agentsgym.types.records import (
     ActionKind,
     Episode,
+    EpisodeOutcome,
     Message,
     Rollout,
     Row,
     Step,
     StepSpan,
+    TrialInfo,
     copy_message,
     count_steps,
 )
@@ -35,17 +47,6 @@ from agentsgym.types.requests import (
     RolloutRequest,
     SamplingParams,
     session_seed,
-)
-from agentsgym.types.trial import EpisodeOutcome, TrialInfo
-from agentsgym.types.trust import (
-    ImportRefused,
-    PathRefused,
-    Trust,
-    checked_path,
-    import_path,
-    is_under,
-    real_path,
-    with_modules_of,
 )
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentsgym.types.records import Episode, Message, Rollout, Row, copy_message
-from agentsgym.types.reward_placement import FINAL_REWARDS, per_token_rewards
+from agentsgym.types.reward_placement import per_token_rewards
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _OF_LAST_ROW = frozenset(
     }
 )
 
-_TOLD: set[str] = set()
+_WARNED: set[str] = set()
 """The key with which this process was warned that keys hold only the last rows."""
 
 
@@ -61,38 +61,26 @@ class RolloutBatch(Mapping[str, Any]):
         self.rollouts: tuple[Rollout, ...] = tuple(rollouts)
         self.pad_token_id = pad_token_id
         self._views: dict[str, Callable[[], list[Any]]] = {
-            "full_token_ids": lambda: [row.token_ids.tolist() for row in self._last_rows()],
-            "full_attention_mask": lambda: [[1] * len(row.token_ids) for row in self._last_rows()],
-            "agent_token_mask": lambda: [
-                row.agent_token_mask.tolist() for row in self._last_rows()
-            ],
-            "per_token_rewards": lambda: [
-                _rewards_of_last_row(rollout) for rollout in self.rollouts
-            ],
-            "final_rewards": lambda: [rollout.final_reward for rollout in self.rollouts],
-            "final_completion_messages": lambda: [_last_messages(r) for r in self.rollouts],
-            "session_ids": lambda: [rollout.session_id for rollout in self.rollouts],
+            "full_token_ids": self._of_rows(lambda row: row.token_ids),
+            "full_attention_mask": self._of_rows(lambda row: np.ones_like(row.token_ids)),
+            "agent_token_mask": self._of_rows(lambda row: row.agent_token_mask),
+            "per_token_rewards": self._of_rollouts(_rewards_of_last_row),
+            "final_rewards": self._of_rollouts(lambda rollout: rollout.final_reward),
+            "final_completion_messages": self._of_rollouts(_last_messages),
+            "session_ids": self._of_rollouts(lambda rollout: rollout.session_id),
             **{key: self._padder(source) for key, source in _PADDED.items()},
-            "prompt_ids": lambda: [
-                row.token_ids[: row.prompt_length].tolist() for row in self._last_rows()
-            ],
-            "completion_ids": lambda: [
-                row.token_ids[row.prompt_length :].tolist() for row in self._last_rows()
-            ],
-            "action_mask": lambda: [
-                row.agent_token_mask[row.prompt_length :].tolist() for row in self._last_rows()
-            ],
-            "logprobs": lambda: [
-                row.logprobs[row.prompt_length :].tolist() for row in self._last_rows()
-            ],
-            "step_rewards": lambda: [_row_step_rewards(rollout) for rollout in self.rollouts],
+            "prompt_ids": self._of_rows(lambda row: row.token_ids[: row.prompt_length]),
+            "completion_ids": self._of_rows(lambda row: row.token_ids[row.prompt_length :]),
+            "action_mask": self._of_rows(lambda row: row.agent_token_mask[row.prompt_length :]),
+            "logprobs": self._of_rows(lambda row: row.logprobs[row.prompt_length :]),
+            "step_rewards": self._of_rollouts(_row_step_rewards),
         }
         if all_steps:
             self._views |= {
-                "ids": lambda: [_step_ids(rollout) for rollout in self.rollouts],
-                "messages": lambda: [_step_messages(rollout) for rollout in self.rollouts],
-                "mask": lambda: [_step_masks(rollout) for rollout in self.rollouts],
-                "rewards": lambda: [_step_rewards(rollout) for rollout in self.rollouts],
+                "ids": self._of_rollouts(_step_ids),
+                "messages": self._of_rollouts(_step_messages),
+                "mask": self._of_rollouts(_step_masks),
+                "rewards": self._of_rollouts(_step_rewards),
             }
         self._cache: dict[str, list[Any]] = {}
 
@@ -108,8 +96,8 @@ class RolloutBatch(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> list[Any]:
         if key not in self._cache:
-            if key in _OF_LAST_ROW and not _TOLD and max(self.rows_per_rollout, default=0) > 1:
-                self._tell_last_row(key)
+            if key in _OF_LAST_ROW and not _WARNED and max(self.rows_per_rollout, default=0) > 1:
+                self._warn_of_other_rows(key)
             self._cache[key] = self._views[key]()
         return self._cache[key]
 
@@ -125,13 +113,13 @@ class RolloutBatch(Mapping[str, Any]):
             f"RolloutBatch({len(self.rollouts)} rollouts, {len(self.rows)} rows, {failed} failed)"
         )
 
-    def _tell_last_row(self, key: str) -> None:
+    def _warn_of_other_rows(self, key: str) -> None:
         """Warn, once in a process, if agent tokens are in no row that the keys hold."""
         held = sum(row.agent_tokens for row in self._last_rows())
         every = sum(rollout.agent_tokens for rollout in self.rollouts)
         if held == every:
             return
-        _TOLD.add(key)
+        _WARNED.add(key)
         logger.warning(
             "%r holds the last row of each rollout, here with %d of %d agent tokens. `batch.rows` "
             "has all rows; `credit.advantages` and the trainer use them.",
@@ -142,6 +130,12 @@ class RolloutBatch(Mapping[str, Any]):
 
     def _last_rows(self) -> list[Row]:
         return [last_row(rollout.rows) or _empty_row(rollout) for rollout in self.rollouts]
+
+    def _of_rollouts(self, value: Callable[[Rollout], Any]) -> Callable[[], list[Any]]:
+        return lambda: [value(rollout) for rollout in self.rollouts]
+
+    def _of_rows(self, array: Callable[[Row], Any]) -> Callable[[], list[Any]]:
+        return lambda: [array(row).tolist() for row in self._last_rows()]
 
     def _padder(self, source: str) -> Callable[[], list[Any]]:
         fill = self.pad_token_id if source == "full_token_ids" else 0
@@ -188,19 +182,15 @@ def _rewards_of_last_row(rollout: Rollout) -> list[float]:
     return next((values.tolist() for one, values in rewards if one is row), [])
 
 
-def _reward_at(rollout: Rollout, episode: int, step: int) -> float:
-    return rollout.episodes[episode].steps[step].reward
-
-
 def _row_step_rewards(rollout: Rollout) -> list[float]:
     row = last_row(rollout.rows)
     if row is None:
         return [step.reward for episode in rollout.episodes for step in episode.steps]
-    return [_reward_at(rollout, span.episode, span.step) for span in row.spans]
+    return [rollout.episodes[span.episode].steps[span.step].reward for span in row.spans]
 
 
 def _step_rewards(rollout: Rollout) -> list[float]:
-    repeats = FINAL_REWARDS[rollout.final_reward_placement].on_every_step
+    repeats = rollout.final_reward_placement == "repeat"
     return [
         episode.reward if repeats and step.kind == "action" else step.reward
         for episode in rollout.episodes

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from agentsgym.types.records import Message, Rollout
+from typing_extensions import get_protocol_members
+
+from agentsgym.types.records import Message, Rollout, TrialInfo
 from agentsgym.types.requests import (
     EngineStats,
     GenerationRequest,
@@ -18,7 +20,6 @@ from agentsgym.types.requests import (
     RolloutRequest,
     SamplingParams,
 )
-from agentsgym.types.trial import TrialInfo
 
 
 class Tokenizer(Protocol):
@@ -204,7 +205,9 @@ def can_update_while_sampling(engine: Any) -> bool:
 
 def trainable(engine: Any) -> TrainableEngine:
     """The engine, if a trainer can use it. Raises TypeError with the names of missing members."""
-    missing = [name for name in _members(TrainableEngine) if not hasattr(engine, name)]
+    missing = [
+        name for name in sorted(get_protocol_members(TrainableEngine)) if not hasattr(engine, name)
+    ]
     if missing:
         raise TypeError(
             f"{type(engine).__name__} can't be trained with: it lacks {', '.join(missing)} "
@@ -217,16 +220,6 @@ def trainable(engine: Any) -> TrainableEngine:
         )
     found: TrainableEngine = engine
     return found
-
-
-def _members(protocol: type) -> list[str]:
-    """Names of a protocol's attributes and methods, those of its base classes first."""
-    names: dict[str, None] = {}
-    for base in reversed(protocol.__mro__):
-        if base not in (object, Protocol) and getattr(base, "_is_protocol", False):
-            declared = [*getattr(base, "__annotations__", ()), *vars(base)]
-            names |= dict.fromkeys(name for name in declared if not name.startswith("_"))
-    return list(names)
 
 
 @runtime_checkable
@@ -271,8 +264,8 @@ class RolloutSource(Protocol):
         ...
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
-        """Play these to their end, with other sampling settings, and return them in their order;
-        what was submitted waits meanwhile. For an evaluation: its weights do not change."""
+        """Play these to their end, with other sampling settings, and return them in their order.
+        They begin before what waits, beside what is being played."""
         ...
 
     @property

@@ -59,8 +59,7 @@ class GenerationRequest:
     `token_ids` is the whole context (empty without a tokenizer); an engine that kept the session's
     cache only reads the new tokens. `messages` is the same conversation as text. Both are live
     views that only grow while the request is open. The noise of the k-th sampled token depends only
-    on (`seed`, `sampled_before` + k). Sessions with the same `group` start from the same prompt, so
-    that an engine may share it.
+    on (`seed`, `sampled_before` + k).
     """
 
     session_id: str
@@ -69,7 +68,6 @@ class GenerationRequest:
     seed: int = 0
     sampled_before: int = 0
     messages: Sequence[Message] = ()
-    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from agentsgym.types.errors import ConfigError, unknown_key
+from agentsgym.types.names import ConfigError, unknown_key
 from agentsgym.types.text import short_repr
 
 T = TypeVar("T")

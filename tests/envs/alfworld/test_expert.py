@@ -34,18 +34,6 @@ def test_it_plans_anew_after_what_others_did(task):
     assert steps == 3 + env.reference_steps(task)
 
 
-def test_it_wins_every_episode_of_a_trial(task):
-    config = {"episodes_per_trial": 2, "carry": "full"}
-    batch = agentsgym.make("ALFWorld", None, config).run_trial([task], ExpertAgent())
-    assert [episode.win for episode in batch.rollouts[0].episodes] == [True, True]
-
-
-def test_with_tags(task):
-    batch = agentsgym.make("ALFWorld", None, {"action_tags": True}).run_trial([task], ExpertAgent())
-    assert batch["final_rewards"] == [1.0]
-    assert batch["final_completion_messages"][0][1]["content"].startswith("<action>")
-
-
 def test_a_plan_beyond_the_limit_scores_nothing(task):
     env = agentsgym.make("ALFWorld", None, {"max_steps_per_episode": 2})
     assert env.reference_score(task) == 0.0

@@ -2,11 +2,8 @@
 
 import pytest
 
-import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs import ConfigError
 from agentsgym.envs.bandit import BanditEnv
-from agentsgym.types import TrialInfo
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 
@@ -23,11 +20,6 @@ def play(env, task, agent):
 
 def outcomes(episode):
     return [step.info.get("success") for step in episode.steps if step.kind == "action"]
-
-
-def test_registered():
-    assert isinstance(agentsgym.make("Bandit"), BanditEnv)
-    assert agentsgym.make("Bandit").class_path == "Bandit"
 
 
 def test_an_episode_in_words():
@@ -95,29 +87,6 @@ def test_arms_follow_the_prior():
     assert sum(drawn) / len(drawn) == pytest.approx(0.8, abs=0.02)
 
 
-def test_anchors_name_the_information_state():
-    """Steps taken at equal counts share the anchor, whatever the order they came about in."""
-    env = make(max_steps_per_episode=3)
-    task = {"probabilities": [1.0, 1.0, 0.0]}
-    one = play(env, task, ScriptedAgent(["red", "green", "blue"])).episodes[0].steps
-    two = play(env, task, ScriptedAgent(["green", "red", "red"])).episodes[0].steps
-    assert one[2].anchor == two[2].anchor is not None
-    assert one[1].anchor != two[1].anchor
-
-
-@pytest.mark.parametrize("carry", ["none", "full", "summary"])
-def test_the_optimal_agent_earns_the_reference(carry):
-    env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
-    tasks = [{"seed": k} for k in range(15)]
-    agent = env.optimal_agent()
-    for task in tasks:
-        rollout = play(env, task, agent)
-        assert rollout.final_reward == pytest.approx(env.reference_score(task))
-        assert [e.reward for e in rollout.episodes] == pytest.approx(
-            [e.reward for e in env.reference_play(task)]
-        )
-
-
 def test_a_carried_trial_is_read_in_full():
     env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
     task = {"probabilities": [1.0, 0.0, 1.0]}
@@ -128,18 +97,6 @@ def test_a_carried_trial_is_read_in_full():
         "its own fixed rate. Answer with the name. 2 pulls."
     )
     assert messages[0]["content"].startswith("Round 1 of 2, practice. Pull")
-
-
-@pytest.mark.parametrize("carry", ["full", "summary"])
-def test_the_optimal_agent_needs_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
-    monkeypatch.setattr(TrialInfo, "round_line", lambda trial, same: "Once more, with feeling.")
-    env = make(max_steps_per_episode=4, carry=carry, **TRIAL)
-    for task in [{"seed": k} for k in range(15)]:
-        rollout = play(env, task, env.optimal_agent())
-        assert "Once more" in rollout.episodes[1].steps[0].observation
-        assert [e.reward for e in rollout.episodes] == pytest.approx(
-            [e.reward for e in env.reference_play(task)]
-        )
 
 
 def test_notes_hold_all_counts_of_the_trial():
@@ -162,47 +119,7 @@ def test_the_optimal_agent_explores_in_the_free_shot():
     assert {step.action for step in rollout.episodes[0].steps} == {"red"}
 
 
-def test_tasks_are_disjoint_and_deterministic():
-    env = make(train_tasks=50, eval_tasks=20)
-    train = [row["task_data"]["seed"] for row in env.get_train_dataset()]
-    held_out = [row["task_data"]["seed"] for row in env.get_eval_dataset()]
-    assert len(train) == 50 and len(held_out) == 20 and not set(train) & set(held_out)
-    assert env.get_eval_dataset()[0]["env_class_path"] == "Bandit"
-
-
 def test_names_and_prior_are_settings():
     env = make(arms=2, arm_names=["Left", "right"], max_steps_per_episode=1)
     rollout = play(env, {"probabilities": [1, 0]}, env.optimal_agent())
     assert rollout.episodes[0].messages[0]["content"].startswith("Choose one: left or right.")
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"arms": 1},
-        {"arms": 9},
-        {"arm_names": ["red", "green"]},
-        {"arm_names": ["red", "Red", "blue"]},
-        {"arm_names": ["red", "2", "blue"]},
-        {"prior_alpha": 0.0},
-        {"pulls": 3},
-    ],
-)
-def test_bad_settings_name_the_key(config):
-    with pytest.raises(ConfigError, match=next(iter(config))):
-        make(**config)
-
-
-@pytest.mark.parametrize(
-    "task", [{}, {"seed": "1"}, {"probabilities": [0.5]}, {"probabilities": [0.5, 0.5, 1.5]}]
-)
-def test_bad_tasks(task):
-    env = make()
-    with pytest.raises(ValueError, match=r"task_data"):
-        env._initialize_episode("s", task)
-    with pytest.raises(ValueError, match=r"task_data"):
-        env.reference_score(task)
-
-
-def test_no_reference_where_exact_play_is_too_large():
-    assert make(arms=6, max_steps_per_episode=30).reference_score({"seed": 0}) is None

@@ -13,7 +13,6 @@ from envs.bandit.players import (
     best_policy,
     expected_successes,
     thompson_policy,
-    top_two,
     weighted,
 )
 
@@ -64,24 +63,6 @@ def test_thompson_two_arms_two_pulls_by_hand():
     assert weighted(successes, weights) == pytest.approx(37 / 72)
 
 
-def test_odds_of_being_best():
-    assert best_arm_odds(((1, 0), (0, 0))) == pytest.approx([2 / 3, 1 / 3])
-    assert best_arm_odds(((0, 0),) * 3) == pytest.approx([1 / 3] * 3)
-    odds = best_arm_odds(((5, 1), (0, 0), (2, 2)))
-    assert sum(odds) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="whole numbers"):
-        best_arm_odds(((0, 0), (0, 0)), (0.5, 0.5))
-
-
-def test_top_two():
-    assert top_two(((0, 0),) * 3) == pytest.approx([1 / 3] * 3)
-    assert top_two(((1, 0), (0, 0))) == pytest.approx([1 / 2, 1 / 2])  # the second is the other
-    # Arm 0 is best with 1/2 (∫ 2x · x² dx), the others with 1/4; without one of these it is best
-    # with 2/3.
-    assert best_arm_odds(((1, 0), (0, 0), (0, 0))) == pytest.approx([1 / 2, 1 / 4, 1 / 4])
-    assert top_two(((1, 0), (0, 0), (0, 0)))[0] == pytest.approx(1 / 4 + 1 / 2 * 1 / 2 * 2 / 3)
-
-
 def brute_force(arms: int, weights: list[Fraction]) -> Fraction:
     """The same optimum by plain recursion over histories, in fractions."""
 
@@ -122,12 +103,6 @@ def test_the_order_of_players(episodes, free):
     sampled = weighted(expected_successes(thompson_policy(weights), total, arms=2), weights)
     assert 0.5 < sampled < player.value() < 2 / 3  # E[the better of two arms] = 2/3
     assert weighted(expected_successes(uniform, total, arms=2), weights) == pytest.approx(0.5)
-
-
-def test_known_arms_are_walked_exactly():
-    player = FiniteHorizon(2, trial_weights(2))
-    successes = expected_successes(best_policy(player), 2, probabilities=(0.9, 0.2))
-    assert successes == pytest.approx([0.9, 0.9 * 0.9 + 0.1 * 0.2])
 
 
 @settings(max_examples=25, deadline=None)

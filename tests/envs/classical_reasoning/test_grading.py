@@ -5,15 +5,13 @@ import time
 import pytest
 
 from agentsgym.envs.classical_reasoning.answers import (
-    choice,
     final_answer,
     is_right,
     kind_of,
     number,
-    same_value,
 )
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.questions import Question
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 
 CHOICES = "Which?\nA) red\nB) blue\nC) green"
 
@@ -144,16 +142,8 @@ def test_a_number_is_read_as_a_reader_takes_it(text, value):
 @pytest.mark.parametrize(
     ("right", "given", "expected"),
     [
-        ("12", "½", False),
-        ("0.5", "½", True),
-        ("42", "4²", False),
-        ("16", "4²", True),
-        ("5", "–5", False),
-        ("-5", "–5", True),
         ("5", "\\boxed{5!}", False),
         ("120", "\\boxed{5!}", True),
-        ("9", "√9", False),
-        ("3", "√9", True),
         ("500%", "5%", False),
         ("5%", "500 percent", False),
         ("500%", "5", True),
@@ -162,8 +152,6 @@ def test_a_number_is_read_as_a_reader_takes_it(text, value):
         ("123", "1,2,3", False),
         ("1,2,3", "123", False),
         ("1,2,3", "1,2,3", True),
-        ("½", "0.5", True),
-        ("2½", "5/2", True),
         ("?!", "...", False),
         ("...", "?", False),
         ("...", "...", True),
@@ -173,42 +161,14 @@ def test_a_number_is_read_as_a_reader_takes_it(text, value):
     ],
 )
 def test_what_a_reader_would_say(right, given, expected):
-    question = Question("q", (right,))
+    question = KnownQuestion("q", (right,))
     assert Grader(1e-4, 1).is_right(question, final_answer(given), "auto") is expected
 
 
-def test_tolerance_is_relative():
-    assert is_right("number", "1000", "1009", 0.01)
-    assert not is_right("number", "1000", "1011", 0.01)
-
-
-def test_odd_numbers_and_choices_do_not_crash():
-    for text in ("", "²", "½", "1/2/3", "--", "1e", ".", "٣", "1,2,3", "%"):
-        number(text), choice(text)
-
-
 def test_no_extra_is_needed_without_mathematics():
-    question = Question("q", ("Friday", "Fri"))
+    question = KnownQuestion("q", ("Friday", "Fri"))
     assert Grader(1e-4, 1).is_right(question, "fri", "auto")
-    assert Grader(1e-4, 1).is_right(Question("q", ("7",)), "7.0", "number")
-
-
-@pytest.mark.parametrize(
-    ("right", "given", "equal"),
-    [
-        ("\\frac{1}{2}", "0.5", True),
-        ("\\sqrt{12}", "2√3", True),
-        ("2^{10}", "1024", True),
-        ("2^{10}", "1000", False),
-        ("\\frac{1}{3}", "0.3333", None),
-        ("50\\%", "0.5", None),
-        ("x+1", "1", None),
-        ("90^\\circ", "90", None),
-        ("1/0", "1", None),
-    ],
-)
-def test_numbers_are_compared_without_another_process(right, given, equal):
-    assert same_value(right, given) is equal
+    assert Grader(1e-4, 1).is_right(KnownQuestion("q", ("7",)), "7.0", "number")
 
 
 class TestMathematics:
@@ -221,6 +181,9 @@ class TestMathematics:
         ("right", "given", "expected"),
         [
             ("\\frac{1}{2}", "0.5", True),
+            ("\\sqrt{12}", "2√3", True),
+            ("2^{10}", "1000", False),
+            ("\\frac{1}{3}", "0.3333", False),
             ("x^2+2x+1", "(x+1)^2", True),
             ("\\sqrt{8}", "2\\sqrt{2}", True),
             ("\\sqrt{8}", "3\\sqrt{2}", False),
@@ -228,10 +191,10 @@ class TestMathematics:
         ],
     )
     def test_equal_expressions(self, grader, right, given, expected):
-        assert grader.is_right(Question("q", (right,), "math"), given, "auto") is expected
+        assert grader.is_right(KnownQuestion("q", (right,), "math"), given, "auto") is expected
 
     def test_hostile_input_times_out_as_wrong_and_the_next_is_graded(self, grader):
-        question = Question("q", ("\\sqrt{8}",), "math")
+        question = KnownQuestion("q", ("\\sqrt{8}",), "math")
         began = time.perf_counter()
         assert not grader.is_right(question, "9^{9^{9^{9^9}}}", "auto")
         assert time.perf_counter() - began < 30
@@ -241,5 +204,5 @@ class TestMathematics:
 @pytest.mark.parametrize("text", ["9" * 10**6, "1," * 10**6, "√" * 10**6, "1/" * 10**6])
 def test_long_right_answers_of_a_row_take_no_time(text):
     began = time.perf_counter()
-    Grader(1e-4, 1).is_right(Question("q", (text,)), "9", "auto")
+    Grader(1e-4, 1).is_right(KnownQuestion("q", (text,)), "9", "auto")
     assert time.perf_counter() - began < 2

@@ -1,8 +1,5 @@
 """Answers that try to run code, to forge a verdict or to burn time: none does, none wins."""
 
-import contextlib
-import sys
-import textwrap
 import time
 
 import pytest
@@ -10,108 +7,61 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.envs import make
 from agentsgym.envs.classical_reasoning import grader as grader_module
-from agentsgym.envs.classical_reasoning.grader import Grader, readable
-from agentsgym.envs.classical_reasoning.questions import Question
-
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+from agentsgym.envs.classical_reasoning.grader import Grader
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 
 RUN_CODE = [
     "__import__('os').system('touch CANARY')",
-    "[__import__('os').system('touch CANARY')]",
     "[[__import__('os').system('touch CANARY')]]",
-    "list(map(__import__('os').system, ['touch CANARY']))",
     "exec(\"open('CANARY', 'w').close()\")",
-    "eval(\"open('CANARY', 'w').close()\")",
-    "open('CANARY', 'w').close()",
     "(lambda: open('CANARY', 'w'))()",
     "[x for x in ().__class__.__base__.__subclasses__() if x.__name__ == 'Popen'][0]('CANARY')",
-    "().__class__.__base__.__subclasses__()[0].__init__.__globals__",
-    "print.__self__.__import__('os').system('touch CANARY')",
-    "getattr(__import__('subprocess'), 'run')(['touch', 'CANARY'])",
-    "__builtins__['open']('CANARY', 'w')",
-    "breakpoint()",
-    "(a := open('CANARY', 'w'))",
-    "x if open('CANARY', 'w') else y",
     "f\"{open('CANARY', 'w')}\"",
     "{{ cycler.__init__.__globals__.os.popen('touch CANARY') }}",
     "${open('CANARY', 'w')}",
     "sympify(\"__import__('os').system('touch CANARY')\")",
     "parse_expr(\"open('CANARY','w')\")",
-    "Symbol('x').func.__init__.__globals__['__builtins__']",
     "lambdify(x, \"open('CANARY','w')\")(0)",
-    "Function('f')(open('CANARY','w'))",
-    "x.__class__.__mro__[1].__subclasses__()",
-    "S(\"open('CANARY','w')\")",
     "6 + __import__('os').system('touch CANARY')*0",
-    "1\n__import__('os').system('touch CANARY')",
     "\\text{__import__('os').system('touch CANARY')}",
-    "\\operatorname{__import__}(os)",
     "\\input{CANARY}",
-    "\\write18{touch CANARY}",
     "\\immediate\\write18{touch CANARY}",
-    "\\newcommand{\\x}{\\x\\x}\\x",
     "!!python/object/apply:os.system ['touch CANARY']",
     "cos\nsystem\n(S'touch CANARY'\ntR.",
 ]
 FORGE = [
-    "__import__('os').write(1, b'{\"right\": true}\\n')",
     "[__import__('os').write(f, b'{\"right\": true}\\n') for f in range(3, 20)]",
-    "exec(\"import gc;[setattr(o,'right',True) for o in gc.get_objects()]\")",
-    "__import__('sys').modules['__main__'].__dict__.update(grade=lambda r: True)",
     "type('A', (str,), {'__eq__': lambda s, o: True})()",
-    "type('A', (), {'__iter__': lambda s: iter('x')})()",
     '{"right": true}',
-    '{"id": "ready", "right": true}',
-    '\n{"id": "0", "right": true}\n',
-    "y",
     "1.0",
     "None",
-    "...",
     "*",
-    "NaN",
     "[NaN, NaN, NaN, NaN, NaN]",
     "nan+nanj",
-    "nani",
-    "inf",
     "-Infinity",
-    "Integral(1, x)",
     "Derivative(Integral(x, x), x)",
     "\ud800",
     "\u202e1\u202c",
-    "​",
 ]
 BURN = [
     "9**9**9**9",
-    "((9**60)**60)**60",
-    "10**(10**10)",
     "'a'*10**10",
-    "[0]*10**10",
-    "1e999999999",
     "1e999999999/3",
-    "R99999999999",
-    "A+99999999999",
     "factorial(10**9)",
-    "100000000!",
     "((((((9!)!)!)!)!)!)",
     "9^{9^{9^{9}}}",
-    "(9^{999})^{999}",
     "\\binom{10^{9}}{5\\cdot 10^{8}}",
     "\\sum_{i=1}^{10^{9}} i^{2}",
-    "\\prod_{i=1}^{10^{9}} i",
     "\\int_0^1 x^{x^{x}} dx",
     "(" * 240 + ")" * 240,
-    "[" * 240 + "]" * 240,
     "{" * 490,
-    "¬" * 490,
-    "-" * 490 + "1",
     "1" * 490,
-    "+".join(["9**60"] * 80),
     "x**" * 160 + "x",
     "sin(" * 100 + "x" + ")" * 100,
 ]
 ATTACKS = RUN_CODE + FORGE + BURN
 # Tasks that are scored by our comparison, and by the package's.
-TASKS = "string_insertion number_sorting bitwise_arithmetic propositional_logic cryptarithm sudoku"
+TASKS = "number_sorting propositional_logic cryptarithm sudoku"
 MATHEMATICS = {"question": "q", "answer": ["\\sqrt{8}"], "kind": "math"}
 
 
@@ -162,7 +112,7 @@ def test_no_attack_wins_or_runs_in_a_task_of_reasoning_gym(arena, task, tmp_path
 def test_no_attack_wins_or_runs_in_mathematics(arena, tmp_path):
     canary = tmp_path / "canary"
     # The other burns take the whole time limit; test_grading has one of these.
-    assert attack_all(arena, MATHEMATICS, canary, RUN_CODE + FORGE + BURN[-9:]) == []
+    assert attack_all(arena, MATHEMATICS, canary, RUN_CODE + FORGE + BURN[-7:]) == []
     assert arena(MATHEMATICS, "\\boxed{2\\sqrt{2}}") == (1.0, None)
 
 
@@ -174,87 +124,46 @@ def test_mathematics_as_right_answer_of_a_row_runs_nothing_either(arena, tmp_pat
         assert reward == 0.0 and not canary.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\\int x",
-        "1" * 31,
-        "a__b",
-        "\\write18{x}",
-        "é",
-        "x" * 2000,
-    ],
-)
-def test_mathematics_out_of_bounds_is_not_read(text):
-    assert not readable(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\\frac{1}{2}",
-        "x^{10}",
-        "e^{x^2}",
-        "(x+1)^{3}",
-        "10!",
-        "2^{10}",
-        "[0, 1)",
-        "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}",
-        "\\sqrt[3]{5}",
-        "x_1",
-        "\\binom{52}{5}",
-        "50\\%",
-        "\\{1,2\\}",
-    ],
-)
-def test_usual_mathematics_is_read(text):
-    assert readable(text)
-
-
 START = """
-import json, sys, time
-def say(**reply):
-    print(json.dumps(reply), flush=True)
-say(id=json.loads(sys.stdin.readline())["id"], right=True)
+import sys, time
+from multiprocessing.connection import Connection
+parent = Connection(int(sys.argv[1]))
+parent.send_bytes(b"{}")
+parent.recv_bytes()
 """
-FORGERIES = {
-    "no number": 'sys.stdin.readline(); say(right=True); time.sleep(9)',
-    "two replies": """
-r = json.loads(sys.stdin.readline())
-sys.stdout.write(json.dumps({"id": r["id"], "right": True}) + "\\n" + "{}\\n")
-sys.stdout.flush(); time.sleep(9)
-""",
-    "no verdict": 'say(id=json.loads(sys.stdin.readline())["id"], right=1); time.sleep(9)',
-    "no JSON": 'sys.stdin.readline(); print("right", flush=True); time.sleep(9)',
-    "no end": 'sys.stdin.readline(); sys.stdout.write("x" * 10**6); sys.stdout.flush()',
+REPLIES = {
+    "no verdict": "parent.send_bytes(b'{\"right\": 1}'); time.sleep(9)",
+    "no JSON": 'parent.send_bytes(b"right"); time.sleep(9)',
+    "no record": 'parent.send_bytes(b"true"); time.sleep(9)',
+    "no end": 'parent.send_bytes(b"x" * 10**6)',
     "silence": "time.sleep(9)",
-    "death": "sys.stdin.readline()",
-}  # fmt: skip
-HONEST = 'say(id=json.loads(sys.stdin.readline())["id"], right=True); time.sleep(9)'
-SQUARE = Question("q", ("x^2",), "math")
+    "death": "",
+}
+SQUARE = KnownQuestion("q", ("x^2",), "math")
 
 
 def replying(tmp_path, monkeypatch, program):
     """A grader whose process is this program instead of ours."""
-    (tmp_path / "another_grader.py").write_text(textwrap.dedent(START + program))
+    (tmp_path / "another_grader.py").write_text(START + program)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(grader_module, "_PROGRAM", "another_grader")
-    return contextlib.closing(Grader(1e-4, 1.0))
+    return Grader(1e-4, 1.0)
 
 
-@pytest.mark.parametrize("program", FORGERIES)
-def test_a_reply_that_is_not_to_this_request_counts_as_wrong(program, tmp_path, monkeypatch):
+@pytest.mark.parametrize("program", REPLIES)
+def test_a_reply_that_is_no_verdict_counts_as_wrong(program, tmp_path, monkeypatch):
     pytest.importorskip("math_verify", reason="needs the extra reasoning")
-    with replying(tmp_path, monkeypatch, FORGERIES[program]) as grader:
-        assert grader.is_right(SQUARE, "x \\cdot x", "auto") is False
+    grader = replying(tmp_path, monkeypatch, REPLIES[program])
+    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is False
 
 
-def test_an_honest_reply_counts_and_is_remembered(tmp_path, monkeypatch):
+def test_a_verdict_counts_and_is_remembered(tmp_path, monkeypatch):
     pytest.importorskip("math_verify", reason="needs the extra reasoning")
-    with replying(tmp_path, monkeypatch, HONEST) as grader:
-        assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
-        assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
-        assert grader.is_right(SQUARE, "x + x", "auto") is False  # the program answers once
+    honest = "parent.send_bytes(b'{\"right\": true}'); time.sleep(9)"
+    grader = replying(tmp_path, monkeypatch, honest)
+    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
+    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
+    assert grader.is_right(SQUARE, "x + x", "auto") is False  # the program answers once
 
 
 GYM_ROW = {
@@ -266,25 +175,22 @@ GYM_ROW = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"task": "no_such_task"},
-            "'no_such_task', which is not supported: its scorer has not been reviewed",
-        ),
+        ({"task": "no_such_task"}, "is not supported: its scorer has not been reviewed"),
         ({"task": "composite"}, "it mixes other tasks"),
-        ({"task": 5}, "needs 'question' and 'task'"),
-        ({"question": None}, "needs 'question' and 'task'"),
-        ({"index": 10}, "needs 'index' (a whole number from 0 to 9), got 10"),
-        ({"index": -1}, "needs 'index'"),
-        ({"index": "0"}, "needs 'index'"),
-        ({"size": 10**12}, "needs 'size' (a whole number from 1 to 200000)"),
-        ({"size": 0}, "needs 'size'"),
-        ({"size": True}, "needs 'size'"),
-        ({"seed": -1}, "needs 'seed'"),
-        ({"seed": 10**400}, "needs 'seed'"),
-        ({"seed": 1.5}, "needs 'seed'"),
-        ({"answer": "1"}, "needs 'answer' (a list of texts)"),
-        ({"answer": []}, "needs 'answer' (a list of texts)"),
-        ({"answer": [1]}, "needs 'answer' (a list of texts)"),
+        ({"task": 5}, "task must be a string, got 5"),
+        ({"question": None}, "question must be a string"),
+        ({"index": 10}, "index must be less than size (10), got 10"),
+        ({"index": -1}, "index must be"),
+        ({"index": "0"}, "index must be an integer"),
+        ({"size": 10**12}, "size must be less than or equal to 200000"),
+        ({"size": 0}, "size must be"),
+        ({"size": True}, "size must be an integer"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 10**400}, "seed must be"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"answer": "1"}, "answer must be a list"),
+        ({"answer": []}, "answer must have at least 1 item"),
+        ({"answer": [1]}, "answer.0 must be a string"),
         (
             {"task": "word_ladder", "size": 100_000},
             "cannot make word_ladder, seed 1, 0 of 100000: Dataset size too large",
@@ -309,14 +215,9 @@ def test_rows_of_wrong_types_fail_their_session_with_a_sentence(rows):
     assert "task_data" in batch.rollouts[0].error and "questions" in batch.rollouts[0].error
 
 
-def test_a_huge_data_set_is_not_generated():
-    with pytest.raises(ValueError, match="needs 'size'"):
-        Question.from_task({**GYM_ROW, "size": 10**9, "index": 10**9 - 1})
-
-
 @pytest.mark.parametrize("task", ["word_ladder", "cryptarithm"])
 def test_right_answers_are_right_in_a_process_with_another_hash_seed(task):
     pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
     grader = Grader(1e-4, 20.0)
     for row in gym_rows(task):
-        assert grader.is_right(Question.from_task(row), row["answer"][0], "auto")
+        assert grader.is_right(KnownQuestion.from_task(row), row["answer"][0], "auto")

@@ -6,7 +6,7 @@ import pytest
 
 from agentsgym.envs.classical_reasoning import BadQuestions, load_questions
 from agentsgym.envs.classical_reasoning.answers import kind_of
-from agentsgym.envs.classical_reasoning.questions import Question, shipped_questions
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion, shipped_questions
 
 
 def write(path, *lines):
@@ -24,9 +24,9 @@ def test_rows_with_texts_numbers_lists_and_kinds(tmp_path):
         {"question": "Which fruit?", "answer": ["apple", "pear"], "kind": "exact"},
     )
     questions = load_questions(path)
-    assert questions[0] == Question("What is 1 + 1?", ("2",))
-    assert questions[1] == Question("Which fruit?", ("apple", "pear"), "exact")
-    assert [Question.from_task(q.as_task()) for q in questions] == questions
+    assert questions[0] == KnownQuestion("What is 1 + 1?", ("2",))
+    assert questions[1] == KnownQuestion("Which fruit?", ("apple", "pear"), "exact")
+    assert [KnownQuestion.from_task(q.as_task()) for q in questions] == questions
 
 
 def test_bad_rows_are_all_named_by_number(tmp_path):
@@ -48,11 +48,11 @@ def test_bad_rows_are_all_named_by_number(tmp_path):
     message = str(refused.value)
     assert "9 bad rows" in message
     for number in range(2, 11):
-        assert f"row {number} " in message
-    assert "row 1 " not in message
-    assert "row 2 is not JSON" in message
-    assert "row 8 repeats the question of row 1" in message
-    assert "row 7 has the unknown key 'level'" in message
+        assert f"row {number}: " in message
+    assert "row 1: " not in message
+    assert "row 2: is not JSON" in message
+    assert "row 8: repeats the question of row 1" in message
+    assert "row 7: unknown key 'level'" in message
 
 
 def test_a_long_report_is_cut_and_an_empty_file_refused(tmp_path):

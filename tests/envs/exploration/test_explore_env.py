@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs import ConfigError
 from agentsgym.envs.exploration import Claim, ExploreEnv, Inform
 from agentsgym.envs.exploration.games import GAMES, Question
 
@@ -32,12 +30,6 @@ def right_action(env, task, episode=1):
     value = env._initialize_episode("s", task)["hidden"][0]
     question = env.question(task, episode)
     return env.game.say(Claim(value), question)
-
-
-def test_registered():
-    assert isinstance(agentsgym.make("Explore"), ExploreEnv)
-    assert agentsgym.make("Explore").class_path == "Explore"
-    assert agentsgym.make("Explore").env_config == {}
 
 
 def test_a_trial_in_words():
@@ -177,14 +169,6 @@ def test_each_episode_asks_for_one_of_several_facts():
     assert {tuple(pair) for pair in asked} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def test_equal_knowledge_has_equal_anchors():
-    env = make(facts=2, max_steps_per_episode=2)
-    first = play(env, {"seed": 3}, ScriptedAgent(["look red", "look blue"]))
-    second = play(env, {"seed": 3}, ScriptedAgent(["look blue", "look red"]))
-    anchors = [[s.info["anchor"] for s in r.episodes[0].steps] for r in (first, second)]
-    assert anchors[0][1] == anchors[1][1] and anchors[0][0] != anchors[1][0]
-
-
 @pytest.mark.parametrize(
     ("given", "trial"),
     [
@@ -204,33 +188,6 @@ def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):
     env = make(**given)
     assert (env.config.episodes_per_trial, env.config.free_shots) == trial
     assert ExploreEnv(None, env.row_config).config == env.config
-
-
-@pytest.mark.parametrize(
-    ("config", "key"),
-    [
-        ({"game": "chess"}, "game"),
-        ({"choices": 65}, "choices"),
-        ({"choices": 6, "game": "switches"}, "choices"),
-        ({"facts": 7}, "facts"),
-        ({"noise": 1.0}, "noise"),
-        ({"wrong_reward": 1.0}, "right_reward"),
-        ({"teacher_looks": 1.5}, "teacher_looks"),
-        ({"free_shots": 2, "episodes_per_trial": 2}, "free_shots"),
-        ("place", "env_config must be a dict"),
-    ],
-)
-def test_bad_settings_are_named(config, key):
-    with pytest.raises(ConfigError, match=key):
-        ExploreEnv(None, config)
-
-
-def test_tasks():
-    env = make(train_tasks=4, eval_tasks=3)
-    assert [task["seed"] for task in env.get_train_dataset()["task_data"]] == [0, 1, 2, 3]
-    assert [t["seed"] for t in env.get_eval_dataset()["task_data"]] == [10**6 + k for k in range(3)]
-    assert env.check_task({"seed": 1}) is None
-    assert "needs a 'seed'" in env.check_task({"seed": "1"})
 
 
 def test_hidden_values_are_uniform():

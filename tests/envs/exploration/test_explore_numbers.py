@@ -11,9 +11,9 @@ from agentsgym.envs.exploration import (
     Inform,
     Plan,
     RandomPlayer,
-    trial_weights,
     worth,
 )
+from agentsgym.envs.known_game import episode_weights
 
 LOOK = ((0, 1, 2),)
 BITS = ((0, 1, 0, 1), (0, 0, 1, 1))
@@ -60,14 +60,14 @@ def enumerated(plan, *, informs=True):
 
 
 PLANS = {
-    "one look": Plan(LOOK, trial_weights(2, 1)),
-    "noisy looks": Plan(LOOK, trial_weights(3, 2), noise=0.2),
-    "scored first episodes, a cost": Plan(LOOK, trial_weights(3), look_cost=0.3, wrong=-0.5),
-    "several steps": Plan(LOOK, trial_weights(2), steps=2, noise=0.25, look_cost=0.05),
-    "two facts": Plan(LOOK, trial_weights(2, 1), facts=2, noise=0.1),
-    "bits": Plan(BITS, trial_weights(3, 2)),
-    "noisy bits": Plan(BITS, trial_weights(2), steps=2, noise=0.2, look_cost=0.1),
-    "a rule": Plan(TRY, trial_weights(2, 1), noise=0.1),
+    "one look": Plan(LOOK, episode_weights(2, 1)),
+    "noisy looks": Plan(LOOK, episode_weights(3, 2), noise=0.2),
+    "scored first episodes, a cost": Plan(LOOK, episode_weights(3), look_cost=0.3, wrong=-0.5),
+    "several steps": Plan(LOOK, episode_weights(2), steps=2, noise=0.25, look_cost=0.05),
+    "two facts": Plan(LOOK, episode_weights(2, 1), facts=2, noise=0.1),
+    "bits": Plan(BITS, episode_weights(3, 2)),
+    "noisy bits": Plan(BITS, episode_weights(2), steps=2, noise=0.2, look_cost=0.1),
+    "a rule": Plan(TRY, episode_weights(2, 1), noise=0.1),
 }
 
 
@@ -131,4 +131,4 @@ def test_a_trial_too_large_for_exact_play_says_so():
 
 def test_weights_need_a_scored_episode():
     with pytest.raises(ValueError, match="free_shots < episodes"):
-        trial_weights(2, 2)
+        episode_weights(2, 2)

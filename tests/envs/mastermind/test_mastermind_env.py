@@ -2,16 +2,8 @@
 
 import pytest
 
-import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs import ConfigError
-from agentsgym.envs.mastermind import (
-    ExactPlayer,
-    GreedyPlayer,
-    MastermindEnv,
-    worth,
-)
-from agentsgym.types import TrialInfo
+from agentsgym.envs.mastermind import MastermindEnv, worth
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 BARE = {"hints": 0, "split": "codes"}
@@ -33,11 +25,6 @@ def all_tasks(env):
         {"solution": " ".join(env.color_names[peg] for peg in code), "seed": 0}
         for code in env.space.codes
     ]
-
-
-def test_registered():
-    assert isinstance(agentsgym.make("Mastermind"), MastermindEnv)
-    assert agentsgym.make("Mastermind").class_path == "Mastermind"
 
 
 def test_an_episode_in_words():
@@ -72,15 +59,6 @@ def test_metrics_say_what_a_guess_brought():
     assert [one["bits"] for one in metrics] == pytest.approx([2.0, 0.0, 2.0])
     assert [one["consistent"] for one in metrics] == [1.0, 0.0, 1.0]
     assert [step.info["informing"] for step in episode.steps] == [True, False, True]
-
-
-def test_anchors_name_the_information_state():
-    env = make(max_steps_per_episode=4, **BARE)
-    one = play(env, {"solution": "blue red"}, ScriptedAgent(["red red", "blue green", "red blue"]))
-    two = play(env, {"solution": "blue red"}, ScriptedAgent(["blue green", "red red", "red blue"]))
-    a, b = (rollout.episodes[0].steps for rollout in (one, two))
-    assert a[2].anchor == b[2].anchor is not None
-    assert a[1].anchor != b[1].anchor
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,25 +96,6 @@ def test_a_carried_trial_is_read_in_full():
     assert messages[4]["content"].startswith(start)
 
 
-@pytest.mark.parametrize("carry", ["full", "summary"])
-def test_the_player_reads_no_number_of_an_episode_in_the_prompt(carry, monkeypatch):
-    monkeypatch.setattr(TrialInfo, "round_line", lambda trial, same: "Once more, with feeling.")
-    # With one guess, the free shot is for learning and the scored episode for a possible code.
-    env = make(carry=carry, max_steps_per_episode=1, **TRIAL, **BARE)
-    for task in all_tasks(env):
-        rollout = play(env, task, env.optimal_agent())
-        assert "Once more" in rollout.episodes[1].steps[0].observation
-        played = [(e.win, len(e.actions)) for e in rollout.episodes]
-        assert played == [(e.win, e.steps) for e in env.reference_play(task)]
-
-
-def test_players_by_size():
-    assert isinstance(make().player(), ExactPlayer)
-    large = make(colors=5, length=3)
-    assert isinstance(large.player(), GreedyPlayer)
-    assert large.reference_score({"solution": "red red blue", "seed": 0}) in (0.0, 1.0)
-
-
 def keys(dataset):
     return {(row["task_data"]["solution"], row["task_data"]["seed"]) for row in dataset}
 
@@ -153,37 +112,3 @@ def test_hints_split_shares_codes_and_no_task():
     assert not with_hints(train) & with_hints(held_out)
     assert {code for code, _ in keys(train)} == {code for code, _ in keys(held_out)}
     assert keys(make().get_eval_dataset()) == keys(held_out)
-
-
-def test_codes_split_shares_no_code():
-    env = make(**BARE)
-    train, held_out = env.get_train_dataset(), env.get_eval_dataset()
-    assert (len(train), len(held_out)) == (13, 3)
-    assert not {code for code, _ in keys(train)} & {code for code, _ in keys(held_out)}
-
-
-@pytest.mark.parametrize(
-    ("key", "config"),
-    [
-        ("colors", {"colors": 1}),
-        ("color_names", {"colors": 9}),
-        ("color_names", {"color_names": ["a", "b"]}),
-        ("color_names", {"color_names": ["a", "b", "c", "A"]}),
-        ("length", {"length": 6}),
-        ("split", {"hints": 0}),
-        ("step_cost", {"step_cost": 0.5}),
-        ("pegs", {"pegs": 2}),
-    ],
-)
-def test_bad_settings_name_the_key(key, config):
-    with pytest.raises(ConfigError, match=key):
-        make(**config)
-
-
-@pytest.mark.parametrize(
-    "task",
-    [{}, {"solution": "red"}, {"solution": "red pink"}, {"solution": "red red", "seed": 0.5}],
-)
-def test_bad_tasks(task):
-    with pytest.raises(ValueError, match="task_data"):
-        make()._initialize_episode("s", task)

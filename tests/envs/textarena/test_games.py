@@ -9,7 +9,7 @@ pytest.importorskip("textarena", reason="needs the extra textarena")
 import textarena as ta
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.players import RandomPlayer, Replay, play_alone, play_interleaved
+from agentsgym.checks.playing import play_alone, play_interleaved, random_player
 from agentsgym.envs import ConfigError, EnvPool, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
 from agentsgym.envs.textarena import GAMES, game_class
@@ -37,7 +37,7 @@ def test_every_variant_can_be_played(name):
         if (name, variant) == ("Sokoban", "medium"):
             continue  # takes 15 seconds to deal
         env = make(f"TextArena/{name}", None, {"variant": variant})
-        record = play_alone(env, [{"seed": 3}], RandomPlayer(0))[0]
+        record = play_alone(env, [{"seed": 3}], random_player(0))[0]
         assert record.error is None and record.steps
         low, high = env.reward_range
         assert low <= record.reward <= high
@@ -48,7 +48,7 @@ def test_a_thousand_sessions_side_by_side_equal_one_after_another():
     for name in ("Blackjack", "Bandit", "Mastermind", "GuessTheNumber"):
         env = make(f"TextArena/{name}")
         tasks = [{"seed": k} for k in range(250)]
-        player = RandomPlayer(1)
+        player = random_player(1)
         alone = play_alone(make(f"TextArena/{name}"), tasks, player)
         together = play_interleaved(env, tasks, player, seed=2)
         assert [r.digest for r in alone] == [r.digest for r in together]
@@ -61,7 +61,7 @@ def test_the_same_moves_give_the_same_game_as_textarena_itself(name):
     """The bare game, seeded before it is made, sees the same moves and pays the same."""
     env = make(f"TextArena/{name}", None, {"max_steps_per_episode": 5000})
     for seed in (0, 7):
-        record = play_alone(env, [{"seed": seed}], RandomPlayer(seed, nonsense=0.0))[0]
+        record = play_alone(env, [{"seed": seed}], random_player(seed, nonsense=0.0))[0]
         random.seed(seed)
         bare = ta.make(env._env_id, **env._options)
         bare.reset(num_players=1, seed=seed)
@@ -94,7 +94,7 @@ def test_games_that_are_said_not_to_draw_in_steps_do_not(name):
         pytest.skip("draws")
     env = make(f"TextArena/{name}")
     before = random.getstate()
-    play_alone(env, [{"seed": k} for k in range(4)], RandomPlayer(5))
+    play_alone(env, [{"seed": k} for k in range(4)], random_player(5))
     assert random.getstate() == before
 
 
@@ -171,13 +171,6 @@ def test_same_actions_in_worker_processes():
         for workers in (0, 1)
     ]
     assert played[0]["final_completion_messages"] == played[1]["final_completion_messages"]
-
-
-def test_replay_of_a_record_is_the_record():
-    env = make("TextArena/2048")
-    record = play_alone(env, [{"seed": 1}], RandomPlayer(0))[0]
-    again = play_alone(env, [{"seed": 1}], Replay([record.actions]))[0]
-    assert again == record
 
 
 def test_a_game_that_ends_without_a_word_gives_no_answer_in_a_trial():

@@ -9,7 +9,7 @@ import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.textworld import GenerationFailed, WalkthroughAgent, games
-from agentsgym.envs.textworld.engine import tidy
+from agentsgym.envs.textworld.env import tidy
 from agentsgym.envs.textworld.games import (
     SIZES,
     distinct_seeds,
@@ -37,21 +37,6 @@ def test_every_kind_is_made_and_won_by_its_walkthrough(make, kind):
     assert episode.win and episode.stop_reason == "win"
     assert episode.reward == pytest.approx(env.reference_score({"seed": 1})) == 1.0
     assert [step.malformed for step in episode.steps] == [False] * len(commands)
-
-
-def test_rollouts_have_the_masks_of_the_specification(make, chat_tokenizer):
-    env = make(chat_tokenizer, kind="simple", workers=1)
-    commands = env.walkthrough({"seed": 1})
-    batch = env.run_trial([{"seed": 1}], ScriptedAgent(commands))
-    ids, mask = batch["completion_ids"][0], batch["action_mask"][0]
-    assert len(ids) == len(mask) == len(batch["logprobs"][0])
-    assert mask[0] == mask[-1] == 1
-    said = chat_tokenizer.decode([i for i, on in zip(ids, mask, strict=True) if on])
-    assert said == "".join(commands)
-    assert set(batch["logprobs"][0]) == {0.0}
-    assert len(batch["step_rewards"][0]) == len(commands)
-    assert sum(batch["step_rewards"][0]) == pytest.approx(1.0)
-    assert sum(r > 0 for r in batch["step_rewards"][0]) > 3
 
 
 def test_what_steps_earn(make):
@@ -96,16 +81,6 @@ def test_sessions_side_by_side_and_in_workers_are_as_alone(make):
         s.info for r in there.rollouts for s in r.episodes[0].steps
     ]
     assert here["final_completion_messages"][1] == here["final_completion_messages"][2]
-
-
-def test_an_old_state_can_be_gone_on_from(make):
-    env = make()
-    start = env._initialize_episode("s", {"seed": 1})
-    command = env.walkthrough({"seed": 1})[0]
-    once, *_ = env._step_episode("s", start, command)
-    env._step_episode("s", once, "look")
-    again, *_ = env._step_episode("s", start, command)
-    assert (again.text, again.commands) == (once.text, once.commands)
 
 
 def test_the_walkthrough_as_an_agent(make):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentsgym.envs.twenty_questions.answerer import CallableAnswerer, TableAnswerer
-from agentsgym.envs.twenty_questions.knowledge import Predicate, load_table, pack, unpack
+from agentsgym.envs.twenty_questions.knowledge import Predicate, load_table
 from agentsgym.envs.twenty_questions.words import matches, normalize
 
 DATA = Path(__file__).parent
@@ -107,28 +107,12 @@ def test_logic_of_the_table() -> None:
             assert not both, f"{one} and {other}: {both}"
 
 
-def test_every_secret_has_a_hierarchy() -> None:
-    for name in ("default", "hardcore"):
-        table = load_table(name)
-        assert not [s for s in table.secrets if not table.hierarchy(s)]
-    assert "mammal" in load_table().hierarchy("dog")
-
-
 def test_secret_outside_the_table_is_playable() -> None:
     table = load_table()
     assert table.answer("zeppelin", Predicate("attribute", "alive")) is None
     assert TableAnswerer(table).answer("zeppelin", "Is it alive?").text == "I don't know"
     assert TableAnswerer(table).answer("zeppelin", "Is it an apple?").text == "I don't know"
     assert matches("Zeppelin", "zeppelin")
-
-
-def test_subset_keeps_order_and_refuses_strangers() -> None:
-    small = load_table().subset(["chair", "apple"], ["food", "electric"])
-    assert small.secrets == ("chair", "apple")
-    assert small.values.tolist() == [[0, 0], [1, 0]]
-    assert small.canonical("banana") is None
-    with pytest.raises(KeyError):
-        load_table().subset(["zeppelin"], ["food"])
 
 
 def test_guesses_match_in_full_only() -> None:
@@ -165,11 +149,6 @@ def test_callable_answers_are_one_of_three() -> None:
     for raw, expected in texts.items():
         answer = CallableAnswerer(lambda s, q, h, raw=raw: raw).answer("apple", "Is it red?", [])
         assert answer.text == expected and "apple" not in answer.text
-
-
-def test_pack_round_trips() -> None:
-    row = [1, 0, -1, -1, 1, 0, 0, 1, 1, -1, 0]
-    assert unpack(pack(row), len(row)).tolist() == row
 
 
 def test_data_is_small_and_its_notice_is_there() -> None:

@@ -130,7 +130,10 @@ def test_long_input_is_quick() -> None:
     assert time.perf_counter() - start < 1.0
 
 
-def test_attributes_of_a_subset_only() -> None:
-    small = TABLE.subset(["apple", "chair"], ["food"])
+def test_attributes_of_the_table_only() -> None:
+    small = load_table("quickstart")
     assert parse("Is it a food?", small) == Predicate("attribute", "food")
-    assert parse("Is it electric?", small) is None
+    assert parse("Does it have wheels?", TABLE) == Predicate("attribute", "has_wheels")
+    keys = {attribute.key for attribute in small.attributes}
+    read = [parse(attribute.question, small) for attribute in TABLE.attributes]
+    assert {predicate.attribute for predicate in read if predicate} <= keys | {None}

@@ -1,24 +1,13 @@
 """The areas that are searched."""
 
-from fuzz.areas import (
-    answers,
-    command_lines,
-    env_configs,
-    files,
-    http,
-    rows,
-    run_files,
-    sessions,
-    settings,
-    templates,
-)
+from fuzz.areas import configuration, files, http, sessions, templates, words
 from fuzz.oracle import Area
 
 AREAS: tuple[Area, ...] = (
-    settings.AREA,
-    run_files.AREA,
-    env_configs.AREA,
-    rows.AREA,
+    configuration.SETTINGS_AREA,
+    configuration.FILES_AREA,
+    configuration.ENVIRONMENTS_AREA,
+    sessions.ROWS_AREA,
     sessions.TEXT_AREA,
     sessions.ENGINE_AREA,
     templates.AREA,
@@ -26,6 +15,6 @@ AREAS: tuple[Area, ...] = (
     http.COMPLETIONS_AREA,
     files.RUN_AREA,
     files.MODEL_AREA,
-    answers.AREA,
-    command_lines.AREA,
+    words.ANSWERS_AREA,
+    words.COMMANDS_AREA,
 )

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from agentsgym.checks.context import Context
-from agentsgym.checks.report import Finding
+from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.rules.determinism import (
     another_process,
     global_randomness,

@@ -2,20 +2,29 @@
 trials, and whatever the global generators give."""
 
 import json
+import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from agentsgym.checks.context import Context
-from agentsgym.checks.players import RandomPlayer, Record, difference, play_alone, play_interleaved
-from agentsgym.checks.report import Finding
+from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.playing import (
+    ActionChoice,
+    PlayedTrial,
+    Task,
+    difference,
+    play_alone,
+    play_interleaved,
+    random_player,
+)
 from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 PROCESS_SECONDS = 120.0
 
@@ -23,7 +32,7 @@ PROCESS_SECONDS = 120.0
 def same_seed(context: Context) -> Finding:
     """The same task and actions give the same episode in a new environment object."""
     tasks = context.tasks(2)
-    player = RandomPlayer(context.seed)
+    player = random_player(context.seed)
     once, again = (play_alone(context.make(None), tasks, player) for _ in range(2))
     parted = first_difference(once, again)
     if parted:
@@ -38,7 +47,7 @@ def another_process(context: Context) -> Finding:
     if not context.importable:
         return Finding(name, True, "not played: another process cannot import the class")
     tasks = context.tasks(1, most=4)
-    here = play_alone(context.make(None), tasks, RandomPlayer(context.seed, nonsense=0.0))
+    here = play_alone(context.make(None), tasks, random_player(context.seed, nonsense=0.0))
     env_class = type(context.env)
     request = {
         "path": f"{env_class.__module__}.{env_class.__qualname__}",
@@ -78,11 +87,8 @@ def interleaved(context: Context) -> Finding:
     """
     name = "interleaved"
     tasks = [task for task in context.tasks(8) for _ in range(2)]
-    player = RandomPlayer(context.seed)
-    alone = [
-        play_alone(context.make(None), [task], player, first=number)[0]
-        for number, task in enumerate(tasks)
-    ]
+    player = random_player(context.seed)
+    alone = _alone(lambda: context.make(None), tasks, player)
     shared = context.make(None)
     for way, records in (
         ("one after another in one object", play_alone(shared, tasks, player)),
@@ -96,7 +102,14 @@ def interleaved(context: Context) -> Finding:
     return Finding(name, True, f"{len(tasks)} sessions equal to those played alone")
 
 
-def first_difference(expected: Sequence[Record], got: Sequence[Record]) -> str:
+def _alone(
+    make: Callable[[], MultistepEnv], tasks: Sequence[Task], player: ActionChoice
+) -> list[PlayedTrial]:
+    """One trial of each task, each in a new object."""
+    return [play_alone(make(), [task], player, first=n)[0] for n, task in enumerate(tasks)]
+
+
+def first_difference(expected: Sequence[PlayedTrial], got: Sequence[PlayedTrial]) -> str:
     """The first difference between two plays of the same sessions; "" if they are equal."""
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         parted = difference(one, other)
@@ -115,15 +128,12 @@ def trials(context: Context) -> Finding:
     """
     name = "trials"
     tasks = context.tasks(2 * EPISODES, most=8)
-    player = RandomPlayer(context.seed)
+    player = random_player(context.seed)
     try:
         shared = _of_several_episodes(context)
     except ConfigError as error:
         return Finding(name, True, f"not played: {error}")
-    alone = [
-        play_alone(_of_several_episodes(context), [task], player, first=number)[0]
-        for number, task in enumerate(tasks)
-    ]
+    alone = _alone(lambda: _of_several_episodes(context), tasks, player)
     together = play_interleaved(shared, tasks, player, seed=context.seed)
     parted = first_difference(alone, together)
     if parted:
@@ -141,63 +151,53 @@ def _of_several_episodes(context: Context) -> MultistepEnv:
     return type(env)(None, {**env.env_config, **trial})
 
 
+@dataclass(frozen=True, slots=True)
+class _Generator:
+    """A global random generator: functions that read, set and seed it."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    seed: Callable[[int], Any]
+
+
 def global_randomness(context: Context) -> Finding:
     """Playing neither changes the global random state nor depends on it."""
+    name = "global randomness"
     tasks = context.tasks(2, most=4)
-    player = RandomPlayer(context.seed)
-    kept = {name: read() for name, (read, _) in _generators().items()}
+    player = random_player(context.seed)
+    kept = {which: one.read() for which, one in _generators().items()}
+    records = []
     try:
-        records = []
         for seed in (1, 2):
-            _seed_all(seed)
-            before = {name: read() for name, (read, _) in _generators().items()}
+            for one in _generators().values():
+                one.seed(seed)
+            before = {which: pickle.dumps(one.read()) for which, one in _generators().items()}
             records.append(play_alone(context.make(None), tasks, player))
-            changed = [
-                name for name, (read, _) in _generators().items() if _differ(before[name], read())
-            ]
+            now = _generators()
+            changed = [w for w, state in before.items() if pickle.dumps(now[w].read()) != state]
             if changed:
-                return Finding(
-                    "global randomness", False, f"playing changed the state of {', '.join(changed)}"
-                )
+                text = f"playing changed the state of {', '.join(changed)}"
+                return Finding(name, False, text)
     finally:
-        for name, (_, write) in _generators().items():
-            if name in kept:
-                write(kept[name])
-    for one, other in zip(*records, strict=True):
-        parted = difference(one, other)
-        if parted:
-            return Finding(
-                "global randomness", False, f"another global seed changes the episode: {parted}"
-            )
-    return Finding("global randomness", True, f"{', '.join(_generators())}: unchanged and not used")
+        for which, state in kept.items():
+            _generators()[which].write(state)
+    parted = first_difference(*records)
+    if parted:
+        return Finding(name, False, f"another global seed changes the episode: {parted}")
+    return Finding(name, True, f"{', '.join(_generators())}: unchanged and not used")
 
 
-def _generators() -> dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]:
-    """Functions that read and set each global generator that is loaded."""
-    known: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
-        "random": (random.getstate, random.setstate),
-        "numpy.random": (np.random.get_state, np.random.set_state),
+def _generators() -> Mapping[str, _Generator]:
+    """Each global generator that is loaded."""
+    known = {
+        "random": _Generator(random.getstate, random.setstate, random.seed),
+        "numpy.random": _Generator(np.random.get_state, np.random.set_state, np.random.seed),
     }
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
-        known["torch"] = (torch.get_rng_state, torch.set_rng_state)
+        known["torch"] = _Generator(
+            lambda: torch.get_rng_state().numpy(),
+            lambda state: torch.set_rng_state(torch.from_numpy(state)),
+            torch.manual_seed,
+        )
     return known
-
-
-def _seed_all(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "manual_seed"):
-        torch.manual_seed(seed)
-
-
-def _differ(before: Any, after: Any) -> bool:
-    if isinstance(before, tuple):
-        pairs = zip(before, after, strict=True)
-        return any(not np.array_equal(np.asarray(a), np.asarray(b)) for a, b in _flat(pairs))
-    return not bool((before == after).all())
-
-
-def _flat(pairs: Any) -> list[tuple[Any, Any]]:
-    return [(a if a is not None else 0, b if b is not None else 0) for a, b in pairs]

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.checks.context import Context
-from agentsgym.checks.players import Always, RandomPlayer, Replay, last_line, play_alone
-from agentsgym.checks.report import Finding
+from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.playing import always, last_line, play_alone, random_player, replay
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import check_row
@@ -85,7 +84,7 @@ def masks(context: Context) -> Finding:
     tasks = context.tasks(3, most=6)
     scripts = [
         record.actions or ("",)
-        for record in play_alone(context.make(None), tasks, RandomPlayer(context.seed))
+        for record in play_alone(context.make(None), tasks, random_player(context.seed))
     ]
     tokens = agent_tokens = 0
     for chat in (True, False):
@@ -133,13 +132,13 @@ def speed(context: Context) -> Finding:
     """Steps per second on one core, including the start of episodes. Never fails."""
     tasks = context.tasks(4)
     env = context.make(None)
-    records = play_alone(env, tasks, RandomPlayer(context.seed, nonsense=0.0))
-    replay = Replay([record.actions for record in records])
+    records = play_alone(env, tasks, random_player(context.seed, nonsense=0.0))
+    again = replay([record.actions for record in records])
     began = time.perf_counter()
-    steps = sum(record.steps for record in play_alone(env, tasks, replay))
+    steps = sum(record.steps for record in play_alone(env, tasks, again))
     rate = steps / max(time.perf_counter() - began, 1e-9)
     began = time.perf_counter()
-    play_alone(env, tasks, Always(""))
+    play_alone(env, tasks, always(""))
     begun = (time.perf_counter() - began) / len(tasks)
     warnings = (f"fewer than {_SLOW:g} steps per second",) if rate < _SLOW else ()
     text = f"{rate:,.0f} steps/s; {begun * 1000:.2f} ms for an episode of empty actions"

@@ -1,10 +1,8 @@
 """The advantage estimators: one entry for each, and one file per family of functions."""
 
 from agentsgym.credit.estimator import Estimator, Variant
-from agentsgym.credit.estimators.episodic import grpo, rloo
+from agentsgym.credit.estimators.episodic import grpo, placed_rewards, rloo, step_return
 from agentsgym.credit.estimators.gigpo import gigpo
-from agentsgym.credit.estimators.reward import placed_rewards
-from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
 from agentsgym.types.names import table

@@ -4,15 +4,16 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from agentsgym.child_process import python_environment, run_python
-from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, GenerationFailed
+from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, generate
+from agentsgym.envs.command_game import GenerationFailed
 from agentsgym.envs.extras import ensure
-from agentsgym.types import is_under, real_path
+from agentsgym.envs.settings import task_directories
+from agentsgym.types import checked_path, is_under, real_path
 
 GENERATOR_VERSION = "v1"
 """Part of the cache's path; increased whenever the generator's games change."""
@@ -20,45 +21,6 @@ LAST_SEED = 2**31 - 1
 SPLITS = ("train", "valid_seen", "valid_unseen")
 
 _log = logging.getLogger(__name__)
-
-
-class Task(TypedDict):
-    """`task_data` of ALFWorld. Only `game_file` is required.
-
-    `seed` marks a generated game: if its file is missing, the same game is made again from `seed`,
-    `task_type` and `split`.
-    """
-
-    game_file: str
-    task_type: NotRequired[str]
-    split: NotRequired[str]
-    seed: NotRequired[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The values from which a game is generated."""
-
-    task_type: str
-    split: str
-    seed: int
-
-
-def generated_from(task_data: Mapping[str, Any]) -> Origin | None:
-    """The values from which a task's game is generated; None for a task that only names a file.
-
-    Raises ValueError for a value unknown to the generator, because all three are part of a path.
-    """
-    if not all(key in task_data for key in ("seed", "task_type", "split")):
-        return None
-    kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
-    if not isinstance(kind, str) or kind not in TASK_TYPES:
-        raise ValueError(f"task_data: 'task_type' must be one of {', '.join(TASK_TYPES)}")
-    if not isinstance(split, str) or split not in SPLITS:
-        raise ValueError(f"task_data: 'split' must be one of {', '.join(SPLITS)}")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
-        raise ValueError(f"task_data: 'seed' must be an int from 0 to {LAST_SEED}")
-    return Origin(kind, split, seed)
 
 
 class NoGames(LookupError):
@@ -82,29 +44,45 @@ def data_root(setting: str | None) -> Path | None:
     return None
 
 
-def game_roots(root: Path | None) -> list[Path]:
-    """The real folders of the official games: the root and its splits, which may be links."""
-    return [] if root is None else [real_path(path) for path in (root, *(root / s for s in SPLITS))]
+def find_game(
+    task_data: Mapping[str, Any], root: Path | None, cache: Path, *, trusted: bool
+) -> Path:
+    """The file of a task's game, which may be named relative to `root`, and is generated again in
+    `cache` if the task says how. Official splits may be links. See `ALFWorldEnv.game_file`."""
+    name = task_data.get("game_file")
+    if not isinstance(name, str):
+        raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
+    official = [] if root is None else [root, *(root / split for split in SPLITS)]
+    allowed = [*task_directories(trusted=trusted), *map(real_path, (cache, *official))]
+    for base in (Path(), *official[:1]):
+        file = real_path(base / name)
+        if is_under(file, allowed) and file.is_file():
+            return file
+    if all(key in task_data for key in ("seed", "task_type", "split")):
+        return _generated_again(task_data, cache)
+    if root is None or Path(name).is_absolute():
+        checked_path(name, allowed)
+    raise FileNotFoundError(f"there is no game {name}")
 
 
-def existing_game(path: str, root: Path | None, allowed: Sequence[Path]) -> Path | None:
-    """The game file at a path, which may be relative to `root`; None if it does not exist or is
-    outside `allowed`."""
-    for base in (Path(), *([root] if root else [])):
-        real = real_path(base / path)
-        if is_under(real, allowed) and real.is_file():
-            return real
-    return None
+def _generated_again(task_data: Mapping[str, Any], cache: Path) -> Path:
+    """Raises ValueError for a value unknown to the generator: all three are part of a path."""
+    kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
+    for key, value, allowed in (("task_type", kind, tuple(TASK_TYPES)), ("split", split, SPLITS)):
+        if value not in allowed:
+            raise ValueError(f"task_data: {key!r} must be one of {', '.join(allowed)}")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
+        raise ValueError(f"task_data: 'seed' must be an int from 0 to {LAST_SEED}")
+    return generate(game_folder(cache, split, kind, seed), kind, split, seed)
 
 
 def official_tasks(
     root: Path, split: str, task_types: Sequence[str], limit: int | None
-) -> list[Task]:
+) -> list[dict[str, Any]]:
     """Solvable games of a split, sorted by path, without games that need slicing or moving."""
-    known = _solvable(str(root / split))
     tasks = [
-        Task(game_file=path, task_type=kind, split=split)
-        for path, kind in known
+        {"game_file": path, "task_type": kind, "split": split}
+        for path, kind in _solvable(str(root / split))
         if kind in task_types
     ]
     if not tasks:
@@ -136,34 +114,32 @@ def _task_type(game_file: Path) -> str:
     return str(json.loads(trajectory.read_text())["task_type"]) if trajectory.exists() else ""
 
 
-def generated_tasks(root: Path, split: str, task_types: Sequence[str], count: int) -> list[Task]:
-    """`count` generated games, cycling through the task types. Missing games are made.
+def generated_tasks(
+    root: Path, split: str, task_types: Sequence[str], count: int
+) -> list[dict[str, Any]]:
+    """`count` generated games, cycling through the task types. Missing games are made, in a child
+    process, so that this process never loads the engine. `seed` marks a generated game.
 
     Raises MissingExtra, GenerationFailed.
     """
-    tasks = []
+    tasks: list[dict[str, Any]] = []
     for number in range(count):
         seed, position = divmod(number, len(task_types))
         kind = task_types[position]
         path = game_folder(root, split, kind, seed) / GAME_FILE
-        tasks.append(Task(game_file=str(path), task_type=kind, split=split, seed=seed))
-    _make([task for task in tasks if not os.path.exists(task["game_file"])])
+        tasks.append({"game_file": str(path), "task_type": kind, "split": split, "seed": seed})
+    missing = [task for task in tasks if not os.path.exists(task["game_file"])]
+    if missing:
+        ensure("alfworld", "alfworld")
+        _log.info("generating %d ALFWorld games, about 0.5 s each", len(missing))
+        process = run_python(
+            "agentsgym.envs.alfworld", input=json.dumps(missing), env=python_environment()
+        )
+        if process.returncode != 0:
+            raise GenerationFailed(f"the generator failed:\n{process.stderr[-2000:]}")
     return tasks
 
 
 def game_folder(root: Path, split: str, task_type: str, seed: int) -> Path:
     """The folder of a generated game."""
     return root / GENERATOR_VERSION / split / task_type / f"{seed:06d}"
-
-
-def _make(tasks: Sequence[Task]) -> None:
-    """Generate games in a child process, so that this process never loads the engine."""
-    if not tasks:
-        return
-    ensure("alfworld", "alfworld")
-    _log.info("generating %d ALFWorld games, about 0.5 s each", len(tasks))
-    process = run_python(
-        "agentsgym.envs.alfworld", input=json.dumps(tasks), env=python_environment()
-    )
-    if process.returncode != 0:
-        raise GenerationFailed(f"the generator failed:\n{process.stderr[-2000:]}")

@@ -27,6 +27,7 @@ from agentsgym.envs.alfworld.scene import (
     put,
     tables,
 )
+from agentsgym.envs.command_game import GenerationFailed
 from agentsgym.envs.extras import require
 
 TASK_TYPES: dict[str, int] = {
@@ -45,10 +46,6 @@ _NEEDS = {
     "pick_heat_then_place_in_recep": ("Heatable", "Microwave"),
     "pick_cool_then_place_in_recep": ("Coolable", "Fridge"),
 }
-
-
-class GenerationFailed(RuntimeError):
-    """A seed gave no valid game in `ATTEMPTS` attempts."""
 
 
 @dataclass(frozen=True, slots=True)

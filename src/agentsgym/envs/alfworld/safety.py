@@ -39,11 +39,6 @@ class RefusedGame(RuntimeError):
     """
 
 
-def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression. Raises RefusedGame for an expression that is not allowed."""
-    return compiled(expression)(variables)
-
-
 @lru_cache(maxsize=4096)
 def compiled(expression: str) -> Evaluator:
     """The expression as a function of its variables. Raises RefusedGame."""
@@ -70,7 +65,8 @@ def _compile(node: ast.expr) -> Evaluator:
             first, second = _compile(left), _compile(right)
             return lambda variables: _joined(first(variables), second(variables))
         case ast.BoolOp(op=ast.And() | ast.Or() as op, values=values):
-            return _connected(isinstance(op, ast.Or), [_compile(value) for value in values])
+            stop_at, parts = isinstance(op, ast.Or), [_compile(value) for value in values]
+            return lambda variables: _connected(stop_at, [part(variables) for part in parts])
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             inner = _compile(operand)
             return lambda variables: not inner(variables)
@@ -83,18 +79,9 @@ def _compile(node: ast.expr) -> Evaluator:
     raise ValueError(f"{type(node).__name__} is not allowed")
 
 
-def _connected(stop_at: bool, parts: list[Evaluator]) -> Evaluator:
-    """`or` (stops at the first true value) or `and`, returning the same values as Python."""
-
-    def value(variables: Mapping[str, Any]) -> Any:
-        result: Any = None
-        for part in parts:
-            result = part(variables)
-            if bool(result) is stop_at:
-                break
-        return result
-
-    return value
+def _connected(stop_at: bool, values: list[Any]) -> Any:
+    """The value of `or` (the first true one, else the last) or `and`, as in Python."""
+    return next((value for value in values if bool(value) is stop_at), values[-1])
 
 
 def _thing(variables: Mapping[str, Any], name: str) -> Any:
@@ -124,7 +111,7 @@ def safe_expressions() -> list[tuple[Any, str, Any]]:
 
     def derive(symbol: Any, context: Any = None) -> list[Any]:
         known = (context or symbol.context)["variables"]
-        return [terminal(evaluate(symbol.expression, known))]
+        return [terminal(compiled(symbol.expression)(known))]
 
     return [(symbol_class, "__init__", init), (symbol_class, "derive", derive)]
 
@@ -160,11 +147,11 @@ def check_game(game_file: str) -> None:
         raise RefusedGame(f"{game_file} is larger than {MAX_BYTES} bytes")
     try:
         game = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise RefusedGame(f"{game_file} is not a game: {error}") from None
-    for part in ("pddl_domain", "grammar", "pddl_problem"):
-        if not isinstance(game, dict) or not isinstance(game.get(part), str):
-            raise RefusedGame(f"{game_file} is not a game: it has no text {part!r}")
-    if any(mark in game[part] for mark in "{}" for part in ("pddl_domain", "pddl_problem")):
+        texts = [game[part] for part in ("grammar", "pddl_domain", "pddl_problem")]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RefusedGame(f"{game_file} is not a game: {error!r}") from None
+    if not all(isinstance(text, str) for text in texts):
+        raise RefusedGame(f"{game_file} is not a game: its grammar or PDDL is no text")
+    if any(mark in text for mark in "{}" for text in texts[1:]):
         # names with braces would be read as placeholders in commands
         raise RefusedGame(f"{game_file}: there are braces in its PDDL")

@@ -7,6 +7,8 @@ with counts (s, f) succeeds next with probability (s + a) / (s + f + a + b).
 import math
 from collections.abc import Sequence
 
+from agentsgym.envs.known_game import episode_weights
+
 Counts = tuple[tuple[int, int], ...]
 Prior = tuple[float, float]
 UNIFORM: Prior = (1.0, 1.0)
@@ -43,13 +45,8 @@ def trial_weights(pulls: int, episodes: int = 1, free_shots: int = 0) -> tuple[f
     1 / (pulls · (episodes − free_shots)), so that the score (the mean reward of the scored
     episodes) is the weighted sum of successes and lies in [0, 1].
     """
-    if not 0 <= free_shots < episodes or pulls < 1:
-        raise ValueError(
-            f"need pulls >= 1 and 0 <= free_shots < episodes; got pulls={pulls}, "
-            f"free_shots={free_shots}, episodes={episodes}"
-        )
-    scored = 1.0 / (pulls * (episodes - free_shots))
-    return (0.0,) * (pulls * free_shots) + (scored,) * (pulls * (episodes - free_shots))
+    shares = episode_weights(episodes, free_shots)
+    return tuple(share / pulls for share in shares for _ in range(pulls))
 
 
 class FiniteHorizon:

@@ -12,8 +12,7 @@ from typing import Any, TypedDict
 
 from pydantic import Field
 
-from agentsgym.envs.action_form import with_form
-from agentsgym.envs.action_text import read_option
+from agentsgym.envs.action_text import read_option, with_form
 from agentsgym.envs.bandit.best_play import (
     Counts,
     FiniteHorizon,
@@ -23,10 +22,10 @@ from agentsgym.envs.bandit.best_play import (
     observe,
     trial_weights,
 )
-from agentsgym.envs.known_game import DrawnAgent, KnownGame
+from agentsgym.envs.known_game import KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks, Words
 from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
@@ -111,13 +110,8 @@ class BanditEnv(KnownGame):
             said="",
         )
 
-    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
-        state = self._initialize_episode(session_id, task_data)
-        state["trial"] = trial.without_state()
-        last: State | None = trial.last_state
-        if last is not None and self.carries:
-            state["carried"] = add(last["carried"], last["counts"])
-        return state
+    def _carry_over(self, state: State, last: State) -> None:
+        state["carried"] = _known(last)
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -137,7 +131,8 @@ class BanditEnv(KnownGame):
     def _step_episode(
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
-        arm = self.read_arm(action)
+        name = read_option(action, self.arm_names)
+        arm = None if name is None else self.arm_names.index(name)
         done = state["steps"] + 1 >= self.pulls
         after: State = {**state, "steps": state["steps"] + 1}
         info: dict[str, Any] = {"stop_reason": "pulls_used"}
@@ -147,7 +142,9 @@ class BanditEnv(KnownGame):
             info["metrics"] = {"regret": best, "best_arm": 0.0}
             info |= {"malformed": True, "win": False, "anchor": self._anchor(after)}
             return after, 0.0, done, info
-        success = self.pull(state, arm)
+        pulled, episode = sum(state["counts"][arm]), state["trial"].episode
+        drawn = session_seed("bandit", state["seed"], episode, arm, pulled) / 2**63
+        success = drawn < state["probabilities"][arm]
         after["counts"] = observe(state["counts"], arm, success)
         after["said"] = f"{self.arm_names[arm]} {'won' if success else 'lost'}."
         gap = best - state["probabilities"][arm]
@@ -155,25 +152,9 @@ class BanditEnv(KnownGame):
         info |= {"win": gap == 0, "success": success, "anchor": self._anchor(after)}
         return after, success / self.pulls, done, info
 
-    def pull(self, state: State, arm: int) -> bool:
-        """The outcome of pulling `arm` now."""
-        return outcome(
-            state["probabilities"][arm],
-            state["seed"],
-            state["trial"].episode,
-            arm,
-            sum(state["counts"][arm]),
-        )
-
-    def read_arm(self, action: str) -> int | None:
-        """The arm named in an action (see `read_option`); None for other words."""
-        name = read_option(action, self.arm_names)
-        return None if name is None else self.arm_names.index(name)
-
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
-        episode = state["trial"].episode if self.carries else 0
-        return f"{episode}/{state['steps']}/{_known(state)}"
+        return f"{self.episode_of(state)}/{state['steps']}/{_known(state)}"
 
     # -- the best play --------------------------------------------------------------------------
 
@@ -181,10 +162,7 @@ class BanditEnv(KnownGame):
     def weights(self) -> tuple[float, ...]:
         """The value of a success at each pull for a player: its share of the trial's score if
         episodes carry, else of one episode's."""
-        if self.carries:
-            episodes, free_shots = self.config.episodes_per_trial, self.config.free_shots
-            return trial_weights(self.pulls, episodes, free_shots)
-        return trial_weights(self.pulls)
+        return trial_weights(self.pulls, *self.played_as_one)
 
     @property
     def best_play(self) -> FiniteHorizon:
@@ -204,7 +182,7 @@ class BanditEnv(KnownGame):
 
     def best_action(self, state: State, kind: str = "best") -> str:
         """The best arm's name. Raises ValueError if the trial is too large for exact play."""
-        pulled = state["steps"] + (state["trial"].episode * self.pulls if self.carries else 0)
+        pulled = state["steps"] + self.episode_of(state) * self.pulls
         return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
 
     def prepare(self, kind: str = "best") -> None:
@@ -218,31 +196,11 @@ class BanditEnv(KnownGame):
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The agent that pulls random arms and writes correct notes."""
-        arms = range(len(self.arm_names))
-        return DrawnAgent(self, lambda state, rng: self.arm_names[rng.choice(arms)], seed)
-
-    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task is a `seed` or a list of `probabilities`."""
-        try:
-            read_task(task_data, len(self.arm_names), self.prior)
-        except ValueError as error:
-            return str(error)
-        return None
+        return self.drawn_agent(lambda state, rng, _: rng.choice(self.arm_names), seed)
 
 
 def _known(state: State) -> Counts:
     return add(state["carried"], state["counts"])
-
-
-def outcome(probability: float, seed: int, episode: int, arm: int, pull: int) -> bool:
-    """Whether pull number `pull` (from 0) of `arm` in this episode of a trial succeeds."""
-    return session_seed("bandit", seed, episode, arm, pull) / 2**63 < probability
-
-
-def draw_probabilities(seed: int, arms: int, prior: Prior) -> tuple[float, ...]:
-    """The arms of a task: independent draws from Beta(prior)."""
-    rng = random.Random(f"bandit-{seed}")
-    return tuple(rng.betavariate(*prior) for _ in range(arms))
 
 
 def read_task(
@@ -257,7 +215,8 @@ def read_task(
         raise ValueError(f"task_data needs a 'seed' (an int) or 'probabilities', got {task_data!r}")
     given = task_data.get("probabilities")
     if given is None:
-        return seed, draw_probabilities(seed, arms, prior)
+        rng = random.Random(f"bandit-{seed}")
+        return seed, tuple(rng.betavariate(*prior) for _ in range(arms))
     numbers = [p for p in given if isinstance(p, int | float) and 0 <= p <= 1]
     if len(numbers) != len(given) or len(given) != arms:
         raise ValueError(

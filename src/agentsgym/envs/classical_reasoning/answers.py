@@ -180,19 +180,6 @@ def same_number(right: str, given: str, tolerance: float) -> bool:
     return _close(share, plain, tolerance) or _close(share / 100, plain, tolerance)
 
 
-def same_value(right: str, given: str) -> bool | None:
-    """Whether two texts that are just numbers are equal; None if they are not just numbers, so
-    that mathematics must decide."""
-    if "%" in right + given or not (is_number(right) and is_number(given)):
-        return None
-    one, other = number(right), number(given)
-    if one is None or other is None:
-        return None
-    if math.isclose(one, other, rel_tol=1e-12):
-        return True
-    return None if math.isclose(one, other, rel_tol=0.01, abs_tol=1e-3) else False
-
-
 def _is_percentage(text: str) -> bool:
     return bool(_PERCENT.search(text))
 

@@ -12,7 +12,7 @@ from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.classical_reasoning.grader import Grader
 from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE
 from agentsgym.envs.classical_reasoning.questions import (
-    Question,
+    KnownQuestion,
     gym_questions,
     load_questions,
     shipped_questions,
@@ -27,10 +27,10 @@ INSTRUCTIONS = "Think first if you like, then give only your final answer as \\b
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ReasoningState:
     """An episode: its questions, the open one, wrong answers to it, and how many were right."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[KnownQuestion, ...]
     current: int = 0
     wrong: int = 0
     right: int = 0
@@ -42,11 +42,11 @@ class State:
         return self.current >= len(self.questions)
 
 
-def _question(number: int, row: Any) -> Question:
+def _question(number: int, row: Any) -> KnownQuestion:
     try:
-        return Question.from_task(row)
+        return KnownQuestion.from_task(row)
     except ValueError as error:
-        raise ValueError(f"task_data['questions'][{number}] {error}") from None
+        raise ValueError(f"task_data['questions'][{number}]: {error}") from None
 
 
 class ClassicalReasoningEnv(MultistepEnv):
@@ -107,7 +107,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         if "max_steps_per_episode" not in self.env_config:
             self.config = self.config.model_copy(update={"max_steps_per_episode": self._steps()})
         self._grader = Grader(self.config.tolerance, self.config.grader_timeout)
-        self._split: tuple[list[Question], list[Question]] | None = None
+        self._split: tuple[list[KnownQuestion], list[KnownQuestion]] | None = None
 
     def _steps(self) -> int:
         """Enough for every attempt and for every forgiven malformed answer."""
@@ -116,13 +116,13 @@ class ClassicalReasoningEnv(MultistepEnv):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ReasoningState:
         rows = task_data.get("questions")
         if not isinstance(rows, list | tuple) or not rows:
             raise ValueError(f"task_data needs 'questions' (a list of rows), got {rows!r:.200}")
-        return State(tuple(_question(number, row) for number, row in enumerate(rows)))
+        return ReasoningState(tuple(_question(number, row) for number, row in enumerate(rows)))
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: ReasoningState, step: int) -> str:
         question = state.questions[min(state.current, len(state.questions) - 1)].question
         count = len(state.questions)
         title = f"Question {state.current + 1} of {count}:\n" if count > 1 else ""
@@ -133,8 +133,8 @@ class ClassicalReasoningEnv(MultistepEnv):
         return f"{state.feedback}\n\n{title}{question}"
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: ReasoningState, action: str
+    ) -> tuple[ReasoningState, float, bool, dict[str, Any]]:
         if state.done:
             return state, 0.0, True, {"win": state.right == len(state.questions)}
         given = final_answer(action)
@@ -150,7 +150,7 @@ class ClassicalReasoningEnv(MultistepEnv):
             info["stop_reason"] = "win" if win else "answered"
         return after, self._reward(state) if right else 0.0, after.done, info
 
-    def _after(self, state: State, right: bool) -> State:
+    def _after(self, state: ReasoningState, right: bool) -> ReasoningState:
         left = self.config.attempts - state.wrong - 1
         if right:
             return replace(
@@ -166,11 +166,11 @@ class ClassicalReasoningEnv(MultistepEnv):
             return replace(state, wrong=state.wrong + 1, feedback=feedback)
         return replace(state, current=state.current + 1, wrong=0, feedback="That is wrong.")
 
-    def _reward(self, state: State) -> float:
+    def _reward(self, state: ReasoningState) -> float:
         discount: float = self.config.retry_discount**state.wrong
         return discount / len(state.questions)
 
-    def example_action(self, state: State) -> str:
+    def example_action(self, state: ReasoningState) -> str:
         """The form that the default instructions name, with "answer" as the answer."""
         return "\\boxed{answer}"
 
@@ -199,7 +199,7 @@ class ClassicalReasoningEnv(MultistepEnv):
             for number, group in enumerate(groups)
         ]
 
-    def _load(self) -> tuple[list[Question], list[Question]]:
+    def _load(self) -> tuple[list[KnownQuestion], list[KnownQuestion]]:
         questions = self._questions()
         if self.config.eval_file is None:
             return split_questions(questions, self.config.eval_share)
@@ -207,7 +207,7 @@ class ClassicalReasoningEnv(MultistepEnv):
         both = {q.question for q in questions} & {q.question for q in held_out}
         return [q for q in questions if q.question not in both], held_out
 
-    def _questions(self) -> list[Question]:
+    def _questions(self) -> list[KnownQuestion]:
         if self.config.source == "reasoning_gym":
             tasks, count = self.config.gym_tasks, self.config.gym_questions
             return gym_questions(tasks, count, self.config.gym_seed)

@@ -1,26 +1,23 @@
 """Grades an answer by its question's kind.
 
 Texts, choices and numbers are compared in this process. math-verify and reasoning-gym's scorers run
-in one child process with limits on memory and time, which is killed and replaced if it hangs.
+in child processes with limits on memory and time, which are killed and replaced if they hang.
 """
 
 import json
-import os
 import re
-import secrets
+import socket
 import subprocess
 import threading
-import time
 import weakref
-from collections.abc import Mapping
 from functools import lru_cache
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from agentsgym.child_process import bare_environment, start_python
-from agentsgym.envs.classical_reasoning.answers import is_right, kind_of, same_value
-from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest
-from agentsgym.envs.classical_reasoning.questions import Question
+from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
+from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest, same_answer
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 from agentsgym.envs.extras import ensure
 
 START_SECONDS = 120.0
@@ -43,21 +40,21 @@ class Grader:
     """Decides whether answers are right; `tolerance` is relative, for numbers.
 
     An answer whose comparison takes longer than `timeout` seconds counts as wrong. Thread-safe:
-    comparisons in the child process wait for each other.
+    comparisons in the child processes wait for each other.
     """
 
     def __init__(self, tolerance: float, timeout: float) -> None:
         self._tolerance = tolerance
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._children: dict[str, _Child] = {}
         self._verdict = lru_cache(KEPT_VERDICTS)(self._compare)
 
     def __reduce__(self) -> tuple[type["Grader"], tuple[float, float]]:
-        """A copy in another process starts its own child."""
+        """A copy in another process starts its own children."""
         return Grader, (self._tolerance, self._timeout)
 
-    def is_right(self, question: Question, given: str, grading: str) -> bool:
+    def is_right(self, question: KnownQuestion, given: str, grading: str) -> bool:
         """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
 
         Raises MissingExtra if a package for mathematics or reasoning-gym is missing, ValueError if
@@ -67,7 +64,7 @@ class Grader:
             return self._is_right_in_gym(question, given)
         return any(self._matches(question, right, given, grading) for right in question.answers)
 
-    def _matches(self, question: Question, right: str, given: str, grading: str) -> bool:
+    def _matches(self, question: KnownQuestion, right: str, given: str, grading: str) -> bool:
         kind = grading if grading != "auto" else question.kind
         if kind == "auto":
             kind = kind_of(question.question, right)
@@ -76,19 +73,20 @@ class Grader:
         return is_right("exact", right, given, self._tolerance) or self._equal(right, given)
 
     def _equal(self, right: str, given: str) -> bool:
-        """Whether math-verify considers two texts equal; it only gets `readable` ones."""
+        """Whether two texts are the same number, or equal to math-verify, which only gets
+        `readable` ones."""
         ensure("math_verify", "reasoning")
-        equal = same_value(right.strip("$ "), given.strip("$ "))
-        if equal is not None:
-            return equal
-        if not (readable(right) and readable(given)):
-            return False
-        return self._verdict("math", right=right, given=given)
+        one, other = right.strip("$ "), given.strip("$ ")
+        if is_number(one) and is_number(other) and is_right("number", one, other, 1e-12):
+            return True
+        return (
+            readable(right) and readable(given) and self._verdict("math", right=right, given=given)
+        )
 
-    def _is_right_in_gym(self, question: Question, given: str) -> bool:
+    def _is_right_in_gym(self, question: KnownQuestion, given: str) -> bool:
         task = question.task or ""
         if task in TEXT:
-            return any(TEXT[task](given, right) for right in question.answers)
+            return any(same_answer(given, right) for right in question.answers)
         ensure("reasoning_gym", "reasoning")
         return self._verdict(
             "reasoning_gym",
@@ -103,23 +101,15 @@ class Grader:
 
     def _compare(self, kind: str, **request: Any) -> bool:
         with self._lock:
-            child, self._child = self._child or _Child(), None
-            child.prepare(kind)
-            reply = child.answer({"kind": kind, **request}, self._timeout)
-            if reply is None or not isinstance(reply.get("right"), bool):
+            child = self._children.pop(kind, None) or _Child(kind)
+            reply = child.answer(request, self._timeout)
+            if reply is None:
                 child.kill()
                 return False
-            self._child = child
+            self._children[kind] = child
         if "error" in reply:
             raise ValueError(str(reply["error"]))
-        return bool(reply["right"])
-
-    def close(self) -> None:
-        """End the child process if it runs."""
-        with self._lock:
-            if self._child is not None:
-                self._child.kill()
-                self._child = None
+        return reply.get("right") is True
 
 
 def readable(text: str) -> bool:
@@ -130,71 +120,47 @@ def readable(text: str) -> bool:
 
 
 class _Child:
-    """The process. It gets one request at a time; a reply must carry its request's number."""
+    """A process that compares answers of one kind. It gets one request at a time, as JSON through
+    a socket. Raises GraderFailed if it does not start."""
 
-    def __init__(self) -> None:
-        self._process = start_python(
-            _PROGRAM,
-            env={**bare_environment(), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        weakref.finalize(self, _end, self._process)
-        self._prepared: set[str] = set()
-
-    def prepare(self, kind: str) -> None:
-        """Import what requests of a kind need, which may take longer than an answer.
-
-        Raises GraderFailed if the process does not start or cannot import it.
-        """
-        if kind in self._prepared:
-            return
-        if not (self.answer({"kind": kind, "prepare": True}, START_SECONDS) or {}).get("right"):
+    def __init__(self, kind: str) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = start_python(
+                _PROGRAM,
+                str(theirs.fileno()),
+                kind,
+                pass_fds=[theirs.fileno()],
+                env={**bare_environment(), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._connection = Connection(ours.detach())
+        self.kill = weakref.finalize(self, _end, process, self._connection)
+        if self._reply(START_SECONDS) is None:
             self.kill()
             raise GraderFailed(f"the grader's process could not prepare for {kind}")
-        self._prepared.add(kind)
 
-    def answer(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
-        """The reply; None if the process died, did not answer in `timeout` seconds, or wrote
-        anything but one reply to this request."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        number = secrets.token_hex(16)
-        message = json.dumps({**request, "id": number}) + "\n"
+    def answer(self, request: dict[str, Any], timeout: float) -> dict[str, Any] | None:
+        """The reply; None if the process died or did not answer in `timeout` seconds."""
         try:
-            if wait([self._process.stdout.fileno()], 0):  # it wrote something without a request
-                return None
-            self._process.stdin.write(message.encode())
+            self._connection.send_bytes(json.dumps(request).encode())
         except OSError:
             return None
-        line = self._line(time.monotonic() + timeout)
+        return self._reply(timeout)
+
+    def _reply(self, timeout: float) -> dict[str, Any] | None:
         try:
-            reply = json.loads(line) if line else None
-        except ValueError:
+            if not self._connection.poll(timeout):
+                return None
+            reply = json.loads(self._connection.recv_bytes(MAX_REPLY_BYTES))
+        except (OSError, EOFError, ValueError):
             return None
-        return reply if isinstance(reply, dict) and reply.get("id") == number else None
-
-    def _line(self, deadline: float) -> bytes | None:
-        assert self._process.stdout is not None
-        pipe, line = self._process.stdout.fileno(), b""
-        while not line.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0 or not wait([pipe], left):
-                return None
-            part = os.read(pipe, MAX_REPLY_BYTES)
-            line += part
-            if not part or len(line) > MAX_REPLY_BYTES or b"\n" in line[:-1]:
-                return None
-        return line
-
-    def kill(self) -> None:
-        _end(self._process)
+        return reply if isinstance(reply, dict) else None
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", connection: Any) -> None:
     process.kill()
     process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
+    connection.close()

@@ -1,4 +1,4 @@
-"""The program of a grader's process: one JSON request per line, one JSON reply per line.
+"""The program of a grader's process, which replies to one request after the other.
 
 It compares answers by math-verify's LaTeX reader and by those scorers of reasoning-gym that only
 compare. No answer is evaluated: sympy's evaluator of texts is replaced before anything is read. The
@@ -10,12 +10,12 @@ import functools
 import importlib
 import json
 import math
-import os
 import re
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 from agentsgym.envs.classical_reasoning.gym_tasks import digest
 
@@ -35,30 +35,26 @@ class NoSuchEntry(ValueError):
 
 
 def main() -> None:
-    """Answer requests until the input ends. Graders' printed output goes to standard error."""
+    """Answer requests of one kind until the socket is closed."""
+    _, socket, kind = sys.argv
     for name, amount in _LIMITS.items():
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(getattr(resource, name), (amount, amount))
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    for line in sys.stdin:
-        request = json.loads(line)
-        _send(replies, {"id": request["id"], **_answer(request)})
+    connection = Connection(int(socket))
+    prepare, scorer = _KINDS[kind]
+    prepare()
+    connection.send_bytes(b"{}")
+    with contextlib.suppress(EOFError):
+        while True:
+            reply = _answer(scorer, json.loads(connection.recv_bytes()))
+            connection.send_bytes(json.dumps(reply).encode())
 
 
-def _send(replies: TextIO, reply: Mapping[str, Any]) -> None:
-    replies.write(json.dumps(reply) + "\n")
-    replies.flush()
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(scorer: "Scorer", request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        if request.get("prepare"):
-            _PREPARE[request["kind"]]()
-            return {"right": True}
-        return {"right": _SCORERS[request["kind"]](request)}
+        return {"right": scorer(request)}
     except NoSuchEntry as error:
-        return {"right": False, "error": str(error)[:300]}
+        return {"error": str(error)[:300]}
     except Exception:  # a scorer may raise anything on a strange answer, which then is wrong
         return {"right": False}
 
@@ -145,10 +141,10 @@ def _entry(data: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return entry
 
 
-_PREPARE: dict[str, Callable[[], Any]] = {"math": _math_verify, "reasoning_gym": _reasoning_gym}
-_SCORERS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "math": _same_mathematics,
-    "reasoning_gym": _same_in_gym,
+Scorer = Callable[[Mapping[str, Any]], bool]
+_KINDS: dict[str, tuple[Callable[[], Any], Scorer]] = {
+    "math": (_math_verify, _same_mathematics),
+    "reasoning_gym": (_reasoning_gym, _same_in_gym),
 }
 
 

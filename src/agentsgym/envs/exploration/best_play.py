@@ -6,13 +6,15 @@ smallest such number. With answers that are wrong with probability ε among M po
 with count c has the posterior probability ρ^c / Σ ρ^c', ρ = (1 − ε)(M − 1) / ε.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
 MAX_STATES = 5_000
 MAX_ACTIONS = 100
+_MOST_PERMUTED = 4
 _TIE = 1e-12
 
 Evidence = tuple[int, ...]
@@ -20,80 +22,26 @@ Beliefs = tuple[Evidence, ...]
 RULED_OUT = -1
 
 
-def nothing_known(choices: int) -> Evidence:
-    """Every value is equally likely."""
-    return (0,) * choices
-
-
-def certain(choices: int, value: int) -> Evidence:
-    """The value is known."""
-    return tuple(0 if other == value else RULED_OUT for other in range(choices))
-
-
-def without(evidence: Evidence, value: int) -> Evidence:
-    """The evidence once `value` is known to be wrong."""
-    return _normal([RULED_OUT if other == value else c for other, c in enumerate(evidence)])
-
-
-def heard(evidence: Evidence, agrees: Sequence[bool], *, noisy: bool) -> Evidence:
-    """The evidence after an answer; `agrees` says for each value whether it agrees with it."""
-    if noisy:
-        counts = [c if c == RULED_OUT else c + ok for c, ok in zip(evidence, agrees, strict=True)]
-    else:
-        counts = [c if ok else RULED_OUT for c, ok in zip(evidence, agrees, strict=True)]
-    return _normal(counts)
-
-
-def _normal(counts: Sequence[int]) -> Evidence:
-    """The counts less the smallest one. Raises ValueError if no value is left."""
-    least = min((c for c in counts if c != RULED_OUT), default=None)
-    if least is None:
-        raise ValueError("the answers contradict each other: no value is left")
-    return tuple(c if c == RULED_OUT else c - least for c in counts)
-
-
-def posterior(evidence: Evidence, ratio: float) -> list[float]:
-    """The probability of each value, shape (choices,); `ratio` is ρ (1.0 without noise, where all
-    values that are left are equally likely)."""
-    most = max(evidence) if ratio >= 1.0 else 0
-    weights = [0.0 if c == RULED_OUT else ratio ** (c - most) for c in evidence]
-    total = sum(weights)
-    return [weight / total for weight in weights]
-
-
-Canonical = Callable[[Evidence], Evidence]
-
-_MOST_PERMUTED = 4
-
-
-def any_order(evidence: Evidence) -> Evidence:
+def _ordered(evidence: Evidence) -> Evidence:
     """For games in which a true answer tells the value, so that all values are alike."""
     return tuple(sorted(evidence))
 
 
 @lru_cache(maxsize=100_000)
-def any_bits(evidence: Evidence) -> Evidence:
+def _bits_renamed(evidence: Evidence) -> Evidence:
     """For queries that each tell a bit of the value: bits may be flipped and, if there are at most
     4, change places."""
-    return min(_renamed(evidence))
-
-
-def _renamed(evidence: Evidence) -> Iterator[Evidence]:
-    for moved in _orders(len(evidence)):
-        for mask in range(len(evidence)):
-            yield tuple([evidence[value ^ mask] for value in moved])
+    orders, masks = _orders(len(evidence)), range(len(evidence))
+    return min(tuple(evidence[v ^ mask] for v in order) for order in orders for mask in masks)
 
 
 @lru_cache(maxsize=16)
-def _orders(choices: int) -> list[tuple[int, ...]]:
+def _orders(choices: int) -> list[list[int]]:
     """The values in the order that each order of their bits gives."""
     bits = range(choices.bit_length() - 1)
     orders = permutations(bits) if len(bits) <= _MOST_PERMUTED else [tuple(bits)]
     return [
-        tuple(
-            sum((value >> k & 1) << place for place, k in enumerate(order))
-            for value in range(choices)
-        )
+        [sum((v >> k & 1) << place for place, k in enumerate(order)) for v in range(choices)]
         for order in orders
     ]
 
@@ -176,45 +124,52 @@ class Plan:
     @property
     def start(self) -> Beliefs:
         """Nothing is known."""
-        return (nothing_known(self.choices),) * self.facts
+        return ((0,) * self.choices,) * self.facts
 
     def chances(self, evidence: Evidence) -> list[float]:
         """The probability of each value of a fact, shape (choices,)."""
-        noise = self.noise
-        return posterior(evidence, (1.0 - noise) * (self.answers - 1) / noise if noise else 1.0)
-
-    def answered(self, evidence: Evidence, query: int, answer: int) -> Evidence:
-        """The evidence after an answer to a query."""
-        agrees = [true == answer for true in self.queries[query]]
-        return heard(evidence, agrees, noisy=self.noise > 0)
+        noise = self.noise  # without it, all values that are left are equally likely
+        ratio = (1.0 - noise) * (self.answers - 1) / noise if noise else 1.0
+        most = max(evidence) if ratio >= 1.0 else 0
+        weights = [0.0 if c == RULED_OUT else ratio ** (c - most) for c in evidence]
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
     def learned(self, beliefs: Beliefs, news: Reply | Judgment) -> Beliefs:
-        """The beliefs (in the facts' own order) after an answer or a judgment."""
+        """The beliefs after an answer or a judgment. Raises ValueError if it contradicts them."""
         evidence = beliefs[news.fact]
-        if isinstance(news, Reply):
-            evidence = self.answered(evidence, news.query, news.answer)
-        elif news.right:
-            evidence = certain(self.choices, news.value)
+        if isinstance(news, Judgment):
+            agrees = [(v == news.value) == news.right for v in range(self.choices)]
         else:
-            evidence = without(evidence, news.value)
+            agrees = [true == news.answer for true in self.queries[news.query]]
+        if isinstance(news, Reply) and self.noise:
+            counts = [
+                c if c == RULED_OUT else c + ok for c, ok in zip(evidence, agrees, strict=True)
+            ]
+        else:
+            counts = [c if ok else RULED_OUT for c, ok in zip(evidence, agrees, strict=True)]
+        least = min((c for c in counts if c != RULED_OUT), default=None)
+        if least is None:
+            raise ValueError("the answers contradict each other: no value is left")
+        evidence = tuple(c if c == RULED_OUT else c - least for c in counts)
         return (*beliefs[: news.fact], evidence, *beliefs[news.fact + 1 :])
 
     def outcomes(self, beliefs: Beliefs, move: Move) -> Iterator[tuple[float, float, Beliefs]]:
         """(probability, reward, beliefs afterwards) of each possible outcome of a move."""
+        news: list[tuple[float, float, Reply | Judgment]]
         if isinstance(move, Claim):
-            asked, rest = beliefs[0], beliefs[1:]
-            p = self.chances(asked)[move.value]
+            p = self.chances(beliefs[0])[move.value]
+            news = [
+                (p, self.right, Judgment(0, move.value, True)),
+                (1.0 - p, self.wrong, Judgment(0, move.value, False)),
+            ]
+        else:
+            fact, query = move.fact, move.query
+            chances = enumerate(self.answer_chances(beliefs[fact], query))
+            news = [(p, 0.0 - self.look_cost, Reply(fact, query, answer)) for answer, p in chances]
+        for p, reward, one in news:
             if p > 0:
-                yield p, self.right, (certain(self.choices, move.value), *rest)
-            if p < 1:
-                yield 1.0 - p, self.wrong, (without(asked, move.value), *rest)
-            return
-        before, after = beliefs[: move.fact], beliefs[move.fact + 1 :]
-        evidence = beliefs[move.fact]
-        for answer, p in enumerate(self.answer_chances(evidence, move.query)):
-            if p > 0:
-                known = self.answered(evidence, move.query, answer)
-                yield p, 0.0 - self.look_cost, (*before, known, *after)
+                yield p, reward, self.learned(beliefs, one)
 
     def answer_chances(self, evidence: Evidence, query: int) -> list[float]:
         """The probability of each answer to a query, shape (answers,)."""
@@ -226,22 +181,13 @@ class Plan:
 
     def canonical(self, beliefs: Beliefs) -> Beliefs:
         """One of the beliefs that differ only by names: of values, of facts not asked for."""
-        rename = any_order if self.symmetric else any_bits
+        rename = _ordered if self.symmetric else _bits_renamed
         asked, *others = map(rename, beliefs)
         return (asked, *sorted(others))
 
     def asking(self, beliefs: Beliefs, fact: int) -> Beliefs:
         """The beliefs of an episode that asks for another fact."""
         return (beliefs[fact], *beliefs[:fact], *beliefs[fact + 1 :])
-
-
-def trial_weights(episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
-    """The share of each episode in the score, shape (episodes,): 0 in free shots, else the mean."""
-    if not 0 <= free_shots < episodes:
-        raise ValueError(
-            f"need 0 <= free_shots < episodes, got {free_shots} of {episodes} episodes"
-        )
-    return (0.0,) * free_shots + (1.0 / (episodes - free_shots),) * (episodes - free_shots)
 
 
 class BestPlayer:
@@ -273,6 +219,10 @@ class BestPlayer:
     def value(self) -> float:
         """The expected score of the trial."""
         return self._next(0, self._plan.start)
+
+    def moves(self, episode: int, step: int, beliefs: Beliefs) -> list[tuple[float, Move]]:
+        """Moves with their probabilities: the best one."""
+        return [(1.0, self.best_move(episode, step, beliefs))]
 
     def best_move(self, episode: int, step: int, beliefs: Beliefs) -> Move:
         """The best move, with `step` actions of the episode used."""
@@ -331,3 +281,61 @@ class BestPlayer:
         if self._informs:
             for fact in range(plan.facts):
                 yield from (Inform(fact, query) for query in self._queries)
+
+
+class RandomPlayer:
+    """Plays any of the moves, each with the same probability."""
+
+    def __init__(self, plan: Plan) -> None:
+        queries = [Inform(f, q) for f in range(plan.facts) for q in range(len(plan.queries))]
+        every: list[Move] = [*map(Claim, range(plan.choices)), *queries]
+        self._moves = [(1.0 / len(every), move) for move in every]
+
+    def moves(self, episode: int, step: int, beliefs: Beliefs) -> list[tuple[float, Move]]:
+        """All moves with their probabilities."""
+        return self._moves
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """A player's expectations: the `score` of the trial, and for each episode its reward and the
+    number of informing actions in it."""
+
+    score: float
+    rewards: tuple[float, ...]
+    informing: tuple[float, ...]
+
+
+def worth(plan: Plan, player: BestPlayer | RandomPlayer) -> Worth:
+    """What `player` can expect in a trial, summed over all histories: it visits all reachable
+    beliefs."""
+    episodes = len(plan.weights)
+    rewards, informing = [0.0] * episodes, [0.0] * episodes
+    reached = {plan.start: 1.0}
+    for episode in range(episodes):
+        at: list[dict[Beliefs, float]] = [defaultdict(float) for _ in range(plan.steps)]
+        over: dict[Beliefs, float] = defaultdict(float)
+        for beliefs, weight in reached.items():
+            for fact in range(plan.facts):
+                at[0][plan.canonical(plan.asking(beliefs, fact))] += weight / plan.facts
+        for step, beliefs, chance, move in _moves(at, episode, player):
+            looks = isinstance(move, Inform)
+            informing[episode] += chance * looks
+            following = at[step + 1] if looks and step + 1 < plan.steps else over
+            for p, reward, after in plan.outcomes(beliefs, move):
+                rewards[episode] += chance * p * reward
+                following[plan.canonical(after)] += chance * p
+        reached = over
+    score = sum(w * reward for w, reward in zip(plan.weights, rewards, strict=True))
+    return Worth(score, tuple(rewards), tuple(informing))
+
+
+def _moves(
+    at: Sequence[Mapping[Beliefs, float]], episode: int, player: BestPlayer | RandomPlayer
+) -> Iterator[tuple[int, Beliefs, float, Move]]:
+    """(step, beliefs, probability, move) of an episode, step by step: later beliefs may be added
+    meanwhile."""
+    for step, reached in enumerate(at):
+        for beliefs, weight in reached.items():
+            for chance, move in player.moves(episode, step, beliefs):
+                yield step, beliefs, weight * chance, move

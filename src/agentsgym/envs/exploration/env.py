@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import Field, model_validator
 
-from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import with_form
 from agentsgym.envs.exploration.best_play import (
     Beliefs,
     BestPlayer,
@@ -20,10 +20,9 @@ from agentsgym.envs.exploration.best_play import (
     Move,
     Plan,
     Reply,
-    trial_weights,
 )
 from agentsgym.envs.exploration.games import FACT_NAMES, Game, Question
-from agentsgym.envs.known_game import DrawnAgent, KnownGame
+from agentsgym.envs.known_game import KnownGame, episode_weights
 from agentsgym.envs.settings import Carry, EnvSettings, Tasks
 from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
 from agentsgym.types.settings import MOST
@@ -74,17 +73,17 @@ class ExploreSettings(EnvSettings):
     def _complete_trial(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        episodes: Any
-        free: Any
         episodes, free = values.get("episodes_per_trial"), values.get("free_shots")
-        wanted = _switches(values) or 1
-        if episodes is None and free is None:
-            return {"episodes_per_trial": wanted + 1, "free_shots": wanted, **values}
-        if episodes is None and _is_count(free):
-            return {**values, "episodes_per_trial": max(wanted, free) + 1}
-        if free is None and _is_count(episodes):
-            return {**values, "free_shots": max(0, min(wanted, episodes - 1))}
-        return values
+        choices = values.get("choices", cls.model_fields["choices"].default)
+        given = [values[key] for key in ("episodes_per_trial", "free_shots") if key in values]
+        if not all(map(_is_count, (*given, choices))):
+            return values  # they are refused
+        wanted = max(1, choices.bit_length() - 1) if values.get("game") == _SWITCHES else 1
+        if free is None:
+            free = wanted if episodes is None else max(0, min(wanted, episodes - 1))
+        if episodes is None:
+            episodes = max(wanted, free) + 1
+        return {**values, "episodes_per_trial": episodes, "free_shots": free}
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
@@ -96,15 +95,6 @@ class ExploreSettings(EnvSettings):
                 f"{self.wrong_reward}"
             )
         return self
-
-
-def _switches(values: dict[str, Any]) -> int:
-    """The number of switches; 0 in other games."""
-    choices = values.get("choices", ExploreSettings.model_fields["choices"].default)
-    if values.get("game") != _SWITCHES or not _is_count(choices):
-        return 0
-    bits: int = choices.bit_length()
-    return max(0, bits - 1)
 
 
 def _is_count(value: Any) -> bool:
@@ -158,15 +148,15 @@ class ExploreEnv(KnownGame):
         least = 0.0 - self.steps * max(0.0, self.look_cost, -self.wrong)
         self.reward_range = (least, max(0.0, self.right))
         self.plan = self._plan()
-        self._players: dict[bool, BestPlayer | ValueError] = {}
+        self._players: dict[bool, Any] = {}
+        self._problem = ""
 
     def _plan(self) -> Plan:
         """The trial as its player sees it: all episodes if they carry, else one episode."""
         config = self.config
-        trial = (config.episodes_per_trial, config.free_shots) if self.carries else ()
         return Plan(
             queries=self.game.queries,
-            weights=trial_weights(*trial),
+            weights=episode_weights(*self.played_as_one),
             steps=self.steps,
             facts=config.facts,
             noise=config.noise,
@@ -179,9 +169,10 @@ class ExploreEnv(KnownGame):
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
         seed, config = read_seed(task_data), self.config
+        rng = random.Random(f"explore-{seed}")
         return State(
             seed=seed,
-            hidden=hidden_values(seed, config.choices, config.facts),
+            hidden=tuple(rng.randrange(config.choices) for _ in range(config.facts)),
             question=self.question(task_data, 0),
             trial=self.trial_info(),
             known=self.plan.start,
@@ -192,13 +183,12 @@ class ExploreEnv(KnownGame):
         )
 
     def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
-        state = self._initialize_episode(session_id, task_data)
-        state["trial"] = trial.without_state()
+        state: State = super()._begin_episode(session_id, task_data, trial)
         state["question"] = self.question(task_data, trial.episode)
-        last: State | None = trial.last_state
-        if last is not None and self.carries:
-            state["known"], state["heard"] = last["known"], last["heard"]
         return state
+
+    def _carry_over(self, state: State, last: State) -> None:
+        state["known"], state["heard"] = last["known"], last["heard"]
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
@@ -206,7 +196,7 @@ class ExploreEnv(KnownGame):
         game, place = self.game, state["trial"].round_line(self.game.words.same)
         asks = game.asks(state["question"])
         if not self.config.explain_actions:
-            return " ".join(filter(None, (place, game.short(), asks)))
+            return " ".join(filter(None, (place, game.words.short.format(n=game.count), asks)))
         actions = "1 action" if self.steps == 1 else f"{self.steps} actions"
         rules = (place, game.hidden(), self._pay(), f"You have {actions}.", asks)
         form = "Answer with one action only."
@@ -216,10 +206,10 @@ class ExploreEnv(KnownGame):
         """What the actions are worth, in words."""
         cost = f"costs {self.look_cost:g}" if self.look_cost else "earns nothing"
         ends = " and ends the round" if self.steps > 1 else ""
-        noise = self.config.noise
+        noise, words = self.config.noise, self.game.words
         lies = f" That is wrong in {noise:.0%} of the cases." if noise else ""
         return (
-            f"{self.game.informing()} and {cost}.{lies} {self.game.words.paid} earns "
+            f"{self.game.one_of(words.informing)} and {cost}.{lies} {words.paid} earns "
             f"{self.right:g} if right, else {self.wrong:g}{ends}."
         )
 
@@ -227,39 +217,28 @@ class ExploreEnv(KnownGame):
         self, session_id: str, state: State, action: str
     ) -> tuple[State, float, bool, dict[str, Any]]:
         move = self.game.read_move(action, state["question"])
-        if move is None:
-            return self._malformed(state)
-        after: State = {**state, "steps": state["steps"] + 1}
-        informing, win = isinstance(move, Inform), False
-        news = self._outcome(state, move)
-        if isinstance(news, Reply):
-            after["made"] = (*state["made"], Inform(news.fact, news.query))
-            after["said"] = self.game.say_reply(news)
-            reward = 0.0 - self.look_cost
-        else:
-            win = news.right
-            after["said"] = self.game.say_judgment(news, state["question"])
-            reward = self.right if win else self.wrong
-        after["known"] = self.plan.learned(state["known"], news)
-        after["heard"] = (*state["heard"], after["said"])
-        done = not informing or after["steps"] >= self.steps
-        stop = "actions_used" if informing else "right" if win else "wrong"
-        return after, reward, done, self._info(after, stop, informing=informing, win=win)
-
-    def _malformed(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
-        """A lost action; it earns no more than a wrong one."""
         after: State = {**state, "steps": state["steps"] + 1, "said": NO_ACTION}
-        info = self._info(after, "actions_used", informing=False, win=False)
-        done = after["steps"] >= self.steps
-        return after, min(0.0, self.wrong), done, {**info, "malformed": True}
-
-    def _info(self, after: State, stop: str, *, informing: bool, win: bool) -> dict[str, Any]:
-        return {
+        informing, win, done = isinstance(move, Inform), False, after["steps"] >= self.steps
+        stop, reward = "actions_used", min(0.0, self.wrong)  # a malformed action earns no more
+        if move is not None:
+            news = self._outcome(state, move)
+            if isinstance(news, Reply):
+                after["made"] = (*state["made"], Inform(news.fact, news.query))
+                after["said"] = self.game.say_reply(news)
+                reward = 0.0 - self.look_cost
+            else:
+                win, done = news.right, True
+                after["said"] = self.game.say_judgment(news, state["question"])
+                reward, stop = (self.right, "right") if win else (self.wrong, "wrong")
+            after["known"] = self.plan.learned(state["known"], news)
+            after["heard"] = (*state["heard"], after["said"])
+        info = {
             "informing": informing,
             "win": win,
             "stop_reason": stop,
             "anchor": self._anchor(after),
         }
+        return after, reward, done, info | ({} if move else {"malformed": True})
 
     def _outcome(self, state: State, move: Move) -> Reply | Judgment:
         """The answer to a query, or the judgment of a claim."""
@@ -274,43 +253,27 @@ class ExploreEnv(KnownGame):
 
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
-        episode = state["trial"].episode if self.carries else 0
-        return f"{episode}/{state['steps']}/{state['question']}/{state['known']}"
-
-    # -- tasks ----------------------------------------------------------------------------------
+        return f"{self.episode_of(state)}/{state['steps']}/{state['question']}/{state['known']}"
 
     def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
         """What an episode of a task asks; its player knows it."""
-        config = self.config
-        return question_of(read_seed(task_data), episode, config.choices, config.facts)
-
-    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task has a `seed`."""
-        try:
-            read_seed(task_data)
-        except ValueError as error:
-            return str(error)
-        return None
+        rng = random.Random(f"explore-{read_seed(task_data)}-{episode}")
+        return Question(rng.randrange(self.config.facts), rng.randrange(self.config.choices))
 
     # -- the best play --------------------------------------------------------------------------
 
     def player(self, *, informs: bool = True) -> BestPlayer:
         """The best player of the configured trial, or the best one that never informs itself.
         Raises ValueError if the trial is too large for exact play."""
-        if informs not in self._players:
-            self._players[informs] = self._solved(informs=informs)
-        found = self._players[informs]
-        if isinstance(found, ValueError):
-            raise ValueError(str(found))
-        return found
-
-    def _solved(self, *, informs: bool) -> BestPlayer | ValueError:
-        """The best player, or why there is none; finding out takes long."""
-        try:
-            player = BestPlayer(self.plan, informs=informs)
-            player.value()
-        except ValueError as error:
-            return error
+        if informs not in self._players:  # finding out takes long, also that there is none
+            try:
+                self._players[informs] = BestPlayer(self.plan, informs=informs)
+                self._players[informs].value()
+            except ValueError as error:
+                self._players[informs], self._problem = None, str(error)
+        player: BestPlayer | None = self._players[informs]
+        if player is None:
+            raise ValueError(self._problem)
         return player
 
     def admissible_actions(self, state: State) -> list[str]:
@@ -327,7 +290,7 @@ class ExploreEnv(KnownGame):
 
     def best_action(self, state: State, kind: str = "best") -> str:
         """The best action, or ("never") the best one that does not inform."""
-        question, episode = state["question"], state["trial"].episode if self.carries else 0
+        question, episode = state["question"], self.episode_of(state)
         beliefs = self.plan.asking(state["known"], question.fact)
         move = self.player(informs=kind != "never").best_move(episode, state["steps"], beliefs)
         return self.game.say(_own_facts(move, question), question)
@@ -354,9 +317,9 @@ class ExploreEnv(KnownGame):
         """A careless player: it informs itself in the share `teacher_looks` of its actions, about
         anything; otherwise it claims the most probable value in the share `teacher_uses` of its
         claims, else any value."""
-        return DrawnAgent(self, self._drawn, f"explore-teacher-{seed}")
+        return self.drawn_agent(self._drawn, f"explore-teacher-{seed}")
 
-    def _drawn(self, state: State, rng: random.Random) -> str:
+    def _drawn(self, state: State, rng: random.Random, memory: dict[str, Any]) -> str:
         plan, question = self.plan, state["question"]
         if rng.random() < self.config.teacher_looks:
             move: Move = Inform(rng.randrange(plan.facts), rng.randrange(len(plan.queries)))
@@ -383,18 +346,6 @@ def read_seed(task_data: Mapping[str, Any]) -> int:
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
     return seed
-
-
-def hidden_values(seed: int, choices: int, facts: int) -> tuple[int, ...]:
-    """The hidden value of each fact."""
-    rng = random.Random(f"explore-{seed}")
-    return tuple(rng.randrange(choices) for _ in range(facts))
-
-
-def question_of(seed: int, episode: int, choices: int, facts: int) -> Question:
-    """What an episode of the trial asks."""
-    rng = random.Random(f"explore-{seed}-{episode}")
-    return Question(rng.randrange(facts), rng.randrange(choices))
 
 
 def answer_of(true: int, answers: int, noise: float, place: tuple[int, int, int, int, int]) -> int:

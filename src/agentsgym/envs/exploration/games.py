@@ -3,10 +3,12 @@
 A game is data: `Words` has its sentences, and `Queries` says what an informing action tells.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 
 from agentsgym.envs.action_text import names_any, read_action
 from agentsgym.envs.exploration.best_play import Claim, Inform, Judgment, Move, Queries, Reply
@@ -23,23 +25,20 @@ _WORD = re.compile(r"\w+")
 class Words:
     """The sentences of a game. Of a pair, the second is for games with several facts.
 
-    `{n}` is the number of things, `{each}` and `{list}` the facts, `{color}` a fact's color and a
-    space (nothing if there is one fact), `{query}`, `{answer}`, `{claim}` and `{given}` what an
-    action or answer names.
+    `same` is what stays the same in all episodes of a trial, `short` the game for a model that
+    knows it; `informing` and `paid` are the two actions up to what they cost and pay; without
+    `answers`, the answers are numbers. `{n}` is the number of things, `{each}` and `{list}` the
+    facts, `{color}` a fact's color and a space (nothing if there is one fact), `{query}`,
+    `{answer}`, `{claim}` and `{given}` what an action or answer names.
     """
 
     same: str
-    """What stays the same in all episodes of a trial."""
     example: str
-    """A legal action."""
     thing: str
     hidden: tuple[str, str]
     short: str
-    """The game for a model that knows it."""
     informing: tuple[str, str]
-    """The informing action, up to what it costs."""
     paid: str
-    """The paid action, up to what it pays."""
     asks: tuple[str, str]
     inform: str
     claim: str
@@ -47,71 +46,10 @@ class Words:
     right: str
     wrong: str
     answers: tuple[str, ...] = ()
-    """Words for the answers; by default their numbers."""
 
 
-PLACE = Words(
-    same="same place",
-    example="open 1",
-    thing="coin",
-    hidden=("A coin is in one of the boxes 1 to {n}.", "{each} are in the boxes 1 to {n}."),
-    short="Boxes 1 to {n}. look or open.",
-    informing=(
-        '"look" says in which one',
-        '"look" with a color says in which one that coin is',
-    ),
-    paid='"open" with a number',
-    asks=("", "Find the {color}coin."),
-    inform="look {color}",
-    claim="open {claim}",
-    reply="You see the {color}coin in box {answer}.",
-    right="Box {claim} has the {color}coin.",
-    wrong="Box {claim} has no {color}coin.",
-)
-SWITCHES = Words(
-    same="same switches",
-    example="press 1",
-    thing="switch",
-    hidden=(
-        "Each of the switches 1 to {n} works or is dead.",
-        "Each of the {list} switches 1 to {n} works or is dead.",
-    ),
-    short="Switches 1 to {n}. test or press.",
-    informing=(
-        '"test" with a number says whether that switch works',
-        '"test" with a color and a number says whether that switch works',
-    ),
-    paid='"press" with numbers, or "press none",',
-    asks=("Press exactly the {color}switches that work.",) * 2,
-    inform="test {color}{query}",
-    claim="press {claim}",
-    reply="The {color}switch {query} {answer}.",
-    right="Pressing {color}{claim} is right.",
-    wrong="Pressing {color}{claim} is wrong.",
-    answers=("is dead", "works"),
-)
-RULE = Words(
-    same="same rule",
-    example="say 1",
-    thing="machine",
-    hidden=(
-        "A machine adds a secret number and counts on from 1 after {n}.",
-        "{each} add a secret number each and count on from 1 after {n}.",
-    ),
-    short="Numbers 1 to {n}. try or say.",
-    informing=(
-        '"try" with a number shows what comes out',
-        '"try" with a color and a number shows what comes out',
-    ),
-    paid='"say" with the number that comes out',
-    asks=("What does the {color}machine give for {given}?",) * 2,
-    inform="try {color}{query}",
-    claim="say {claim}",
-    reply="You get {answer} for {color}{query}.",
-    right="The {color}machine gives {claim} for {given}.",
-    wrong="The {color}machine does not give {claim} for {given}.",
-)
-GAMES: Mapping[str, Words] = {"place": PLACE, "switches": SWITCHES, "rule": RULE}
+_FILE = resources.files("agentsgym.envs.exploration").joinpath("games.json")
+GAMES = {name: Words(**words) for name, words in json.loads(_FILE.read_text("utf-8")).items()}
 """The games by their names."""
 
 
@@ -131,6 +69,7 @@ class Game:
     """
 
     def __init__(self, name: str, choices: int, facts: int) -> None:
+        self.name = name
         self.words = GAMES[name]
         self.choices = choices
         self.facts = facts
@@ -140,44 +79,35 @@ class Game:
         """The true answers: a look names the box, a test tells a bit, a try of number q + 1 shows
         what the machine gives for it."""
         values = range(self.choices)
-        if self.words is PLACE:
+        if self.name == "place":
             return (tuple(values),)
-        if self.words is SWITCHES:
+        if self.name == "switches":
             return tuple(tuple(v >> switch & 1 for v in values) for switch in range(self.count))
         return tuple(tuple((tried + v) % self.choices for v in values) for tried in values)
 
     @property
     def count(self) -> int:
         """Number of boxes, switches or numbers."""
-        return self.choices.bit_length() - 1 if self.words is SWITCHES else self.choices
+        return self.choices.bit_length() - 1 if self.name == "switches" else self.choices
 
     # -- what the environment says --------------------------------------------------------------
 
     def hidden(self) -> str:
         """What is hidden, in a sentence."""
         each = _list(self.facts, f"a {{}} {self.words.thing}").capitalize()
-        return self._one_of(self.words.hidden).format(
+        return self.one_of(self.words.hidden).format(
             n=self.count, each=each, list=_list(self.facts)
         )
-
-    def short(self) -> str:
-        """The same and the actions, for a model that knows the game."""
-        return self.words.short.format(n=self.count)
-
-    def informing(self) -> str:
-        """The informing action, up to what it costs."""
-        return self._one_of(self.words.informing)
 
     def asks(self, question: Question) -> str:
         """What an episode asks for; "" if that is always the same."""
         color, given = self.color(question.fact), question.given + 1
-        return self._one_of(self.words.asks).format(color=color, given=given)
+        return self.one_of(self.words.asks).format(color=color, given=given)
 
     def say_reply(self, reply: Reply) -> str:
         """An answer to a query."""
-        named = self.words.answers
-        answer = named[reply.answer] if named else reply.answer + 1
-        color = self.color(reply.fact)
+        names, color = self.words.answers, self.color(reply.fact)
+        answer = names[reply.answer] if names else reply.answer + 1
         return self.words.reply.format(color=color, query=reply.query + 1, answer=answer)
 
     def say_judgment(self, judgment: Judgment, question: Question) -> str:
@@ -193,7 +123,8 @@ class Game:
         """The color of a fact and a space; "" if there is only one."""
         return "" if self.facts == 1 else f"{FACT_NAMES[fact]} "
 
-    def _one_of(self, pair: tuple[str, str]) -> str:
+    def one_of(self, pair: tuple[str, str]) -> str:
+        """The sentence for this number of facts."""
         return pair[self.facts > 1]
 
     # -- what the agent says --------------------------------------------------------------------
@@ -207,12 +138,11 @@ class Game:
     @cached_property
     def informs(self) -> Mapping[str, Inform]:
         """All informing actions."""
+        form, queries = self.words.inform, range(len(self.queries))
+        informs = [Inform(fact, query) for fact in range(self.facts) for query in queries]
         return {
-            self.words.inform.format(color=self.color(fact), query=query + 1).strip(): Inform(
-                fact, query
-            )
-            for fact in range(self.facts)
-            for query in range(len(self.queries))
+            form.format(color=self.color(one.fact), query=one.query + 1).strip(): one
+            for one in informs
         }
 
     def say(self, move: Move, question: Question) -> str:
@@ -231,15 +161,15 @@ class Game:
         if text is None or text in self.informs:
             return None if text is None else self.informs[text]
         number = self.claims.index(text)
-        return Claim((number - question.given) % self.choices if self.words is RULE else number)
+        return Claim((number - question.given) % self.choices if self.name == "rule" else number)
 
     def _number(self, value: int, question: Question) -> int:
         """The paid action that claims a value."""
-        return (question.given + value) % self.choices if self.words is RULE else value
+        return (question.given + value) % self.choices if self.name == "rule" else value
 
     def _claim(self, number: int) -> str:
         """A paid action's number or, of switches, all numbers."""
-        if self.words is not SWITCHES:
+        if self.name != "switches":
             return str(number + 1)
         return " ".join(str(k + 1) for k in range(self.count) if number >> k & 1) or "none"
 

@@ -4,21 +4,24 @@ import copy
 import hashlib
 import importlib
 import itertools
+import json
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from agentsgym.envs.action_form import with_form
-from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken
+from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
-from agentsgym.envs.gymnasium.values import BestPlay
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer
+from agentsgym.types.records import Floats
 from agentsgym.types.text import short_repr
 
 EVAL_SHARE = 5
@@ -27,11 +30,68 @@ EVAL_SHARE = 5
 _MAX_FRUITLESS = 2000
 _MAX_VALUES = 5_000_000
 
-_MAX_TEMPLATES = 64
-_TEMPLATES: dict[tuple[str, str], Any] = {}
-"""Raw environments by id and options; classes that share their model copy them."""
-
 Split = tuple[list[dict[str, int]], list[dict[str, int]]]
+
+
+Transition = tuple[float, int, float, bool]
+Model = Mapping[int, Mapping[int, Sequence[Transition]]]
+"""Gymnasium's `P`: state to action to (probability, next state, reward, terminated)."""
+
+
+class ValueTable:
+    """The best expected sum of rewards, and the actions that achieve it.
+
+    Rewards are not discounted; an episode ends at a terminal state or when no step remains.
+
+    Args:
+        model: Gymnasium's `P`, with states 0..S-1 and actions 0..A-1.
+        horizon: steps in an episode, H.
+    """
+
+    def __init__(self, model: Model, horizon: int) -> None:
+        self.horizon = horizon
+        ends, rewards, weights = _arrays(model)
+        expected = (weights * rewards).sum(axis=2)
+        self.values: Floats = np.zeros((horizon + 1, len(model)))
+        """Value of state s with k steps left, shape [H + 1, S]."""
+        self.actions = np.zeros((horizon + 1, len(model)), dtype=np.int64)
+        """The best action there (among equals the one that ends sooner), shape [H + 1, S]; row 0
+        has no meaning."""
+        steps = np.zeros(len(model))
+        for left in range(1, horizon + 1):
+            continued = np.append(self.values[left - 1], 0.0)[ends]
+            worth = expected + (weights * continued).sum(axis=2)
+            duration = 1.0 + (weights * np.append(steps, 0.0)[ends]).sum(axis=2)
+            best = worth.max(axis=1)
+            among_best = np.where(worth >= best[:, None] - 1e-12, duration, np.inf)
+            self.values[left] = best
+            self.actions[left] = among_best.argmin(axis=1)
+            steps = among_best.min(axis=1)
+
+    def value(self, state: int, left: int | None = None) -> float:
+        """Expected sum of rewards from `state` with `left` steps remaining (default: all)."""
+        return float(self.values[self.horizon if left is None else left, state])
+
+    def action(self, state: int, left: int) -> int:
+        """A best action in `state` with `left` steps remaining, at least 1."""
+        return int(self.actions[left, state])
+
+
+def _arrays(model: Model) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
+    """Next states (S for an end), rewards and probabilities, each [S, A, max outcomes]."""
+    states = len(model)
+    actions = max(len(model[s]) for s in model)
+    most = max(len(outcomes) for s in model for outcomes in model[s].values())
+    ends = np.full((states, actions, most), states, dtype=np.int64)
+    rewards = np.zeros((states, actions, most))
+    weights = np.zeros((states, actions, most))
+    for s, by_action in model.items():
+        for a, outcomes in by_action.items():
+            for k, (probability, after, reward, terminated) in enumerate(outcomes):
+                ends[s, a, k] = states if terminated else after
+                rewards[s, a, k] = reward
+                weights[s, a, k] = probability
+    return ends, rewards, weights
 
 
 @dataclass(slots=True)
@@ -79,8 +139,7 @@ class GymnasiumEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         require("gymnasium", "gymnasium")
-        self._best_plays: dict[Hashable, BestPlay] = {}
-        self._split: Split | None = None
+        self._best_plays: dict[Hashable, ValueTable] = {}
 
     # -- what a subclass overrides --------------------------------------------------------------
 
@@ -103,24 +162,15 @@ class GymnasiumEnv(MultistepEnv):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
-        seed = task_data["seed"]
-        raw = self._raw(self.raw_options(task_data))
-        observation, _ = raw.reset(seed=seed)
+        raw = self._raw(task_data)
+        observation, _ = raw.reset(seed=task_data["seed"])
         return Running(raw, observation, text=self.describe(raw, observation))
 
-    def _raw(self, options: Mapping[str, Any]) -> Any:
+    def _raw(self, task_data: Mapping[str, Any]) -> Any:
+        options = json.dumps(self.raw_options(task_data))
         if not self.shares_model:
-            return self._make(options)
-        key = (self.env_id, repr(sorted(options.items())))
-        if key not in _TEMPLATES:
-            _TEMPLATES[key] = self._make(options)
-            if len(_TEMPLATES) > _MAX_TEMPLATES:
-                _TEMPLATES.pop(next(iter(_TEMPLATES)), None)
-        return copy.copy(_TEMPLATES[key])
-
-    def _make(self, options: Mapping[str, Any]) -> Any:
-        gymnasium = importlib.import_module("gymnasium")
-        return gymnasium.make(self.env_id, disable_env_checker=True, **options).unwrapped
+            return _make(self.env_id, options)
+        return copy.copy(_template(self.env_id, options))
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
         return self.begin(task_data)
@@ -192,24 +242,23 @@ class GymnasiumEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         """Tasks that differ from each other; a single one if every seed gives the same task."""
-        return task_dataset(self, self._tasks()[0])
+        return task_dataset(self, self._tasks[0])
 
     def get_eval_dataset(self) -> Any:
         """Tasks that are not training tasks; if there is only one task, that one."""
-        return task_dataset(self, self._tasks()[1])
+        return task_dataset(self, self._tasks[1])
 
+    @cached_property
     def _tasks(self) -> Split:
         """Seeds of training and evaluation tasks, split by the tasks' identities."""
-        self._split = self._split or self._searched()
-        return self._split
-
-    def _searched(self) -> Split:
         train: list[dict[str, int]] = []
         held_out: list[dict[str, int]] = []
         seen: set[Hashable] = set()
         wanted = self.config.train_tasks, self.config.eval_tasks
         fruitless = 0
-        for seed, identity in self._identities():
+        for seed in itertools.count():
+            running = self.begin({"seed": seed})
+            identity = self.identity(running.raw, running.observation, seed)
             side, most = (held_out, wanted[1]) if _held_out(identity) else (train, wanted[0])
             fresh = identity not in seen and len(side) < most
             seen.add(identity)
@@ -221,21 +270,9 @@ class GymnasiumEnv(MultistepEnv):
         only = (train or held_out) if len(seen) == 1 else None
         return (only, only) if only else (train, held_out)
 
-    def _identities(self) -> Iterator[tuple[int, Hashable]]:
-        """Seeds from 0 on with their tasks' identities; a new raw environment is only made if its
-        options change."""
-        made_with: dict[str, Any] | None = None
-        raw = None
-        for seed in itertools.count():
-            options = self.raw_options({"seed": seed})
-            if raw is None or options != made_with:
-                raw, made_with = self._make(options), options
-            observation, _ = raw.reset(seed=seed)
-            yield seed, self.identity(raw, observation, seed)
-
     # -- best play ------------------------------------------------------------------------------
 
-    def best_play(self, running: Running) -> BestPlay | None:
+    def best_play(self, running: Running) -> ValueTable | None:
         """Best play in this raw environment's model within the step limit; None if there is no
         `P` or if its values would need too much memory."""
         model = getattr(running.raw, "P", None)
@@ -243,7 +280,7 @@ class GymnasiumEnv(MultistepEnv):
             return None
         key = self.model_key(running.raw)
         if key not in self._best_plays:
-            self._best_plays[key] = BestPlay(model, self.config.max_steps_per_episode)
+            self._best_plays[key] = ValueTable(model, self.config.max_steps_per_episode)
         return self._best_plays[key]
 
     def model_key(self, raw: Any) -> Hashable:
@@ -264,6 +301,16 @@ class GymnasiumEnv(MultistepEnv):
         left = self.config.max_steps_per_episode - running.steps
         number = best.action(int(running.observation), left)
         return next(word for word, index in self.actions.items() if index == number)
+
+
+def _make(env_id: str, options: str) -> Any:
+    gymnasium = importlib.import_module("gymnasium")
+    made = gymnasium.make(env_id, disable_env_checker=True, **json.loads(options))
+    return made.unwrapped
+
+
+_template = lru_cache(64)(_make)
+"""Raw environments by id and options; classes that share their model copy them."""
 
 
 def _held_out(identity: Hashable) -> bool:

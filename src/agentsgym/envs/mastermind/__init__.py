@@ -1,29 +1,7 @@
-"""Mastermind in words: the environment, its tasks, and the players whose worth is known."""
+"""Mastermind in words: the environment, its codes, and the players whose worth is known."""
 
-from agentsgym.envs.mastermind.best_play import (
-    ExactPlayer,
-    GreedyPlayer,
-    Player,
-    TrialPlan,
-    Worth,
-    make_player,
-    worth,
-    worth_with_hint,
-)
-from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, feedback
+from agentsgym.envs.mastermind.best_play import TrialPlan, make_player, worth, worth_with_hint
+from agentsgym.envs.mastermind.codes import CodeSpace
 from agentsgym.envs.mastermind.env import MastermindEnv
 
-__all__ = [
-    "CodeSpace",
-    "ExactPlayer",
-    "Feedback",
-    "GreedyPlayer",
-    "MastermindEnv",
-    "Player",
-    "TrialPlan",
-    "Worth",
-    "feedback",
-    "make_player",
-    "worth",
-    "worth_with_hint",
-]
+__all__ = ["CodeSpace", "MastermindEnv", "TrialPlan", "make_player", "worth", "worth_with_hint"]

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, lowest
+from agentsgym.envs.known_game import lowest
+from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
 
 MAX_EXACT_CODES = 64
 _TIE = 1e-12
@@ -57,24 +58,22 @@ class Worth:
     guesses: tuple[float, ...]
 
 
-def worth(space: CodeSpace, player: Player, plan: TrialPlan, candidates: int) -> Worth:
-    """The player's expectations over all of `candidates`, equally likely; exact."""
+def worth(space: CodeSpace, player: Player, plan: TrialPlan, *known: int) -> Worth:
+    """The player's expectations over all codes in these sets, equally likely; exact. The player
+    knows in which of the sets the code is."""
     wins, guesses = [0.0] * plan.episodes, [0.0] * plan.episodes
-    pending = [(candidates, 0, plan.steps)]
+    pending = [(candidates, 0, plan.steps) for candidates in known]
     while pending:
-        known, episode, left = pending.pop()
+        candidates, episode, left = pending.pop()
         if episode == plan.episodes:
             continue
-        guesses[episode] += known.bit_count()
-        for answer, part in space.split(known, player.choose(known, episode, left)):
+        guesses[episode] += candidates.bit_count()
+        for answer, part in space.split(candidates, player.choose(candidates, episode, left)):
             won = answer == space.win
             wins[episode] += won
             over = won or left == 1
             pending.append((part, episode + 1, plan.steps) if over else (part, episode, left - 1))
-    return _worth(plan, candidates.bit_count(), wins, guesses)
-
-
-def _worth(plan: TrialPlan, count: int, wins: list[float], guesses: list[float]) -> Worth:
+    count = sum(candidates.bit_count() for candidates in known)
     score = sum(
         plan.weight(e) * (wins[e] - plan.step_cost * guesses[e]) for e in range(plan.episodes)
     )
@@ -86,19 +85,9 @@ def worth_with_hint(space: CodeSpace, player: Player, plan: TrialPlan) -> Worth:
 
     A hint is a code other than the secret, each equally likely, with its feedback.
     """
-    parts = [
-        part
-        for guess in range(len(space))
-        for answer, part in space.parts(guess).items()
-        if answer != space.win
-    ]
-    each = [(part.bit_count(), worth(space, player, plan, part)) for part in parts]
-    total = sum(count for count, _ in each)
-    return Worth(
-        sum(count * one.score for count, one in each) / total,
-        tuple(sum(n * one.wins[e] for n, one in each) / total for e in range(plan.episodes)),
-        tuple(sum(n * one.guesses[e] for n, one in each) / total for e in range(plan.episodes)),
-    )
+    hints = (space.parts(guess) for guess in range(len(space)))
+    parts = (part for hint in hints for answer, part in hint.items() if answer != space.win)
+    return worth(space, player, plan, *parts)
 
 
 def entropy(sizes: Sequence[int]) -> float:

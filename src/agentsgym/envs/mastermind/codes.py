@@ -1,7 +1,14 @@
 """Codes and feedback, in words and as numbers; sets of codes as bit masks (bit i:
-`CodeSpace.codes[i]`)."""
+`CodeSpace.codes[i]`); which codes are for training.
+
+A task is a code and its opening hints: other codes with the feedback that they would get. There are
+few codes, so holding some out would only teach a model never to guess them (a code that is never
+rewarded is always penalized). So by default every code is in training and in evaluation, but no
+(code, hints) pair is in both.
+"""
 
 import itertools
+import random
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from agentsgym.envs.action_text import names_any, read_action, spoken
+from agentsgym.envs.known_game import bit_mask
+from agentsgym.types import session_seed
 
 COLORS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 Code = tuple[int, ...]
@@ -64,7 +73,7 @@ class CodeSpace:
             common = np.minimum(self._counts, self._counts[guess]).sum(axis=1)
             key = place * (self.length + 1) + common - place
             self._parts[guess] = {
-                Feedback(*divmod(answer, self.length + 1)): _mask(key == answer)
+                Feedback(*divmod(answer, self.length + 1)): bit_mask(key == answer)
                 for answer in np.unique(key).tolist()
             }
         return self._parts[guess]
@@ -77,15 +86,6 @@ class CodeSpace:
     def narrow(self, candidates: int, guess: Code, answer: Feedback) -> int:
         """The candidates that would give this feedback to `guess`."""
         return candidates & self.parts(self.index[guess]).get(answer, 0)
-
-
-def lowest(candidates: int) -> int:
-    """Index of the first candidate of a non-empty set."""
-    return (candidates & -candidates).bit_length() - 1
-
-
-def _mask(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
-    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def say_code(code: Code, names: Sequence[str]) -> str:
@@ -111,3 +111,62 @@ def read_guess(action: str, names: Sequence[str], length: int) -> Code | None:
 def say_feedback(answer: Feedback) -> str:
     """Feedback as words: "1 right place, 0 right colour."."""
     return f"{answer.place} right place, {answer.color} right colour."
+
+
+EVAL_SHARE = 5
+"""One out of this many codes, or hint sets of a code, is held out for evaluation."""
+
+Numbered = tuple[int, int]
+"""(index of the code, seed of its hints)."""
+
+
+def draw_hints(space: CodeSpace, solution: int, seed: int, count: int) -> tuple[Code, ...]:
+    """`count` different codes other than the solution, sorted."""
+    others = [code for i, code in enumerate(space.codes) if i != solution]
+    rng = random.Random(f"mastermind-{solution}-{seed}")
+    return tuple(sorted(rng.sample(others, min(count, len(others)))))
+
+
+def split_by_codes(
+    space: CodeSpace, train_per_code: int, eval_per_code: int
+) -> tuple[list[Numbered], list[Numbered]]:
+    """A fifth of the codes is for evaluation, the others for training."""
+    shuffled = sorted(range(len(space)), key=lambda i: session_seed("mastermind-split", i))
+    held_out = sorted(shuffled[: max(1, len(space) // EVAL_SHARE)])
+    train = sorted(set(shuffled) - set(held_out))
+    return (
+        [(code, seed) for seed in range(train_per_code) for code in train],
+        [(code, seed) for seed in range(eval_per_code) for code in held_out],
+    )
+
+
+def split_by_hints(
+    space: CodeSpace, hints: int, train_per_code: int, eval_per_code: int
+) -> tuple[list[Numbered], list[Numbered]]:
+    """Of each code's different hint sets, every fifth is for evaluation, the others for training.
+
+    A code with fewer sets than requested gets fewer tasks. Codes are interleaved.
+    """
+    train: list[tuple[int, Numbered]] = []
+    held_out: list[tuple[int, Numbered]] = []
+    for code in range(len(space)):
+        seeds = _distinct_seeds(space, code, hints, train_per_code, eval_per_code)
+        own = [seed for number, seed in enumerate(seeds) if number % EVAL_SHARE != 1]
+        train += [(turn, (code, seed)) for turn, seed in enumerate(own[:train_per_code])]
+        held_out += [
+            (turn, (code, seed)) for turn, seed in enumerate(seeds[1::EVAL_SHARE][:eval_per_code])
+        ]
+    return [task for _, task in sorted(train)], [task for _, task in sorted(held_out)]
+
+
+def _distinct_seeds(
+    space: CodeSpace, code: int, hints: int, train_wanted: int, eval_wanted: int
+) -> list[int]:
+    """Seeds with different hint sets, as many as the split needs or as can be found."""
+    wanted = max(EVAL_SHARE * eval_wanted, -(-train_wanted * EVAL_SHARE // (EVAL_SHARE - 1)) + 1)
+    seen: dict[tuple[Code, ...], int] = {}
+    for seed in range(20 * wanted):
+        seen.setdefault(draw_hints(space, code, seed, hints), seed)
+        if len(seen) == wanted:
+            break
+    return list(seen.values())

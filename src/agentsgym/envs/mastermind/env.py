@@ -7,25 +7,26 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import Field
 
-from agentsgym.envs.action_form import with_form
-from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.known_game import DrawnAgent, KnownGame
+from agentsgym.envs.action_text import with_form
+from agentsgym.envs.known_game import KnownGame, members
 from agentsgym.envs.mastermind.best_play import Player, TrialPlan, make_player
 from agentsgym.envs.mastermind.codes import (
     COLORS,
     Code,
     CodeSpace,
     Told,
+    draw_hints,
     feedback,
     read_code,
     read_guess,
     say_code,
     say_feedback,
+    split_by_codes,
+    split_by_hints,
 )
-from agentsgym.envs.mastermind.tasks import Task, draw_hints, split_by_codes, split_by_hints
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution, Words
 from agentsgym.types import Agent, Tokenizer, TrialInfo
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 MAX_CODES = 1296
 NO_GUESS = "That is no code."
@@ -109,43 +110,37 @@ class MastermindEnv(KnownGame):
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
         solution, hints = self.read_task(task_data)
+        possible = self.space.everything
+        for hint, answer in hints:
+            possible = self.space.narrow(possible, hint, answer)
         return State(
             solution=solution,
             seed=int(task_data.get("seed", 0)),
             hints=hints,
             trial=self.trial_info(),
             told=hints,
-            possible=self.possible(hints),
+            possible=possible,
             steps=0,
             said="",
         )
 
-    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
-        state = self._initialize_episode(session_id, task_data)
-        state["trial"] = trial.without_state()
-        last: State | None = trial.last_state
-        if last is not None and self.carries:
-            state["told"], state["possible"] = last["told"], last["possible"]
-        return state
+    def _carry_over(self, state: State, last: State) -> None:
+        state["told"], state["possible"] = last["told"], last["possible"]
 
     def _format_prompt(self, state: State, step: int) -> str:
         if step > 0:
             return state["said"]
         names, explained = self.color_names, self.config.explain_actions
-        example = self.example_action(state)
-        rules = f"Find the code: {self.config.length} of {', '.join(names)}, repeats allowed. "
+        example, length = self.example_action(state), self.config.length
+        rules = f"Find the code: {length} of {', '.join(names)}, repeats allowed. "
         rules += "" if explained else f'Guess like "{example}". '
         rules += f"{self.config.max_steps_per_episode} guesses."
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
         lines = [f"{state['trial'].round_line('same code')} {rules}".strip(), *hints]
         prompt = "\n".join(lines)
-        return with_form(prompt, self._form, example) if explained else prompt
-
-    @property
-    def _form(self) -> str:
-        """The form of a guess. It does not say "code": small models then write a program."""
-        length = self.config.length
-        return f"Answer with {length} color{'s' if length > 1 else ''} only."
+        # It does not say "code": small models then write a program.
+        form = f"Answer with {length} color{'s' if length > 1 else ''} only."
+        return with_form(prompt, form, example) if explained else prompt
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes:\n{reflection}"
@@ -155,61 +150,37 @@ class MastermindEnv(KnownGame):
     ) -> tuple[State, float, bool, dict[str, Any]]:
         guess = read_guess(action, self.color_names, self.config.length)
         after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
-        out = after["steps"] >= self.config.max_steps_per_episode
-        reward = -float(self.config.step_cost)
-        if guess is None:
-            info = {
-                "malformed": True,
-                "win": False,
-                "anchor": self._anchor(after),
-                "informing": False,
-            }
-            metrics = {"consistent": 0.0, "bits": 0.0}
-            return after, reward, out, {**info, "stop_reason": "guesses_used", "metrics": metrics}
-        answer = feedback(guess, state["solution"])
-        win = answer == self.space.win
-        after["told"] = (*state["told"], (guess, answer))
-        after["possible"] = self.space.narrow(state["possible"], guess, answer)
-        after["said"] = say_feedback(answer)
+        win, consistent, reward = False, 0.0, -float(self.config.step_cost)
+        if guess is not None:
+            answer = feedback(guess, state["solution"])
+            win = answer == self.space.win
+            reward += win
+            after["told"] = (*state["told"], (guess, answer))
+            after["possible"] = self.space.narrow(state["possible"], guess, answer)
+            after["said"] = say_feedback(answer)
+            consistent = float(state["possible"] >> self.space.index[guess] & 1)
+        bits = math.log2(state["possible"].bit_count() / after["possible"].bit_count())
         info = {
             "win": win,
             "stop_reason": "win" if win else "guesses_used",
             "anchor": self._anchor(after),
-            "metrics": self._metrics(state["possible"], after["possible"], guess),
+            "metrics": {"consistent": consistent, "bits": bits},
             "informing": after["possible"] != state["possible"],
         }
-        return after, reward + win, win or out, info
-
-    def _metrics(self, before: int, after: int, guess: Code) -> dict[str, float]:
-        """Whether the guess could have been right, and the information gained, in bits."""
-        return {
-            "consistent": float(before >> self.space.index[guess] & 1),
-            "bits": math.log2(before.bit_count() / after.bit_count()),
-        }
+        if guess is None:
+            info["malformed"] = True
+        done = win or after["steps"] >= self.config.max_steps_per_episode
+        return after, reward, done, info
 
     def _anchor(self, state: State) -> str:
         """The information state: equal for equal feedback, in whatever order."""
-        episode = state["trial"].episode if self.carries else 0
         told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
-        return f"{episode}/{state['steps']}/{told}"
+        return f"{self.episode_of(state)}/{state['steps']}/{told}"
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task has a `solution` and optionally a `seed`."""
-        try:
-            self._read_solution(task_data)
-        except ValueError as error:
-            return str(error)
-        return None
-
     def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
         """(solution, hints with their feedback). Raises ValueError with the task's problem."""
-        code, seed = self._read_solution(task_data)
-        hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
-        return code, tuple((hint, feedback(hint, code)) for hint in hints)
-
-    def _read_solution(self, task_data: Mapping[str, Any]) -> tuple[Code, int]:
         text, seed = task_data.get("solution"), task_data.get("seed", 0)
         length = self.config.length
         code = read_code(text, self.color_names, length) if isinstance(text, str) else None
@@ -218,35 +189,19 @@ class MastermindEnv(KnownGame):
                 f"task_data needs a 'solution' of {length} words out of "
                 f"{', '.join(self.color_names)} and may have a 'seed' (an int), got {task_data!r}"
             )
-        return code, seed
+        hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
+        return code, tuple((hint, feedback(hint, code)) for hint in hints)
 
-    def possible(self, told: Told) -> int:
-        """The codes that agree with this feedback, as a bit mask."""
-        candidates = self.space.everything
-        for guess, answer in told:
-            candidates = self.space.narrow(candidates, guess, answer)
-        return candidates
-
-    def get_train_dataset(self) -> Any:
-        """Training tasks, codes interleaved."""
-        return task_dataset(self, self._tasks()[0])
-
-    def get_eval_dataset(self) -> Any:
-        """Evaluation tasks: other hints, or with `split="codes"` other codes."""
-        return task_dataset(self, self._tasks()[1])
-
-    def _tasks(self) -> tuple[list[Task], list[Task]]:
+    def _tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         hints = self.config.hints
         wanted = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
         if self.config.split == "hints":
             sides = split_by_hints(self.space, hints, *wanted)
         else:
             sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
+        codes, names = self.space.codes, self.color_names
         train, held_out = (
-            [
-                Task(solution=say_code(self.space.codes[code], self.color_names), seed=seed)
-                for code, seed in side
-            ]
+            [{"solution": say_code(codes[code], names), "seed": seed} for code, seed in side]
             for side in sides
         )
         return train, held_out
@@ -257,9 +212,7 @@ class MastermindEnv(KnownGame):
     def plan(self) -> TrialPlan:
         """The trial that a player plays: all episodes if they carry, else one episode."""
         steps, cost = self.config.max_steps_per_episode, float(self.config.step_cost)
-        if not self.carries:
-            return TrialPlan(steps, step_cost=cost)
-        return TrialPlan(steps, self.config.episodes_per_trial, self.config.free_shots, cost)
+        return TrialPlan(steps, *self.played_as_one, cost)
 
     def player(self, kind: str = "best") -> Player:
         """A reference player: "best" (exact up to 64 codes, else entropy), "exact", "entropy" or
@@ -279,8 +232,7 @@ class MastermindEnv(KnownGame):
     def best_action(self, state: State, kind: str = "best") -> str:
         """The guess of a reference player (see `player`)."""
         left = self.config.max_steps_per_episode - state["steps"]
-        episode = state["trial"].episode if self.carries else 0
-        guess = self.player(kind).choose(state["possible"], episode, left)
+        guess = self.player(kind).choose(state["possible"], self.episode_of(state), left)
         return say_code(self.space.codes[guess], self.color_names)
 
     def notes(self, state: State) -> str:
@@ -292,9 +244,8 @@ class MastermindEnv(KnownGame):
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The agent that half of the time guesses a code that agrees with all feedback, else any
         code."""
-        return DrawnAgent(self, self._drawn, seed)
+        return self.drawn_agent(self._drawn, seed)
 
-    def _drawn(self, state: State, rng: random.Random) -> str:
+    def _drawn(self, state: State, rng: random.Random, memory: dict[str, Any]) -> str:
         among = state["possible"] if rng.random() < 0.5 else self.space.everything
-        codes = [code for number, code in enumerate(self.space.codes) if among >> number & 1]
-        return say_code(rng.choice(codes), self.color_names)
+        return say_code(self.space.codes[rng.choice(members(among))], self.color_names)

@@ -1,6 +1,6 @@
 """TextArena's offline single-player games, as environments `TextArena/<Game>`."""
 
 from agentsgym.envs.textarena.env import TextArenaEnv, game_class
-from agentsgym.envs.textarena.games import GAMES, Game
+from agentsgym.envs.textarena.games import GAMES, ArenaGame
 
-__all__ = ["GAMES", "Game", "TextArenaEnv", "game_class"]
+__all__ = ["GAMES", "ArenaGame", "TextArenaEnv", "game_class"]

@@ -8,24 +8,22 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from agentsgym.envs.action_form import with_form
+from agentsgym.envs.action_text import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, Game, moves, size_problem
-from agentsgym.envs.textarena.patches import playable
+from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, ArenaGame, moves, size_problem
 from agentsgym.envs.textarena.play import (
-    Fresh,
     Play,
     UnplayableSeed,
     begin,
-    deal,
     example_move,
     last_move,
+    playable,
 )
 from agentsgym.types import Tokenizer
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
@@ -41,7 +39,7 @@ class TextArenaEnv(MultistepEnv):
     A move that the game calls invalid counts as malformed.
     """
 
-    game: ClassVar[Game]
+    game: ClassVar[ArenaGame]
 
     class Settings(EnvSettings):
         """The settings of a TextArena game; a game's class has its own `variant`."""
@@ -62,6 +60,7 @@ class TextArenaEnv(MultistepEnv):
         package = require("textarena", "textarena")
         self._draws = self.game.draws or importlib.metadata.version("textarena") != TESTED_VERSION
         self._examples: dict[int, str] = {}
+        self._random_countdown = (self.game.name, self.config.variant) == ("Countdown", "random")
         self._env_id, defaults = self._variant(package)
         self._options = self._checked_options(package)
         if "max_steps_per_episode" not in self.env_config:
@@ -75,9 +74,8 @@ class TextArenaEnv(MultistepEnv):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
-        seed, allowance = task_data["seed"], self.config.error_allowance
-        play = begin(self.game, self._deal(seed), error_allowance=allowance, draws=self._draws)
-        play.seed = seed
+        play = self._begin(task_data["seed"])
+        play.raw.state.error_allowance = self.config.error_allowance
         return play
 
     def _format_prompt(self, state: Play, step: int) -> str:
@@ -164,24 +162,21 @@ class TextArenaEnv(MultistepEnv):
 
     def _playable(self, seed: int) -> bool:
         try:
-            return playable(self.game.name, self._deal(seed).raw)
+            return playable(self._begin(seed))
         except UnplayableSeed:
             return False
 
-    def _deal(self, seed: int) -> Fresh:
-        return deal(self.game, self._env_id, self._options, seed)
+    def _begin(self, seed: int) -> Play:
+        return begin(self.game, self._env_id, self._options, seed, draws=self._draws)
 
     # -- configuration --------------------------------------------------------------------------
 
     def _variant(self, package: Any) -> tuple[str, dict[str, Any]]:
         """TextArena's raw id of the variant, and the constructor's arguments of that variant."""
-        variant = "" if self._is_random_countdown() else self.config.variant
+        variant = "" if self._random_countdown else self.config.variant
         env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
         spec = package.envs.registration.ENV_REGISTRY[env_id]
         return env_id, dict(spec.kwargs)
-
-    def _is_random_countdown(self) -> bool:
-        return bool(self.game.name == "Countdown" and self.config.variant == "random")
 
     def _checked_options(self, package: Any) -> dict[str, Any]:
         spec = package.envs.registration.ENV_REGISTRY[self._env_id]
@@ -199,7 +194,7 @@ class TextArenaEnv(MultistepEnv):
         problem = size_problem({**spec.kwargs, **options})
         if problem is not None:
             raise ConfigError(f"{self.name}: env_config.game_options: {problem}")
-        if self._is_random_countdown():
+        if self._random_countdown:
             options = {"numbers": None, "target": None, **options}
         return options
 
@@ -209,7 +204,7 @@ class TextArenaEnv(MultistepEnv):
         self.config = self.config.model_copy(update={"max_steps_per_episode": steps})
 
 
-def _stop_reason(state: Play, game: Game) -> str:
+def _stop_reason(state: Play, game: ArenaGame) -> str:
     if game.wins and state.reward == 1.0:
         return "win"
     return "malformed" if state.malformed else "done"
@@ -221,7 +216,7 @@ def game_class(name: str) -> type[TextArenaEnv]:
     return named
 
 
-def _define(game: Game) -> type[TextArenaEnv]:
+def _define(game: ArenaGame) -> type[TextArenaEnv]:
     settings = create_model(
         "Settings",
         __base__=TextArenaEnv.Settings,

@@ -15,11 +15,11 @@ MAX_MOVES = 5000
 _DIRECTIONS = ("up", "down", "left", "right")
 
 TESTED_VERSION = "0.7.4"
-"""The TextArena version for which the `draws` and `prints` columns below were checked."""
+"""The TextArena version for which the column `draws` below was checked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class ArenaGame:
     """One of TextArena's games.
 
     Attributes:
@@ -31,7 +31,6 @@ class Game:
             None.
         wins: whether a reward of 1.0 means that the game was won.
         draws: whether a step draws random numbers (a reset always may).
-        prints: whether the game writes to standard output.
         one_puzzle: whether every seed gives the same puzzle.
         slow: whether a reset is slow enough to be cached.
         spare_steps: steps beyond the game's own number of turns, for malformed actions, which
@@ -46,7 +45,6 @@ class Game:
     best: float | None = None
     wins: bool = True
     draws: bool = False
-    prints: bool = False
     one_puzzle: bool = False
     slow: bool = False
     spare_steps: int = 0
@@ -56,31 +54,31 @@ _TILES = ("", "ultra-easy", "mega-easy", "super-easy", "very-easy", "easy", "har
 _DISKS = ("", "medium", "hard", "hardcore", "extreme")
 
 _ALL = (
-    Game("2048", 300, _TILES, draws=True),
-    Game("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
-    Game("Blackjack", 60, ("", "long"), wins=False, draws=True),
-    Game("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
-    Game("Crosswords", 30, ("", "hardcore")),
-    Game("Cryptarithm", 100, best=1.0, one_puzzle=True),
-    Game("FifteenPuzzle", 200),
-    Game("FrozenLake", 100, ("", "random", "hardcore"), best=1.0),
-    Game("GuessTheNumber", 10, ("", "hardcore"), best=1.0),
-    Game("LightsOut", 20, low=-1.0, best=1.0),
-    Game("LogicPuzzle", 30, ("", "hard"), prints=True),
-    Game("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
-    Game("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True),
-    Game("PegJump", 20, best=1.0, one_puzzle=True),
-    Game("RushHour", 100, prints=True, slow=True),
-    Game("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),
-    Game("Set", 24, high=20.0, wins=False, slow=True),
-    Game("Slitherlink", 200, best=1.0),
-    Game("Sokoban", 30, ("", "medium"), slow=True),
-    Game("Sudoku", 100, ("", "very-easy", "easy", "medium", "hard"), best=1.0, slow=True),
-    Game("ThreeCardMonte", 3, best=1.0),
-    Game("TowerOfHanoi", 14, _DISKS, best=1.0, one_puzzle=True),
+    ArenaGame("2048", 300, _TILES, draws=True),
+    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
+    ArenaGame("Blackjack", 60, ("", "long"), wins=False, draws=True),
+    ArenaGame("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
+    ArenaGame("Crosswords", 30, ("", "hardcore")),
+    ArenaGame("Cryptarithm", 100, best=1.0, one_puzzle=True),
+    ArenaGame("FifteenPuzzle", 200),
+    ArenaGame("FrozenLake", 100, ("", "random", "hardcore"), best=1.0),
+    ArenaGame("GuessTheNumber", 10, ("", "hardcore"), best=1.0),
+    ArenaGame("LightsOut", 20, low=-1.0, best=1.0),
+    ArenaGame("LogicPuzzle", 30, ("", "hard")),
+    ArenaGame("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
+    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True),
+    ArenaGame("PegJump", 20, best=1.0, one_puzzle=True),
+    ArenaGame("RushHour", 100, slow=True),
+    ArenaGame("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),
+    ArenaGame("Set", 24, high=20.0, wins=False, slow=True),
+    ArenaGame("Slitherlink", 200, best=1.0),
+    ArenaGame("Sokoban", 30, ("", "medium"), slow=True),
+    ArenaGame("Sudoku", 100, ("", "very-easy", "easy", "medium", "hard"), best=1.0, slow=True),
+    ArenaGame("ThreeCardMonte", 3, best=1.0),
+    ArenaGame("TowerOfHanoi", 14, _DISKS, best=1.0, one_puzzle=True),
 )
 
-GAMES: dict[str, Game] = {game.name: game for game in _ALL}
+GAMES: dict[str, ArenaGame] = {game.name: game for game in _ALL}
 
 
 def moves(name: str, raw: Any) -> list[str]:
@@ -217,9 +215,9 @@ NUMBERS: Mapping[str, int] = {
     "min_number": 10**9,
     "max_number": 10**9,
     "target": 10**9,
+    "dim_room": 10,
 }
-ITEMS: Mapping[str, int] = {"buttons": 100, "numbers": 12, "equation": 100}
-MAX_SIDE = 10
+ENTRIES: Mapping[str, int] = {"buttons": 100, "numbers": 12, "equation": 100}
 
 
 def size_problem(options: Mapping[str, Any]) -> str | None:
@@ -228,29 +226,15 @@ def size_problem(options: Mapping[str, Any]) -> str | None:
         if value is None:
             continue
         most = NUMBERS.get(name)
-        if most is not None and (not isinstance(value, int) or abs(value) > most):
+        numbers = value if name == "dim_room" and isinstance(value, list | tuple) else [value]
+        if most is not None and not all(isinstance(n, int) and abs(n) <= most for n in numbers):
             return f"{name!r} must be a whole number of at most {most}, got {short_repr(value)}"
-        longest = ITEMS.get(name)
-        if longest is not None and not 0 < _length(value) <= longest:
+        longest = ENTRIES.get(name)
+        sized = isinstance(value, list | tuple | str)
+        if longest is not None and not (sized and 0 < len(value) <= longest):
             return f"{name!r} must have at most {longest} entries, got {short_repr(value)}"
-    return _sokoban_problem(options) or _mines_problem(options)
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, list | tuple | str) else 0
-
-
-def _sokoban_problem(options: Mapping[str, Any]) -> str | None:
-    room = options.get("dim_room", (1, 1))
-    sides = room if isinstance(room, list | tuple) else ()
-    if len(sides) == 2 and all(isinstance(s, int) and s <= MAX_SIDE for s in sides):
-        return None
-    return f"'dim_room' must be two whole numbers of at most {MAX_SIDE}, got {short_repr(room)}"
-
-
-def _mines_problem(options: Mapping[str, Any]) -> str | None:
-    """The first cell and its neighbors must be free of mines; the game draws until they are."""
-    if "num_mines" not in options:
-        return None
-    most = int(options["rows"]) * int(options["cols"]) - 9
-    return f"'num_mines' must be at most {most}" if options["num_mines"] > most else None
+    if "num_mines" in options:  # the game draws until the first cell and its neighbors are free
+        most = options["rows"] * options["cols"] - 9
+        if options["num_mines"] > most:
+            return f"'num_mines' must be at most {most}"
+    return None

@@ -1,24 +1,29 @@
-"""A running game: the raw TextArena game, its random numbers, and moves in answers."""
+"""A running game of TextArena: its random numbers, moves in answers, and patches for bugs."""
 
 import contextlib
 import copy
 import importlib
 import io
+import json
 import random
 import re
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MethodType
 from typing import Any
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, spoken
-from agentsgym.envs.textarena.games import Game, moves
-from agentsgym.envs.textarena.patches import admissible, outcome, patch, progress
+from agentsgym.envs.textarena.games import ArenaGame, moves
 
 MAX_MOVE_CHARACTERS = 64
 MAX_TRIALS = 200
 MAX_PUZZLES = 256
+"""Puzzles of slow games that are kept; all environments share them."""
+_DIRECTIONS = frozenset({"up", "down", "left", "right", "w", "a", "s", "d"})
+_MOVING = frozenset({"go", "i", "move", "press", "push", "slide", "swipe", "the", "tiles"})
+PROGRESS_METHODS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _LOCK = threading.RLock()
 
@@ -49,7 +54,7 @@ class RandomStream:
 
 
 @contextlib.contextmanager
-def silenced() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Discard printed output, one thread at a time."""
     with _LOCK, contextlib.redirect_stdout(io.StringIO()):
         yield
@@ -67,11 +72,11 @@ class Play:
     `draws` says whether steps need the session's own random numbers.
     """
 
-    game: Game
+    game: ArenaGame
     raw: Any
     stream: RandomStream
     draws: bool
-    seed: int = 0
+    seed: int
     text: str = ""
     done: bool = False
     malformed: bool = False
@@ -83,34 +88,30 @@ class Play:
         """Make one move ("" for a malformed action); a finished game does not change."""
         if self.done:
             return
-        move = admissible(self.game.name, move)
+        move = _admissible(self.game.name, move)
         errors = self.raw.state.error_count
         with self._own_world():
             self.done, _ = self.raw.step(move)
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
         self.move = move
-        self.text = new_output(self.raw)
+        self.text = _new_output(self.raw)
         if self.done:
-            self.reward = outcome(self.game, self.raw, self.raw.state.rewards[0])
+            self.reward = _outcome(self.game, self.raw.state.rewards[0])
             self.reason = str(info.get("reason", ""))
 
     def progress(self) -> float:
         """The reward for the current state by the game's own measure of progress."""
         with self._own_world():
-            return progress(self.game, self.raw)
+            return _progress(self.game, self.raw)
 
     @contextlib.contextmanager
     def _own_world(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if self.game.prints:
-                stack.enter_context(silenced())
-            if self.draws:
-                stack.enter_context(self.stream.installed())
+        with _silenced(), self.stream.installed() if self.draws else contextlib.nullcontext():
             yield
 
 
-def new_output(raw: Any) -> str:
+def _new_output(raw: Any) -> str:
     """The game's output since the last call, without the player's own words.
 
     Countdown, Cryptarithm and Slitherlink log an action as the number 0, with the action as the
@@ -126,56 +127,38 @@ def new_output(raw: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
-    """A game after its reset and before the first move, with its random numbers."""
-
-    raw: Any
-    stream: RandomStream
-
-
-PUZZLES: OrderedDict[tuple[str, str, int], Fresh] = OrderedDict()
-"""The last puzzles of slow games, by variant, options and seed; all environments share them."""
-
-
-def deal(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
-    """A new game; a copy of the stored one if games of this kind take long to make.
+def begin(
+    game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int, *, draws: bool
+) -> Play:
+    """A new game; a copy of a kept one if games of this kind take long to make.
 
     Raises UnplayableSeed if TextArena cannot make one.
     """
-    if not game.slow:
-        return _dealt(game, env_id, options, seed)
-    key = (env_id, repr(sorted(options.items())), seed)
-    with _LOCK:
-        if key not in PUZZLES:
-            PUZZLES[key] = _dealt(game, env_id, options, seed)
-        PUZZLES.move_to_end(key)
-        if len(PUZZLES) > MAX_PUZZLES:
-            PUZZLES.popitem(last=False)
-        return copy.deepcopy(PUZZLES[key])
+    deal = kept_deal if game.slow else _deal
+    raw, stream = deal(game, env_id, json.dumps(options), seed)
+    if game.slow:
+        raw, stream = copy.deepcopy((raw, stream))
+    _patch(game.name, raw)
+    return Play(game, raw, stream, draws, seed, text=_new_output(raw))
 
 
-def _dealt(game: Game, env_id: str, options: Mapping[str, Any], seed: int) -> Fresh:
+def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, RandomStream]:
     """Make and reset a game inside a new random stream, because RushHour and Countdown draw their
     puzzles in the constructor."""
     textarena = importlib.import_module("textarena")
     stream = RandomStream(seed)
-    with silenced(), stream.installed():
-        raw = textarena.make(env_id, **options)
+    with _silenced(), stream.installed():
+        raw = textarena.make(env_id, **json.loads(options))
         try:
             raw.reset(num_players=1, seed=seed)
         except (ZeroDivisionError, RuntimeError) as error:
             raise UnplayableSeed(f"{env_id} cannot deal seed {seed}: {error}") from error
     if game.name == "Set":
         raw.all_sets = None  # 6,480 tuples that no step reads
-    return Fresh(raw, stream)
+    return raw, stream
 
 
-def begin(game: Game, fresh: Fresh, *, error_allowance: int, draws: bool) -> Play:
-    """Start to play a dealt game."""
-    fresh.raw.state.error_allowance = error_allowance
-    patch(game.name, fresh.raw)
-    return Play(game, fresh.raw, fresh.stream, draws, text=new_output(fresh.raw))
+kept_deal = lru_cache(MAX_PUZZLES)(_deal)
 
 
 def last_move(action: str) -> str:
@@ -217,3 +200,101 @@ def example_move(play: Play) -> str:
             if not trial.done:
                 return move
     return accepted or listed[0]
+
+
+# -- patches, each with the bug that it fixes -----------------------------------------------------
+
+
+def _patch(name: str, raw: Any) -> None:
+    """Patch a game that was just reset.
+
+    Countdown, Cryptarithm, Slitherlink and ThreeCardMonte swap the arguments of
+    `set_invalid_move`, so that the reward is a sentence and the reason a number. FifteenPuzzle
+    reports a win through `set_winners`, which its state does not have, so that a win crashes.
+    """
+    state = raw.state
+    state.set_invalid_move = MethodType(_in_order(type(state).set_invalid_move), state)
+    if name == "FifteenPuzzle":
+        state.set_winners = MethodType(_set_winners, state)
+
+
+def _in_order(original: Callable[..., None]) -> Callable[..., None]:
+    def set_invalid_move(state: Any, reason: Any = None, reward: Any = -1.0) -> None:
+        if isinstance(reward, str):
+            reason, reward = reward, reason
+        original(state, reason=reason, reward=reward)
+
+    return set_invalid_move
+
+
+def _set_winners(state: Any, player_ids: list[int], reason: str) -> None:
+    state.set_outcome(reward=1.0, reason=reason)
+
+
+def _admissible(name: str, move: str) -> str:
+    """The move, or "" if the game would wrongly accept it.
+
+    Set accepts the same card three times as a set, so that `[1, 1, 1]` scores at every turn. 2048
+    takes the last word of any sentence that is a direction or one of the letters w, a, s and d, so
+    that "What's your move?" moves down.
+    """
+    if name == "2048" and not _is_one_direction(move):
+        return ""
+    if name == "Set":
+        cards = [card.strip() for card in move.strip("[]").split(",")]
+        if len({card.lstrip("0") for card in cards}) != len(cards):
+            return ""
+    return move
+
+
+def _is_one_direction(move: str) -> bool:
+    words = [word for word in re.findall(r"\w+", move.lower()) if word not in _MOVING]
+    return len(words) == 1 and words[0] in _DIRECTIONS
+
+
+def _outcome(game: ArenaGame, reward: Any) -> float:
+    """The reward of a finished game as a float within the game's declared range.
+
+    Bandit never recognizes the best button (it compares a name with a table) and pays the regret
+    of the final choice, so that the best button earns 0 and a worse one more. Here the best button
+    earns 1.0 and any other 1.0 minus its regret. LightsOut's progress has no lower bound when
+    lights are switched on.
+    Raises TypeError for a reward that is no number.
+    """
+    if isinstance(reward, bool | str) or reward is None:
+        raise TypeError(f"{game.name} paid {reward!r}, which is not a number")
+    value = float(reward)
+    if game.name == "Bandit" and value >= 0.0:
+        value = 1.0 if value == 0.0 else -value
+    return min(game.high, max(game.low, value))
+
+
+def _progress(game: ArenaGame, raw: Any) -> float:
+    """The game's reward if it ended now, by its own measure of progress; 0 without a measure."""
+    if game.name == "Set":
+        return _outcome(game, raw.state.game_state["score"])
+    for method in PROGRESS_METHODS:
+        if hasattr(raw, method):
+            return _outcome(game, getattr(raw, method)())
+    return 0.0
+
+
+def playable(play: Play) -> bool:
+    """Whether a puzzle that was just reset can be solved and is not solved yet.
+
+    FifteenPuzzle shuffles its tiles, and half of all permutations cannot be solved. LightsOut's
+    scramble may cancel itself out.
+    """
+    if play.game.name == "FifteenPuzzle":
+        return _solvable_fifteen([tile for row in play.raw.board for tile in row])
+    if play.game.name == "LightsOut":
+        return bool(play.raw._initial_on)
+    return True
+
+
+def _solvable_fifteen(tiles: list[int | None]) -> bool:
+    """Compares the permutation's parity with the gap's row, counted from the bottom."""
+    order = [tile for tile in tiles if tile is not None]
+    inversions = sum(a > b for i, a in enumerate(order) for b in order[i + 1 :])
+    row_from_bottom = 4 - tiles.index(None) // 4
+    return (inversions + row_from_bottom) % 2 == 1

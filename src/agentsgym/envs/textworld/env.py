@@ -1,22 +1,19 @@
 """TextWorld: games that `tw-make` generates from a seed, played by the real engine."""
 
+import re
+import warnings
+import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from agentsgym.envs.action_form import with_form
-from agentsgym.envs.action_text import read_option
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.cache_folder import cache_folder
+from agentsgym.envs.command_game import CommandGame, CommandGameEnv, anchor, contained
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.extras import ensure
-from agentsgym.envs.row_guard import task_directories
-from agentsgym.envs.settings import EnvSettings, OptionalPath, Tasks
-from agentsgym.envs.textworld.engine import Game
-from agentsgym.envs.textworld.games import Kind, Task, details, distinct_seeds, ensure_games, recipe
+from agentsgym.envs.extras import ensure, require
+from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
+from agentsgym.envs.textworld.games import Kind, details, distinct_seeds, ensure_games, recipe
 from agentsgym.types import (
     Agent,
     Message,
@@ -26,34 +23,58 @@ from agentsgym.types import (
     checked_path,
     real_path,
 )
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 
 LAST_SEED = 2**31 - 1
-_REFUSED = "You can't do that now."
-_RULES = "You are in a text adventure. Do the task by giving one command per turn."
-_FORM = "Answer with one command only."
 _SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
+_BLANK = re.compile(r"\n{3,}")
+_BANNER = "$$"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """An episode after `actions`, the commands that the engine accepted; others change nothing.
+class AdventureGame(CommandGame):
+    """A running game. `score` counts points out of `max_score`, of which the last command brought
+    `points`; `progress` is the engine's intermediate reward: 1 if the last command came closer to
+    the win, -1 if it led away, else 0."""
 
-    `game` is the running engine game, None once it is over; `text` is the next prompt's text.
-    """
+    score = 0
 
-    game_file: str
-    actions: tuple[str, ...]
-    text: str
-    commands: tuple[str, ...]
-    score: int
-    over: bool
-    won: bool
-    anchor: str
-    game: Game | None
+    def __init__(self, game_file: str) -> None:
+        textworld = require("textworld", "textworld")
+        names = ("won", "lost", "score", "max_score", "admissible_commands", "intermediate_reward",
+                 "facts")  # fmt: skip
+        with contained(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # jericho warns that it does not know the game
+            self._engine = textworld.start(
+                game_file, textworld.EnvInfos(**dict.fromkeys(names, True))
+            )
+            weakref.finalize(self, self._engine.close).atexit = False
+            self._read(self._engine.reset())
+
+    def step(self, command: str) -> None:
+        """Send a command."""
+        with contained():
+            self._read(self._engine.step(command)[0])
+
+    def _read(self, state: Any) -> None:
+        self.text = tidy(state["feedback"])
+        self.commands = tuple(sorted(state["admissible_commands"]))
+        before, self.score = self.score, int(state["score"] or 0)
+        self.points, self.max_score = self.score - before, int(state["max_score"])
+        self.progress = int(state["intermediate_reward"] or 0)
+        self.won, self.lost = bool(state["won"]), bool(state["lost"])
+        self.anchor = anchor(state["facts"])
 
 
-class TextWorldEnv(MultistepEnv):
+def tidy(feedback: str) -> str:
+    """The story without the title in letter graphics, the input prompt and the status line."""
+    lines = feedback.split("\n")
+    drawn = [number for number, line in enumerate(lines) if _BANNER in line]
+    story = "\n".join(lines[drawn[-1] + 1 :] if drawn else lines)
+    before_prompt, prompt, _ = story.rpartition("\n>")
+    return _BLANK.sub("\n\n", before_prompt if prompt else story).strip()
+
+
+class TextWorldEnv(CommandGameEnv):
     """Text adventures with a quest.
 
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
@@ -67,11 +88,10 @@ class TextWorldEnv(MultistepEnv):
     the kind of game does not have.
     """
 
-    class Settings(EnvSettings):
+    class Settings(CommandGameEnv.Settings):
         """The settings of TextWorld."""
 
         max_steps_per_episode: int = 30
-        workers: int = Field(1, description="processes that play the games (0: this process)")
         kind: Kind = Field("custom", description="kind of game")
         rooms: int | None = Field(
             None, ge=1, le=30, description="custom (3) and cooking (1, 6, 9 or 12): rooms"
@@ -87,9 +107,6 @@ class TextWorldEnv(MultistepEnv):
             None, ge=1, le=300, description="coin_collector, treasure_hunter (5): difficulty"
         )
         reward: Literal["score", "progress", "win"] = Field("score", description="reward of a step")
-        admissible_commands: bool = Field(
-            True, description="list the admissible commands in every prompt"
-        )
         cache_dir: OptionalPath = Field(
             None, description="folder for the games; None: ~/.cache/agentsgym/textworld"
         )
@@ -97,7 +114,8 @@ class TextWorldEnv(MultistepEnv):
         eval_tasks: Tasks = Field(8, description="evaluation games")
 
     config: Settings
-    reward_range = (0.0, 1.0)
+    rules = "You are in a text adventure. Do the task by giving one command per turn."
+    refusal = "You can't do that now."
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
@@ -116,74 +134,18 @@ class TextWorldEnv(MultistepEnv):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
-        game_file = self.game_file(task_data)
-        return self._state(Game(game_file), game_file, ())
+    def begin(self, task_data: Mapping[str, Any]) -> AdventureGame:
+        """The game of a task at its start."""
+        return AdventureGame(self.game_file(task_data))
 
-    def _format_prompt(self, state: State, step: int) -> str:
-        parts = [_RULES, state.text] if step == 0 else [state.text]
-        if self.config.admissible_commands:
-            parts.append(f"Admissible commands: {', '.join(state.commands)}.")
-        prompt = "\n\n".join(parts)
-        if step > 0 or not self.config.explain_actions:
-            return prompt
-        return with_form(f"{prompt}\n", _FORM, self.example_action(state))
-
-    def _format_answer(self, state: State, step: int) -> str:
-        return state.text
-
-    def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
-        command = read_option(action, state.commands)
-        if state.over or command is None:
-            refused = {"malformed": True, "win": state.won, "anchor": state.anchor}
-            return replace(state, text=_REFUSED), 0.0, state.over, refused
-        game = self._game(state)
-        view = game.step(command)
-        after = self._state(game, state.game_file, (*state.actions, command))
+    def earned(self, game: AdventureGame) -> tuple[float, dict[str, Any]]:
+        """What the setting `reward` says, and the engine's intermediate reward."""
         reward = {
-            "score": (view.score - state.score) / max(1, view.max_score),
-            "progress": float(view.progress),
-            "win": float(view.won),
+            "score": game.points / max(1, game.max_score),
+            "progress": float(game.progress),
+            "win": float(game.won),
         }[self.config.reward]
-        info: dict[str, Any] = {"malformed": False, "win": view.won, "anchor": view.anchor}
-        info["metrics"] = {"progress": float(view.progress)}
-        if after.over:
-            info["stop_reason"] = "win" if view.won else "lost"
-        return after, reward, after.over, info
-
-    def admissible_actions(self, state: State) -> list[str]:
-        """The actions that an agent may take in a state."""
-        return list(state.commands)
-
-    def example_action(self, state: State) -> str:
-        """The command that looks around; without it the first one."""
-        return "look" if "look" in state.commands else state.commands[0]
-
-    def _game(self, state: State) -> Game:
-        """The running game of a state; replayed if the game has moved on from this state."""
-        if state.game is not None and tuple(state.game.played) == state.actions:
-            return state.game
-        game = Game(state.game_file)
-        for command in state.actions:
-            game.step(command)
-        return game
-
-    def _state(self, game: Game, game_file: str, actions: tuple[str, ...]) -> State:
-        view = game.view
-        over = view.won or view.lost
-        return State(
-            game_file=game_file,
-            actions=actions,
-            text=view.text,
-            commands=view.commands,
-            score=view.score,
-            over=over,
-            won=view.won,
-            anchor=view.anchor,
-            game=None if over else game,
-        )
+        return reward, {"metrics": {"progress": float(game.progress)}}
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -216,16 +178,15 @@ class TextWorldEnv(MultistepEnv):
 
     def get_train_dataset(self) -> Any:
         """Seeds whose games differ; missing games are made, about 2 s each."""
-        return task_dataset(self, self._tasks("train_tasks", held_out=False))
+        return self._dataset(self.config.train_tasks, held_out=False)
 
     def get_eval_dataset(self) -> Any:
         """Other seeds, whose games differ from all training games."""
-        return task_dataset(self, self._tasks("eval_tasks", held_out=True))
+        return self._dataset(self.config.eval_tasks, held_out=True)
 
-    def _tasks(self, key: str, *, held_out: bool) -> list[Task]:
-        count = getattr(self.config, key)
+    def _dataset(self, count: int, *, held_out: bool) -> Any:
         seeds = distinct_seeds(self._folder, self._recipe, count, held_out=held_out)
-        return [Task(seed=seed) for seed in seeds]
+        return task_dataset(self, [{"seed": seed} for seed in seeds])
 
     # -- the best known play --------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ import json
 import logging
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 from agentsgym.child_process import python_environment, run_python
+from agentsgym.envs.command_game import GenerationFailed
 from agentsgym.envs.extras import ensure
 
 Kind = Literal["custom", "simple", "cooking", "coin_collector", "treasure_hunter"]
@@ -79,17 +79,6 @@ def recipe(kind: str, chosen: Mapping[str, int | None]) -> Recipe:
     return Recipe(kind, tuple(sizes.items()))
 
 
-class Task(TypedDict):
-    """`task_data` of TextWorld: a seed, or the path of a game; the path wins."""
-
-    seed: NotRequired[int]
-    game_file: NotRequired[str]
-
-
-class GenerationFailed(RuntimeError):
-    """`tw-make` could not make a game; the message contains the end of its output."""
-
-
 def game_path(root: Path, recipe: Recipe, seed: int) -> Path:
     """The file of a seed's game. Games depend on the generator's version."""
     version = importlib.metadata.version("textworld")
@@ -116,27 +105,22 @@ def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]
 
 def _run(missing: Sequence[tuple[list[str], str]]) -> None:
     seconds = _SECONDS + _SECONDS_EACH * len(missing)
-    with tempfile.TemporaryDirectory() as empty, _in_time(seconds):
-        # the generator would read a folder `textworld_data` in its working directory
-        process = run_python(
-            "agentsgym.envs.textworld",
-            input=json.dumps(missing),
-            env={**python_environment(), "PYTHONHASHSEED": "0"},
-            cwd=empty,
-            timeout=seconds,
-        )
-    if process.returncode != 0:
-        raise GenerationFailed(f"tw-make failed:\n{(process.stdout + process.stderr)[-2000:]}")
-
-
-@contextmanager
-def _in_time(seconds: float) -> Iterator[None]:
     try:
-        yield
+        with tempfile.TemporaryDirectory() as empty:
+            # the generator would read a folder `textworld_data` in its working directory
+            process = run_python(
+                "agentsgym.envs.textworld",
+                input=json.dumps(missing),
+                env={**python_environment(), "PYTHONHASHSEED": "0"},
+                cwd=empty,
+                timeout=seconds,
+            )
     except subprocess.TimeoutExpired:
         raise GenerationFailed(
             f"tw-make took more than {seconds:g} seconds; choose smaller games"
         ) from None
+    if process.returncode != 0:
+        raise GenerationFailed(f"tw-make failed:\n{(process.stdout + process.stderr)[-2000:]}")
 
 
 def details(game_file: Path) -> Any:

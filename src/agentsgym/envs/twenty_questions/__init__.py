@@ -1,6 +1,5 @@
-"""Twenty Questions: the environment, its knowledge table, its answerers, its reference player."""
+"""Twenty Questions: the environment, its knowledge table, its answerers."""
 
-from agentsgym.envs.twenty_questions.agents import OptimalAgent
 from agentsgym.envs.twenty_questions.answerer import (
     Answer,
     Answerer,
@@ -15,7 +14,6 @@ __all__ = [
     "Answerer",
     "CallableAnswerer",
     "KnowledgeTable",
-    "OptimalAgent",
     "TableAnswerer",
     "TwentyQuestionsEnv",
     "load_table",

@@ -132,11 +132,6 @@ class LLMAnswerer:
             mine.set_exception(error)
         return mine.result()
 
-    @property
-    def asked(self) -> int:
-        """Number of different questions so far."""
-        return len(self._answers)
-
     def _ask(self, secret: str, question: str) -> Answer:
         messages: list[Message] = [
             {"role": "system", "content": _SYSTEM.format(secret=secret)},

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Final, Literal
@@ -102,17 +102,6 @@ class Taxonomy:
             return True
         return None if any(node in self.closure(other) for other in asked) else False
 
-    def hierarchy(self, secret: str) -> tuple[str, ...]:
-        """The first word of each of the secret's categories, nearest first."""
-        order: list[int] = []
-        todo = [node for node in (self.secrets.get(secret, -1),) if node >= 0]
-        while todo:
-            node = todo.pop(0)
-            if node not in order:
-                order.append(node)
-                todo.extend(self.parents[node])
-        return tuple(self.words[n][0] for n in order[1:] if self.words[n])
-
 
 TABLES: Final = ("default", "hardcore", "quickstart")
 Values = npt.NDArray[np.int8]
@@ -169,12 +158,7 @@ class KnowledgeTable:
 
     def row(self, secret: str) -> Values:
         """One secret's values, int8 of shape [n_attributes]. KeyError for an unknown secret."""
-        row: Values = self.values[self.secret_index[secret]]
-        return row
-
-    def hierarchy(self, secret: str) -> tuple[str, ...]:
-        """The secret's categories, nearest first."""
-        return self.taxonomy.hierarchy(secret)
+        return np.asarray(self.values[self.secret_index[secret]])
 
     def answer(self, secret: str, predicate: Predicate) -> bool | None:
         """Yes (True), no (False) or unknown (None). A secret outside the table is unknown."""
@@ -182,17 +166,12 @@ class KnowledgeTable:
             inner = self.answer(secret, predicate.parts[0])
             return None if inner is None else not inner
         if predicate.kind in ("and", "or"):
-            return self._combine(secret, predicate)
+            answers = [self.answer(secret, part) for part in predicate.parts]
+            decisive = predicate.kind == "or"
+            return decisive if decisive in answers else None if None in answers else not decisive
         if secret not in self.secret_index:
             return None
         return self._look_up(secret, predicate)
-
-    def _combine(self, secret: str, predicate: Predicate) -> bool | None:
-        answers = [self.answer(secret, part) for part in predicate.parts]
-        decisive = predicate.kind == "or"
-        if decisive in answers:
-            return decisive
-        return None if None in answers else not decisive
 
     def _look_up(self, secret: str, predicate: Predicate) -> bool | None:
         letters = "".join(c for c in secret if c.isalpha())
@@ -220,46 +199,15 @@ class KnowledgeTable:
                 return len(secret.replace("-", " ").split()) == int(predicate.number)
         return None
 
-    def subset(self, secrets: Sequence[str], attributes: Sequence[str]) -> KnowledgeTable:
-        """The table reduced to these secrets and attribute keys, in the given order.
-
-        Raises KeyError with the name of a missing secret or attribute.
-        """
-        rows = [self.secret_index[secret] for secret in secrets]
-        columns = [self.attribute_index[key] for key in attributes]
-        return KnowledgeTable(
-            name=self.name,
-            secrets=tuple(secrets),
-            attributes=tuple(self.attributes[j] for j in columns),
-            values=_frozen(self.values[np.ix_(rows, columns)]),
-            sizes=tuple(self.sizes[i] for i in rows),
-            synonyms={s: self.synonyms[s] for s in secrets if s in self.synonyms},
-            wordings={key: self.wordings[key] for key in attributes},
-            references=self.references,
-            taxonomy=self.taxonomy,
-        )
-
-
-def _frozen(values: Values) -> Values:
-    frozen = np.ascontiguousarray(values, dtype=np.int8)
-    frozen.setflags(write=False)
-    return frozen
-
 
 def _data(name: str) -> Any:
     text = resources.files(__package__).joinpath("data", f"{name}.json").read_text("utf-8")
     return json.loads(text)
 
 
-def pack(row: Sequence[int]) -> str:
-    """Two bits per value (yes, unknown), as base64: the format of a row in the data files."""
-    values = np.asarray(row, dtype=np.int8)
-    bits = np.concatenate([values == 1, values == -1])
-    return base64.b64encode(np.packbits(bits).tobytes()).decode("ascii")
-
-
-def unpack(text: str, length: int) -> Values:
-    """The inverse of `pack`: int8 of shape [length]."""
+def _unpack(text: str, length: int) -> Values:
+    """A row of the data files, int8 of shape [length]: two bits per value (yes, unknown), as
+    base64."""
     bits = np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8))
     values = bits[:length].astype(np.int8) - bits[length : 2 * length].astype(np.int8)
     return values.astype(np.int8)
@@ -289,24 +237,6 @@ def _references() -> Mapping[str, float]:
 
 
 @cache
-def _full(name: str) -> KnowledgeTable:
-    raw, described = _data(name), _data("attributes")
-    entries = raw["secrets"]
-    n = len(described)
-    return KnowledgeTable(
-        name=name,
-        secrets=tuple(entries),
-        attributes=tuple(Attribute(a["key"], a["question"], a["phrase"]) for a in described),
-        values=_frozen(np.stack([unpack(entry["values"], n) for entry in entries.values()])),
-        sizes=tuple(entry["size"] for entry in entries.values()),
-        synonyms={s: tuple(e["synonyms"]) for s, e in entries.items() if "synonyms" in e},
-        wordings={a["key"]: tuple(a["wordings"]) for a in described},
-        references=_references(),
-        taxonomy=_taxonomy(),
-    )
-
-
-@cache
 def load_table(name: str = "default") -> KnowledgeTable:
     """The built-in table of that name, cached.
 
@@ -316,11 +246,19 @@ def load_table(name: str = "default") -> KnowledgeTable:
     """
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}; the tables are {', '.join(TABLES)}")
-    if name != "quickstart":
-        return _full(name)
-    chosen = _data("quickstart")
-    table = _full("default").subset(chosen["secrets"], chosen["attributes"])
-    values = np.where(table.values < 0, 0, table.values).astype(np.int8)
-    for secret, key in chosen["yes"]:
-        values[table.secret_index[secret], table.attribute_index[key]] = 1
-    return replace(table, name=name, values=_frozen(values))
+    raw = _data(name)
+    entries, keys = raw["secrets"], raw["attributes"]
+    by_key = {entry["key"]: entry for entry in _data("attributes")}
+    values = np.stack([_unpack(entry["values"], len(keys)) for entry in entries.values()])
+    values.setflags(write=False)
+    return KnowledgeTable(
+        name=name,
+        secrets=tuple(entries),
+        attributes=tuple(Attribute(k, by_key[k]["question"], by_key[k]["phrase"]) for k in keys),
+        values=values,
+        sizes=tuple(entry["size"] for entry in entries.values()),
+        synonyms={s: tuple(e["synonyms"]) for s, e in entries.items() if "synonyms" in e},
+        wordings={key: tuple(by_key[key]["wordings"]) for key in keys},
+        references=_references(),
+        taxonomy=_taxonomy(),
+    )

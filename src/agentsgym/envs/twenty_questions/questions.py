@@ -1,35 +1,60 @@
 """Converts questions in free English to predicates.
 
-The grammar is small and looks words up: a question is one of a few sentence forms ("is it ...",
-"does it have ...", "would you find it in ...") around a phrase, and the phrase is looked up in the
-table's wordings for that form, its secrets, or WordNet's categories. There is no guessing: for an
-unknown phrase `parse` returns None and the answer is "I don't know". Every step is linear in the
-question's length, which is limited.
+The grammar is data: `data/grammar.json` has, for each kind of phrase ("be": the words after "is
+it"), rules in the order in which they are tried. A rule is a pattern and its readings, of which the
+first that can be read counts:
+
+    be: $1        a table's wording of the form "be" (the words of group 1, in normal form)
+    be> $1        a phrase of the kind "be", by its rules or by the method of that name
+    be~ $1        the same, where "not" and one "and" or "or" are read, too
+    !be> $1       its opposite
+    be> $1 & do> $2      both must hold; with &? the second alone if the first cannot be read
+    stop          nothing else is tried
+
+In a pattern, `{name}` is one of the words of a class, or a part of a pattern (`macros`). There is
+no guessing: for an unknown phrase `parse` returns None and the answer is "I don't know". A
+question's length is limited.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache, lru_cache, partial
 
 from agentsgym.envs.action_text import bare
-from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, Predicate
-from agentsgym.envs.twenty_questions.phrases import PhraseReader, lexicon, question_words
-from agentsgym.envs.twenty_questions.words import (
-    AUX,
-    BE,
-    CHILDREN,
-    IT,
-    LOOKS,
-    NOUN_SUBJECT,
-    PERSON,
-    YOU,
-    tokens,
-)
+from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, Predicate, PredicateKind
+from agentsgym.envs.twenty_questions.words import GRAMMAR, normal, stem, tokens
 
 MAX_CHARS = 200
 MAX_WORDS = 30
 _SENTENCE_ENDS = re.compile(r"(?<=[.!:])\s+|\n")
+_READING = re.compile(r"(!?)(\w+)([:>~]) (.*)")
+_GROUP = re.compile(r"\$(\d)")
+_HEADS: Mapping[str, str] = GRAMMAR["heads"]
+_LEAD = {",", *GRAMMAR["lead"].split()}
+_BIGGER, _SMALLER = GRAMMAR["bigger"].split(), GRAMMAR["smaller"].split()
+_NOT_QUALIFIED = {"and", "or", "not", "than", *GRAMMAR["classes"]["preposition"].split()}
+
+
+def _patterns() -> dict[str, list[tuple[re.Pattern[str], list[str]]]]:
+    parts: dict[str, str] = {}
+    for name, words in GRAMMAR["classes"].items():
+        listed = words.split() if isinstance(words, str) else words
+        parts[name] = f"(?:{'|'.join(listed)})(?![^ ])"
+    for name, part in GRAMMAR["macros"].items():
+        parts[name] = _filled(part, parts)
+    return {
+        kind: [(re.compile(_filled(pattern, parts)), readings) for pattern, *readings in rules]
+        for kind, rules in GRAMMAR["rules"].items()
+    }
+
+
+def _filled(pattern: str, parts: Mapping[str, str]) -> str:
+    return re.sub(r"\{([a-zA-Z]\w*)\}", lambda name: parts[name[1]], pattern)
+
+
+_RULES = _patterns()
 
 
 def parse(question: str, table: KnowledgeTable) -> Predicate | None:
@@ -61,85 +86,231 @@ def _last_sentence(text: str, table: KnowledgeTable) -> Predicate | None:
 
 @lru_cache(maxsize=8192)
 def _parse(text: str, table: KnowledgeTable) -> Predicate | None:
-    key = None if "," in text else lexicon(table).get(f"whole:{' '.join(tokens(text))}")
+    reader = _reader(table)
+    key = None if "," in text else reader.whole.get(" ".join(tokens(text)))
     if key is not None:
         return Predicate("attribute", key)
-    words = question_words(text)
-    return _QuestionReader(table).question(words) if 2 <= len(words) <= MAX_WORDS else None
+    words = _question_words(text)
+    if "," in words:
+        return None
+    return reader.read("question", " ".join(words)) if 2 <= len(words) <= MAX_WORDS else None
 
 
-class _QuestionReader(PhraseReader):
-    """Reads the sentence forms of a question with one table."""
+def _question_words(text: str) -> list[str]:
+    """A question's words with contractions expanded; a comma is a separate word."""
+    words: list[str] = []
+    for part in text.split(","):
+        words.append(",")
+        for word in tokens(part):
+            words += GRAMMAR["contractions"].get(word, word).split()
+    while words and words[0] in _LEAD:
+        words.pop(0)
+    return [word for word in words if word != "please"]
 
-    def question(self, words: list[str]) -> Predicate | None:
-        if "," in words:
-            return None
-        head, rest = words[0], words[1:]
-        if head in IT and rest and rest[0] in BE:
-            return self._negatable(rest[1:], self.be)
-        if head in BE and rest[0] == "there":
-            return self._negatable(rest[1:], self.there)
-        if head not in BE | AUX:
-            return None
-        if rest[0] == "not":
-            after = self._question_body(head, rest[1:])
-            return after.negated() if after else None
-        return self._question_body(head, rest)
 
-    def _question_body(self, head: str, rest: list[str]) -> Predicate | None:
-        if not rest:
-            return None
-        if head in AUX | {"are", "is"}:
-            human = self._people(head, rest)
-            if human is not None:
-                return human
-        size = self._subject(rest)
-        body = rest[size:]
-        if size == 0 or not body:
-            return None
-        if head not in BE and any(word in PERSON for word in rest[:size]):
-            about_person = self.find("who", body)
-            if about_person is not None:
-                return about_person
-        if head in BE:
-            return self._negatable(body, self.be)
-        if head in ("has", "have") and body[0] != "been":
-            return self._negatable(body[1:] if body[0] == "got" else body, self.have)
-        if body[0] == "be":
-            return self._negatable(body[1:], self._could_be)
-        return self._negatable(body, self.do)
+class _Reader:
+    """Reads questions with one table."""
 
-    def _subject(self, words: list[str]) -> int:
-        """Number of words that name the secret ("it", "this person", "the secret word"), or 0."""
-        if words[0] in ("the", "this", "that", "these") and len(words) > 1:
-            size = 1
-            while size < len(words) and size < 3 and words[size] in NOUN_SUBJECT:
-                size += 1
-            if size > 1:
-                return size
-        if words[0] == "its" and len(words) > 2 and words[1] in LOOKS:
-            return 2
-        return 1 if words[0] in IT else 0
+    def __init__(self, table: KnowledgeTable) -> None:
+        self.table = table
+        self.whole = {" ".join(tokens(a.question)): a.key for a in table.attributes}
+        self.wordings: dict[str, str] = {}
+        for key, wordings in table.wordings.items():
+            for form, _, phrase in (wording.partition(":") for wording in wordings):
+                stems = normal(tokens(phrase))
+                if stems:
+                    self.wordings.setdefault(f"{form}:{stems}", key)
 
-    def _people(self, head: str, words: list[str]) -> Predicate | None:
-        """ "can you ...", "do most people ...", "would a child ..."; None if nobody is named."""
-        start = 0
-        while start < len(words) and words[start] in ("most", "many", "a", "some", "an", "the"):
-            start += 1
-        if start + 1 >= len(words):
-            return None
-        who, body = words[start], words[start + 1 :]
-        if (who, body[0]) == ("sick", "people"):
-            return self.find("you", [*body[1:], "when", "sick"])
-        if who in ("fish", "animals") and body[0] in ("live", "swim", "stay"):
-            return self.find("have", ["fish", "in"] if who == "fish" else ["animals"])
-        if who not in YOU | CHILDREN or (who == "one" and head in BE):
-            return None
-        if who == "person" and words[0] in ("the", "this"):
-            return None
-        negative = body[0] == "not"
-        body = body[1:] if negative else body
-        while body and body[0] in ("be", "able", "to", "usually", "ever", "normally", "typically"):
-            body = body[1:]
-        found = self.children(body) if who in CHILDREN else self.you(body)
+    def read(self, kind: str, text: str) -> Predicate | None:
+        """The first reading of a phrase by the rules of its kind, or by the method."""
+        if kind not in _RULES:
+            by_name: Predicate | None = getattr(self, f"_{kind}")(text.split())
+            return by_name
+        for pattern, readings in _RULES[kind]:
+            match = pattern.fullmatch(text)
+            for reading in readings if match else ():
+                if reading == "stop":
+                    return None
+                assert match is not None
+                found = self._reading(_GROUP.sub(partial(_group_of, match), reading))
+                if found is not None:
+                    return found
+        return None
+
+    def _reading(self, reading: str) -> Predicate | None:
+        first, both, second = reading.partition(" & ")
+        if not both:
+            first, both, second = reading.partition(" &? ")
+        if not both:
+            return self._one(first)
+        base, clause = self._one(first), self._one(second)
+        if clause is None or base == clause or (base is None and both == " &? "):
+            return clause
+        return Predicate("and", parts=(base, clause)) if base else None
+
+    def _one(self, reading: str) -> Predicate | None:
+        match = _READING.fullmatch(reading)
+        assert match is not None, reading
+        opposite, kind, how, text = match.groups()
+        if how == ":":
+            found = self._wording(kind, text.split())
+        elif how == ">":
+            found = self.read(kind, text)
+        else:
+            found = self._with_not(kind, text)
+        return found.negated() if found and opposite else found
+
+    def _wording(self, form: str, words: list[str]) -> Predicate | None:
+        key = self.wordings.get(f"{form}:{normal(words)}") if words else None
+        if key is None and any(w in ("inside", "within") for w in words[:-1]):
+            plain = ["in" if w in ("inside", "within") else w for w in words]
+            key = self.wordings.get(f"{form}:{normal(plain)}")
+        return Predicate("attribute", key) if key else None
+
+    # -- "not", "and", "or" ---------------------------------------------------------------------
+
+    def _with_not(self, kind: str, text: str) -> Predicate | None:
+        words = text.split()
+        negative = words[0] in ("not", "never")
+        body = words[negative:]
+        found = (self.read(kind, " ".join(body)) or self._joined(kind, body)) if body else None
         return found.negated() if found and negative else found
+
+    def _joined(self, kind: str, words: list[str]) -> Predicate | None:
+        """Two readable parts joined by one "and" or "or"; never a choice among secrets."""
+        joints = [i for i, word in enumerate(words) if word in ("and", "or")]
+        if len(joints) != 1 or not 0 < joints[0] < len(words) - 1:
+            return None
+        left, right = words[: joints[0]], words[joints[0] + 1 :]
+        left = left[1:] if left[0] in ("either", "both") and len(left) > 1 else left
+        first = self.read(kind, " ".join(left))
+        if first is None:
+            return None
+        # "found in a bedroom or (found in a) kitchen"
+        tries = (
+            self.read(kind, " ".join(left[:cut] + right)) for cut in range(len(left) - 1, -1, -1)
+        )
+        second = next(filter(None, tries), None)
+        if second == first:
+            return first
+        if second is None or "secret" in (first.kind, second.kind):
+            return None
+        return Predicate("and" if words[joints[0]] == "and" else "or", parts=(first, second))
+
+    # -- phrases that are looked up elsewhere -----------------------------------------------------
+
+    def _childlike(self, words: list[str]) -> Predicate | None:
+        """Actions of people that children do too."""
+        found = self.read("you", " ".join(words))
+        refused = GRAMMAR["not_for_children"].split()
+        return None if found is None or found.attribute in refused else found
+
+    def _head(self, words: list[str]) -> Predicate | None:
+        """ "someone", "a creature": the category of a head."""
+        return self._wording("be", [_HEADS[words[0]]])
+
+    def _kind(self, words: list[str]) -> Predicate | None:
+        """What stands before a clause: "a wild animal (that ...)"; not "something"."""
+        kept = _content(words)
+        if not kept or (len(kept) == 1 and not _HEADS.get(kept[0], "x")):
+            return None
+        return self._wording("be", kept) or self._qualified(kept)
+
+    def _named(self, words: list[str]) -> str | None:
+        if len(words) > 4 or any(w in ("and", "or") for w in words):
+            return None
+        text = " ".join(words)
+        return self.table.canonical(text) or self.table.canonical(text.removesuffix("s"))
+
+    def _secret(self, words: list[str]) -> Predicate | None:
+        """ "a rose", "the sun": the article distinguishes a secret from a color or a material."""
+        if words[0] not in ("a", "an", "the") or len(words) == 1:
+            return None
+        name = self._named(words[1:])
+        if name is None:
+            return None
+        a_category = name in GRAMMAR["category_first"].split() and self._wording("be", words)
+        return None if a_category else Predicate("secret", name)
+
+    def _noun(self, words: list[str]) -> Predicate | None:
+        """A secret or a WordNet category."""
+        name = self._named(words)
+        if name is not None:
+            return Predicate("secret", name)
+        kept = [w for w in words if normal([w]) or w == "of"]
+        while kept and kept[0] == "of":
+            kept = kept[1:]
+        if not 1 <= len(kept) <= 3:
+            return None
+        singular = " ".join([*kept[:-1], kept[-1].removesuffix("s")])
+        known = (word for word in (" ".join(kept), singular) if self.table.taxonomy.knows(word))
+        return next((Predicate("is_a", word) for word in known), None)
+
+    def _qualified(self, words: list[str]) -> Predicate | None:
+        """ "a wild animal", "a musical toy": an adjective and a category, both readable."""
+        kept = _content(words)
+        if not 2 <= len(kept) <= 4 or kept[-1] in ("inside", "outside", "there"):
+            return None
+        if not _NOT_QUALIFIED.isdisjoint(kept):
+            return None
+        for cut in range(1, len(kept)):
+            adjective, noun = self._wording("be", kept[:cut]), self._wording("be", kept[cut:])
+            if noun == Predicate("attribute", "object"):
+                noun = adjective
+            if noun is None and cut == len(kept) - 1 and _HEADS.get(kept[-1], "x") == "":
+                noun = adjective
+            if adjective is not None and noun is not None:
+                same = adjective == noun
+                return adjective if same else Predicate("and", parts=(adjective, noun))
+        return None
+
+    def _size(self, words: list[str]) -> Predicate | None:
+        """ "bigger than a car": a wording, or the size of a reference."""
+        if "than" not in words[:5]:
+            return None
+        at = words.index("than")
+        comparison = [w for w in words[:at] if w in (*_BIGGER, *_SMALLER)]
+        if len(comparison) != 1 or len(words) == at + 1:
+            return None
+        drop = ("a", "an", "the", "average", "your", "my", "typical", "normal", "standard",
+                "regular", "oven")  # fmt: skip
+        name = " ".join(w for w in words[at + 1 :] if w not in drop)
+        sizes = self.table.references
+        number = sizes.get(name, sizes.get(name.removesuffix("s")))
+        kind: PredicateKind = "bigger" if comparison[0] in _BIGGER else "smaller"
+        other = None if number is None else Predicate(kind, number=number)
+        return self._wording("be", words) or other
+
+    def _letter(self, words: list[str]) -> Predicate | None:
+        """ "start with the letter b", "the letter z", "six letters"."""
+        text = [w for w in words if w not in ("the", "with", "in", "its", "name", "a", "an")]
+        starts = bool(text) and stem(text[0]) in ("start", "begin")
+        if len(text) == 3 and text[1] == "letter" and len(text[2]) == 1:
+            return Predicate("starts_with" if starts else "has_letter", text[2])
+        if len(text) == 2 and text[0] in ("start", "begin") and len(words[-1]) == 1:
+            return Predicate("starts_with", words[-1])
+        if len(text) == 2 and text[0] == "letter" and len(text[1]) == 1:
+            return Predicate("has_letter", text[1])
+        return self._count(text)
+
+    def _count(self, words: list[str]) -> Predicate | None:
+        """ "six letters", "two words"."""
+        if len(words) != 2 or not stem(words[0]).isdecimal() or len(words[0]) > 6:
+            return None
+        number = float(stem(words[0]))
+        if words[1] in ("letter", "letters"):
+            return Predicate("letters", number=number)
+        return Predicate("words", number=number) if stem(words[1]) == "word" else None
+
+
+def _group_of(match: re.Match[str], number: re.Match[str]) -> str:
+    return match[int(number[1])] or ""
+
+
+def _content(words: list[str]) -> list[str]:
+    return [word for word in words if normal([word])]
+
+
+@cache
+def _reader(table: KnowledgeTable) -> _Reader:
+    return _Reader(table)

@@ -1,5 +1,4 @@
-"""Words: the normal form in which questions, wordings and guesses are compared, and the word lists
-of the grammar (`data/grammar.json`).
+"""Words: the normal form in which questions, wordings and guesses are compared.
 
 A guess is right only if the whole normalized text equals the secret or one of its declared
 synonyms; it is not enough that it contains the secret or lists it among others.
@@ -16,35 +15,7 @@ _TEXT = resources.files("agentsgym.envs.twenty_questions").joinpath("data", "gra
 GRAMMAR = json.loads(_TEXT.read_text("utf-8"))
 
 
-def word_set(name: str) -> frozenset[str]:
-    """One of the lists of words."""
-    return frozenset(GRAMMAR[name].split())
-
-
-BE = word_set("be")
-AUX = word_set("aux")
-IT = word_set("it")
-NOUN_SUBJECT = word_set("noun_subject")
-YOU = word_set("you")
-CHILDREN = word_set("children")
-LEAD = word_set("lead")
-NOT_FOR_CHILDREN = word_set("not_for_children")
-MODAL = word_set("modal")
-BIGGER = word_set("bigger")
-SMALLER = word_set("smaller")
-LOCATED = word_set("located")
-PREPOSITIONS = word_set("prepositions")
-WHO = word_set("who")
-SENSE = word_set("sense")
-CATEGORY_FIRST = word_set("category_first")
-SPLITTERS = word_set("splitters")
-PERSON = word_set("person")
-LOOKS = word_set("looks")
-CONTRACTIONS: dict[str, str] = GRAMMAR["contractions"]
-HEADS: dict[str, str] = GRAMMAR["heads"]
-TAILS: list[list[str]] = [tail.split() for tail in GRAMMAR["tails"]]
-
-
+FILLERS = frozenset(GRAMMAR["classes"]["filler"].split())
 MAX_GUESS = 80
 """Longer texts are not guesses; they normalize to the empty string."""
 
@@ -83,7 +54,6 @@ def matches(guess: str, secret: str, synonyms: Iterable[str] = ()) -> bool:
 
 
 _WORD = re.compile(r"[a-z0-9$]+(?:'[a-z]+)?")
-_FILLERS = word_set("fillers")
 _NUMBERS: dict[str, str] = GRAMMAR["numbers"]
 _IRREGULAR: dict[str, str] = GRAMMAR["irregular"]
 _VOWELS = "aeiouy"
@@ -127,6 +97,6 @@ def normal(words: Iterable[str]) -> str:
     kept = [
         stem(word)
         for i, word in enumerate(listed)
-        if word not in _FILLERS and not (word == "of" and i and listed[i - 1] in _FILLERS)
+        if word not in FILLERS and not (word == "of" and i and listed[i - 1] in FILLERS)
     ]
     return " ".join(kept)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from agentsgym.generation.sampling import as_seed, sample, uniforms
-from agentsgym.types import SamplingParams
+from agentsgym.types import EngineStats, SamplingParams
 from agentsgym.types.records import Ints
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
@@ -39,6 +39,8 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
 class RowTable:
     """Parallel arrays [rows]; `tokens` and `logprobs` are [rows, length]."""
 
+    row_of: dict[str, int]
+    """The row of each session that has one."""
     tokens: Ints
     logprobs: npt.NDArray[np.float64]
     sessions: list[str | None]
@@ -61,34 +63,30 @@ class RowTable:
         self.tokens = np.zeros((0, 0), dtype=np.int64)
         self.logprobs = np.zeros((0, 0), dtype=np.float64)
         self.sessions = []
+        self.row_of = {}
         for name, (dtype, fill) in _COLUMNS.items():
             setattr(self, name, np.full(0, fill, dtype=dtype))
 
     def __len__(self) -> int:
         return len(self.sessions)
 
-    @property
-    def length(self) -> int:
-        """Tokens that a row can hold."""
-        return int(self.tokens.shape[1])
-
-    def resize(self, rows: int, length: int, order: Ints | None = None) -> None:
-        """Change the shape; new row i continues old row `order[i]` (None: the same row)."""
-        kept = np.arange(min(rows, len(self))) if order is None else order
+    def grow(self, rows: int, length: int) -> None:
+        """Make room for so many rows of so many tokens."""
         for name, (dtype, fill) in _COLUMNS.items():
             column = np.full(rows, fill, dtype=dtype)
-            column[: len(kept)] = getattr(self, name)[kept]
+            column[: len(self)] = getattr(self, name)
             setattr(self, name, column)
-        if order is not None:
-            self.source[:] = -1  # it refers to old rows; a row that waited for a copy reads itself
-        width = min(length, self.length)
         for name in ("tokens", "logprobs"):
             old = getattr(self, name)
             new = np.zeros((rows, length), dtype=old.dtype)
-            new[: len(kept), :width] = old[kept, :width]
+            new[: old.shape[0], : old.shape[1]] = old
             setattr(self, name, new)
-        sessions = [self.sessions[row] for row in kept]
-        self.sessions = sessions + [None] * (rows - len(sessions))
+        self.sessions += [None] * (rows - len(self))
+
+    def give(self, row: int, session_id: str) -> None:
+        """Let a free row be the session's."""
+        self.sessions[row] = session_id
+        self.row_of[session_id] = row
 
     def open(
         self, row: int, context: Ints, sampling: SamplingParams, seed: int, sampled_before: int
@@ -110,6 +108,7 @@ class RowTable:
 
     def free(self, row: int) -> None:
         """Drop the row's session and its cache."""
+        self.row_of.pop(self.sessions[row] or "", None)
         self.sessions[row] = None
         self.active[row] = False
         self.cached[row] = self.known[row] = self.order[row] = 0
@@ -119,6 +118,43 @@ class RowTable:
         """Ids and log-probabilities sampled for the open request so far."""
         span = slice(int(self.context[row]), int(self.known[row]))
         return tuple(self.tokens[row, span].tolist()), tuple(self.logprobs[row, span].tolist())
+
+
+@dataclass(slots=True)
+class Counters:
+    """Running totals.
+
+    `read_tokens` are the context tokens that forward passes read, that is all tokens except the
+    just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
+    tokens in the session's own cache), `shared_prefix_tokens` (copied from another session whose
+    context begins alike), `evictions` (idle caches dropped to make room).
+    """
+
+    forward_passes: int = 0
+    sampled_tokens: int = 0
+    read_tokens: int = 0
+    filled: float = 0.0
+    reused_tokens: int = 0
+    shared_prefix_tokens: int = 0
+    evictions: int = 0
+
+    def count(self, sequences: int, possible: int, read: int) -> None:
+        """Count a pass over `sequences` of `possible` ones that reads `read` context tokens."""
+        self.forward_passes += 1
+        self.filled += sequences / possible
+        self.read_tokens += read
+
+    def stats(self) -> EngineStats:
+        """The totals as the protocol's record."""
+        passes = self.forward_passes
+        names = ("reused_tokens", "shared_prefix_tokens", "evictions")
+        return EngineStats(
+            forward_passes=passes,
+            sampled_tokens=self.sampled_tokens,
+            read_tokens=self.read_tokens,
+            occupancy=self.filled / passes if passes else 1.0,
+            extra={name: float(getattr(self, name)) for name in names},
+        )
 
 
 def shared_prefix(left: Ints, right: Ints) -> int:

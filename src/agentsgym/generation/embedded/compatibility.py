@@ -15,8 +15,8 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import slot_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
+from agentsgym.generation.embedded.in_process import rope_parameters
 from agentsgym.generation.embedded.kv_cache import SlotMemory
-from agentsgym.generation.embedded.requests import rope_parameters
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.types import SamplingParams
 
@@ -55,21 +55,13 @@ def _reasons(model: Any) -> Iterator[str]:
     yield from _not_causal(model)
     if not getattr(model, "_supports_attention_backend", False):
         yield "its attention cannot be replaced (no attention backend in transformers)"
-    yield from _layer_reasons(config)
-    yield from _rope_reasons(config)
-    if getattr(config, "alibi", False):
-        yield "it uses ALiBi positions (alibi)"
-
-
-def _layer_reasons(config: Any) -> Iterator[str]:
     others = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES)
     if others:
         yield f"it has layers of type {', '.join(others)} (not {' or '.join(sorted(_LAYER_TYPES))})"
-
-
-def _rope_reasons(config: Any) -> Iterator[str]:
     if any("mrope_section" in rope for rope in rope_parameters(config)):
         yield "it has multimodal positions (mrope_section)"
+    if getattr(config, "alibi", False):
+        yield "it uses ALiBi positions (alibi)"
 
 
 def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) -> None:
@@ -141,8 +133,8 @@ def _slot_logits(
     model: Any, layers: int, sequences: list[Any], device: torch.device
 ) -> list[Tensor]:
     memory, table = SlotMemory(layers), RowTable()
-    memory.resize(len(sequences), 16)
-    table.resize(len(sequences), 16)
+    memory.grow(len(sequences), 16)
+    table.grow(len(sequences), 16)
     for row, ids in enumerate(sequences):
         table.open(row, ids, SamplingParams(), seed=0, sampled_before=0)
     table.known[0] = _FIRST_READ

@@ -1,8 +1,4 @@
-"""One forward pass: the number of tokens that each row reads, and the model call.
-
-Rows that attend in one call all read as many keys as the longest of them. Splitting between
-neighbors costs nothing; rows sorted by length need few calls and waste little.
-"""
+"""One forward pass: the number of tokens that each row reads, and the model call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +13,7 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
-from agentsgym.types import EngineStats
 from agentsgym.types.records import Ints
-
-# Minimum saving of one more attention call, in keys read by a row: 2,048 keys and values of 128
-# float32 numbers are 2 MB, and reading them takes about as long as starting a few calls.
-_WORTH_A_CALL = 2048
-_FEWEST_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +32,6 @@ class PassPlan:
     buckets: Ints
     finished: npt.NDArray[np.bool_]
     copies: Ints
-
-
-@dataclass(slots=True)
-class Counters:
-    """Running totals.
-
-    `read_tokens` are the context tokens that forward passes read, that is all tokens except the
-    just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
-    tokens parts in the session's own cache), `shared_prefix_tokens` (copied from another session
-    with the same prompt), `evictions` (caches dropped because memory was short), `reread_tokens`
-    (read again after an eviction or reset), `offloaded` (caches moved out of the batch to make room
-    for another session).
-    """
-
-    forward_passes: int = 0
-    sampled_tokens: int = 0
-    read_tokens: int = 0
-    filled: float = 0.0
-    reused_tokens: int = 0
-    shared_prefix_tokens: int = 0
-    evictions: int = 0
-    reread_tokens: int = 0
-    offloaded: int = 0
-
-    def count(self, sequences: int, possible: int, read: int) -> None:
-        """Count a pass over `sequences` of `possible` ones that reads `read` context tokens."""
-        self.forward_passes += 1
-        self.filled += sequences / possible
-        self.read_tokens += read
-
-    def count_pass(self, table: RowTable, plan: PassPlan, possible: int) -> None:
-        """Count a pass of `plan` in which `possible` sequences could have taken part."""
-        in_context = table.context[plan.rows] - plan.starts
-        self.count(len(plan.rows), possible, int(in_context.clip(0, plan.chunks).sum()))
-        if len(plan.copies):
-            saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
-            self.shared_prefix_tokens += int(saved.sum())
-
-    def stats(self) -> EngineStats:
-        """The totals as the protocol's record."""
-        passes = self.forward_passes
-        names = ("reused_tokens", "shared_prefix_tokens", "evictions", "reread_tokens", "offloaded")
-        return EngineStats(
-            forward_passes=passes,
-            sampled_tokens=self.sampled_tokens,
-            read_tokens=self.read_tokens,
-            occupancy=self.filled / passes if passes else 1.0,
-            extra={name: float(getattr(self, name)) for name in names},
-        )
 
 
 def plan_pass(table: RowTable, budget: int) -> PassPlan:
@@ -206,37 +147,6 @@ def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[Atten
     first = 0
     edges = np.flatnonzero(np.diff(plan.buckets)) + 1
     for bucket in np.split(np.arange(len(plan.rows)), edges):
-        for part in split_by_length((plan.starts + plan.chunks)[bucket]):
-            rows, starts, chunks = (
-                column[bucket][part] for column in (plan.rows, plan.starts, plan.chunks)
-            )
-            yield AttentionGroup(rows, starts, chunks, first, length, device)
-            first += int(chunks.sum())
-
-
-def split_by_length(lengths: Ints) -> list[slice]:
-    """Runs of neighbors that should attend together, in order, for rows of `lengths` [n]."""
-    parts: list[slice] = []
-    _halve(lengths, 0, len(lengths), parts)
-    return parts
-
-
-def keys_read(lengths: Ints) -> int:
-    """Keys that rows of `lengths` [n] read when they attend in `split_by_length(lengths)`."""
-    return sum(_cost(lengths[part]) for part in split_by_length(lengths))
-
-
-def _halve(lengths: Ints, start: int, stop: int, parts: list[slice]) -> None:
-    middle = (start + stop) // 2
-    if stop - start >= 2 * _FEWEST_ROWS:
-        halves = _cost(lengths[start:middle]) + _cost(lengths[middle:stop])
-        if _cost(lengths[start:stop]) - halves >= _WORTH_A_CALL:
-            _halve(lengths, start, middle, parts)
-            _halve(lengths, middle, stop, parts)
-            return
-    if stop > start:
-        parts.append(slice(start, stop))
-
-
-def _cost(lengths: Ints) -> int:
-    return len(lengths) * int(lengths.max(initial=0))
+        rows, starts, chunks = (c[bucket] for c in (plan.rows, plan.starts, plan.chunks))
+        yield AttentionGroup(rows, starts, chunks, first, length, device)
+        first += int(chunks.sum())

@@ -1,16 +1,22 @@
-"""The KV memory: of resident sessions one row each, written and read by index, and the caches of
-sessions that have no row: moved out of the batch, or dropped for want of memory.
+"""The KV memory, written and read by index, and which session's cache is in which row of it.
+
+A session keeps its row between its turns, until another session needs it; then its cache is
+dropped, and read again at its next turn. The start of a context that another session has read, or
+is about to read, is copied from there.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from agentsgym.generation.embedded.batch import Counters, RowTable
+from agentsgym.types import GenerationRequest
 from agentsgym.types.records import Ints
+
+_LEAST_SHARED = 8  # a shorter common start is read faster than copied
+_ROUND_LENGTH = 32
 
 
 class SlotMemory:
@@ -28,29 +34,13 @@ class SlotMemory:
         self.length = 0
         self.planes: list[Tensor] = []
 
-    def resize(self, rows: int, length: int, order: Tensor | None = None) -> None:
-        """Change the shape; new row i continues old row `order[i]` (None: the same row)."""
-        if order is not None or (rows, length) != (self.rows, self.length):
-            kept = min(length, self.length)
-            for i, old in enumerate(self.planes):
-                new = old.new_zeros((rows, old.shape[1], length, old.shape[3]))
-                if order is None:
-                    count = min(rows, self.rows)
-                    new[:count, :, :kept] = old[:count, :, :kept]
-                else:
-                    new[: len(order), :, :kept] = old[order.to(old.device), :, :kept]
-                self.planes[i] = new
+    def grow(self, rows: int, length: int) -> None:
+        """Make room for so many rows of so many tokens."""
+        for i, old in enumerate(self.planes):
+            new = old.new_zeros((rows, old.shape[1], length, old.shape[3]))
+            new[: self.rows, :, : self.length] = old
+            self.planes[i] = new
         self.rows, self.length = rows, length
-
-    def permute(self, order: Tensor) -> None:
-        """New row i is old row `order[i]`."""
-        if not self.planes:
-            return
-        order = order.to(self.planes[0].device)
-        spare = torch.empty_like(self.planes[0])
-        for i, plane in enumerate(self.planes):
-            torch.index_select(plane, 0, order, out=spare)
-            self.planes[i], spare = spare, plane
 
     def clear(self) -> None:
         """Free the planes; the shape stays."""
@@ -67,29 +57,14 @@ class SlotMemory:
         Raises ValueError if the layers' keys and values differ in shape.
         """
         if not self.planes:
-            self._allocate(like.shape[1], like)
+            shape = (self.rows, like.shape[1], self.length, like.shape[-1])
+            self.planes = [like.new_zeros(shape) for _ in range(2 * self.layers)]
         if values.shape != like.shape or like.shape[1::2] != self.planes[0].shape[1::2]:
             raise ValueError(
                 f"layer {layer} has keys {tuple(like.shape)} and values {tuple(values.shape)}: "
                 "layers of different shapes are not supported"
             )
         return self.planes[2 * layer], self.planes[2 * layer + 1]
-
-    def extract(self, row: int, length: int) -> Tensor:
-        """A copy of a row's first `length` tokens: [2 x layers, kv_heads, length, head_dim]."""
-        return torch.stack([plane[row, :, :length] for plane in self.planes])
-
-    def insert(self, row: int, content: Tensor) -> None:
-        """Write a result of `extract` to the start of a row."""
-        if not self.planes:
-            self._allocate(content.shape[1], content)
-        for plane, part in zip(self.planes, content, strict=True):
-            plane[row, :, : part.shape[1]] = part
-
-    def _allocate(self, heads: int, like: Tensor) -> None:
-        """Zeros for `heads` key heads, in the dtype, device and head size of `like` [..., dim]."""
-        shape = (self.rows, heads, self.length, like.shape[-1])
-        self.planes = [like.new_zeros(shape) for _ in range(2 * self.layers)]
 
 
 class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
@@ -130,57 +105,97 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         plane[self.rows, :, self.positions] = states[0].transpose(0, 1).to(plane.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadedCache:
-    """A cache outside the batch: its tokens [n] and content [2 x layers, kv_heads, n, head_dim]."""
+class CacheManager:
+    """Rows for at most `capacity` sessions at once."""
 
-    tokens: Ints
-    content: Tensor
-
-
-class OffloadedCaches:
-    """One cache for each session that was moved out, in the order in which they were, and the
-    lengths of those that were dropped since."""
-
-    def __init__(self) -> None:
-        self._caches: OrderedDict[str, OffloadedCache] = OrderedDict()
-        self._evicted: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._caches)
+    def __init__(self, layers: int, capacity: int, counters: Counters) -> None:
+        self.capacity = capacity
+        self.memory = SlotMemory(layers)
+        self.table = RowTable()
+        self._counters = counters
+        self._clock = 0
 
     @property
-    def tokens(self) -> int:
-        """Tokens held."""
-        return sum(len(cache.tokens) for cache in self._caches.values())
+    def sessions(self) -> int:
+        """Number of sessions that have a cache."""
+        return len(self.table.row_of)
 
-    def put(self, session_id: str, cache: OffloadedCache) -> None:
-        """Keep a session's cache."""
-        self._caches[session_id] = cache
+    def acquire(self, session_id: str, limit: int, waiting: int) -> int | None:
+        """A row of at least `limit` tokens with the session's cache; None if full.
 
-    def take(self, session_id: str) -> OffloadedCache | None:
-        """Hand a session's cache back; None where there is none."""
-        return self._caches.pop(session_id, None)
+        `waiting` is the total number of requests that want a row; it decides how much to grow.
+        """
+        table = self.table
+        if table.active.sum() >= self.capacity:
+            return None
+        if limit > self.memory.length:  # doubled, so that copying is amortized
+            self._grow(len(table), _rounded(max(limit, 2 * self.memory.length)))
+        if session_id not in table.row_of:
+            table.give(self._vacant_row(waiting), session_id)
+        return table.row_of[session_id]
 
-    def evict_oldest(self) -> None:
-        """Drop the cache that was moved out first."""
-        session_id, cache = self._caches.popitem(last=False)
-        self._evicted[session_id] = len(cache.tokens)
+    def begin(self, row: int, request: GenerationRequest, context: Ints, limit: int) -> None:
+        """Start sampling `request` in `row`, up to `limit` tokens in total."""
+        table = self.table
+        reused = table.open(row, context, request.sampling, request.seed, request.sampled_before)
+        table.limit[row] = limit
+        self._clock += 1
+        table.order[row] = self._clock
+        self._counters.reused_tokens += reused
+        # A session in the middle of its own game gains nothing from another's prompt.
+        if len(context) - reused >= max(_LEAST_SHARED, reused):
+            self._share(row, context, reused)
 
-    def evict_all(self) -> None:
-        """Drop all."""
-        while self._caches:
-            self.evict_oldest()
+    def _share(self, row: int, context: Ints, reused: int) -> None:
+        """Let a row, which has `reused` tokens of its context cached, copy more from another."""
+        table, most = self.table, len(context) - 1
+        held = np.where(table.active, table.known, table.cached)
+        held[table.source >= 0] = 0  # they wait themselves
+        held[row] = 0
+        differs = table.tokens[:, :most] != context[:most]
+        alike = np.where(differs.any(1), differs.argmax(1), most)
+        shared = np.minimum(alike, held)
+        source = int(shared.argmax())
+        if shared[source] - reused >= _LEAST_SHARED:
+            table.source[row], table.shared[row] = source, shared[source]
 
-    def note_evicted(self, session_id: str, tokens: int) -> None:
-        """A session has lost a cache that lay elsewhere."""
-        self._evicted[session_id] = tokens
+    def forget(self, session_id: str, *, poisoned: bool = False) -> None:
+        """Free the session's row; unknown sessions are ignored.
 
-    def take_evicted(self, session_id: str) -> int:
-        """How many tokens the session's dropped cache held; 0 where none was. Told once."""
-        return self._evicted.pop(session_id, 0)
+        `poisoned` says that the row may hold NaN, which masks do not stop: 0 x NaN is NaN.
+        """
+        row = self.table.row_of.get(session_id)
+        if row is not None:
+            self.table.free(row)
+            if poisoned:
+                self.memory.wipe(row)
 
-    def forget(self, session_id: str) -> None:
-        """The session is gone."""
-        self._caches.pop(session_id, None)
-        self._evicted.pop(session_id, None)
+    def clear(self) -> None:
+        """Drop all keys and values. Rows being sampled keep their tokens and read them again."""
+        self.table.cached[:] = 0
+        self.table.source[:] = -1
+        self.memory.clear()
+
+    def _grow(self, rows: int, length: int) -> None:
+        self.table.grow(rows, length)
+        self.memory.grow(rows, length)
+
+    def _vacant_row(self, waiting: int) -> int:
+        """A free row, a new one, or the row of the least recently used idle session."""
+        table = self.table
+        if None in table.sessions:
+            return table.sessions.index(None)
+        rows = len(table)
+        if rows < self.capacity:
+            wanted = max(2 * rows, int(table.active.sum()) + waiting)
+            self._grow(min(self.capacity, wanted), self.memory.length)
+            return rows
+        idle = np.flatnonzero(~table.active)
+        row = int(idle[table.order[idle].argmin()])
+        self._counters.evictions += bool(table.cached[row])
+        table.free(row)
+        return row
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _ROUND_LENGTH) * _ROUND_LENGTH

@@ -63,19 +63,16 @@ def _default_device() -> str:
 class ModelCopy:
     """`model` is a copy of `source` in `dtype`, a forward pass as its class defines it.
 
-    It shares what has no more bits than `dtype`, for instance the frozen base of an adapter, and
-    takes half of the memory of float32 weights. Layers and adapters are those that `source` had
-    when the copy was made.
+    It shares what has no more bits than `dtype` (None: all), for instance the frozen base of an
+    adapter, and takes half of the memory of float32 weights. Layers and adapters are those that
+    `source` had when the copy was made.
     """
 
-    def __init__(self, source: Any, dtype: torch.dtype) -> None:
+    def __init__(self, source: Any, dtype: torch.dtype | None) -> None:
         self._source = source
         self._dtype = dtype
         # What is in the memo is not copied: the weights go straight into the new dtype.
-        memo: dict[int, Any] = {
-            id(weight): self._cast(weight) if self._is_wider(weight) else weight
-            for weight in source.parameters()
-        }
+        memo: dict[int, Any] = {id(weight): self._cast(weight) for weight in source.parameters()}
         with torch.no_grad():
             self.model = copy.deepcopy(source, memo)
         _restore_forward(self.model)
@@ -96,15 +93,19 @@ class ModelCopy:
         pairs = zip(self._source.parameters(), self.model.parameters(), strict=True)
         return ((weight, ours) for weight, ours in pairs if ours is not weight)
 
-    def _is_wider(self, weight: Tensor) -> bool:
-        return weight.is_floating_point() and weight.dtype.itemsize > self._dtype.itemsize
-
-    def _cast(self, weight: Tensor) -> torch.nn.Parameter:
-        return torch.nn.Parameter(weight.detach().to(self._dtype), requires_grad=False)
+    def _cast(self, weight: Tensor) -> Tensor:
+        """The weight itself, or a copy if it has more bits than `dtype`."""
+        dtype = self._dtype
+        if dtype is None or not weight.is_floating_point() or weight.itemsize <= dtype.itemsize:
+            return weight
+        return torch.nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
 
 def _restore_forward(model: Any) -> None:
-    """Remove the forward passes that a trainer set on objects: they would run the source, because
-    they hold its bound methods, and they cast (accelerate) or return no logits (TRL)."""
+    """Remove what a trainer set on modules: hooks, and forward passes, which would run the source,
+    because they hold its bound methods, and which cast (accelerate) or return no logits (TRL)."""
     for module in model.modules():
         vars(module).pop("forward", None)
+        for name, value in vars(module).items():
+            if name.startswith(("_forward_", "_backward_")) and isinstance(value, dict):
+                value.clear()

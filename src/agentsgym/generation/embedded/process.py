@@ -1,13 +1,15 @@
 """An embedded engine in a process of its own, with a copy of the weights, so that it samples while
 this process trains.
 
-The invariant: every action is sampled by one version of the weights, which its result names.
+Both sides stand here. They are processes of one program, which trust each other: messages are
+pickles, in bytes of our own, because multiprocessing would put tensors into /dev/shm, which
+containers limit to a few megabytes.
 """
 
 import contextlib
 import itertools
-import logging
 import os
+import pickle
 import queue
 import socket
 import subprocess
@@ -17,22 +19,20 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from agentsgym.child_process import bare_environment, start_python
-from agentsgym.generation.embedded.shared_weights import ModelParts, SharedMemory, bytes_of
+from agentsgym.generation.embedded.precision import ModelCopy
+from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
-from agentsgym.types.text import cut
-
-logger = logging.getLogger(__name__)
 
 START_SECONDS = 300.0
 """Seconds for the process to start: its imports are slow if many start at once."""
 STOP_SECONDS = 5.0
-_LONGEST = 2000
 
 
 class EngineProcessLost(RuntimeError):
@@ -44,15 +44,14 @@ class ProcessEngine:
     process (a `PlainEngine` for a model that it does not support).
 
     The copy is on the device that `model` is on now, in `dtype` where that has fewer bits. The
-    weights go through memory that both processes share. The process ends with this one; if it ends
-    before, the next call raises EngineProcessLost. `submit`, `poll`, `cancel` and `release` belong
-    to one thread, `update_weights` may be called by another.
+    process ends with this one; if it ends before, the next call raises EngineProcessLost.
 
-    Raises CannotSend for a model that cannot be sent, and EngineProcessLost.
+    Raises ValueError for a model that cannot be pickled, and EngineProcessLost.
     """
 
     can_generate_ahead = True
-    can_update_while_sampling = True
+    stats = EngineStats()
+    """The totals of the process's engine, as of its last results."""
 
     def __init__(
         self,
@@ -67,22 +66,24 @@ class ProcessEngine:
         self.capacity = capacity
         self.policy_version = 0
         self._trained = model
-        self._parts = ModelParts(model, dtype)
-        memory = SharedMemory(bytes_of(self._parts.specs))
-        self._views = memory.views(self._parts.specs)
-        self._parts.write(self._views)
+        self._copy = ModelCopy(model, dtype)
         self._open: dict[str, int] = {}
         self._numbers = itertools.count()
-        self._closed = False
-        self._process, end = _started(memory.fileno)
-        # Not by this object's thread: an engine that nobody uses any more shall end its process.
+        try:
+            setup = pickle.dumps(
+                (torch.get_num_threads(), self._copy.model, tokenizer, capacity, stop_token_ids)
+            )
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(f"the model cannot be sent to another process: {error}") from error
+        self._process, self._line = _started()
         self._end = weakref.finalize(self, _kill, self._process)
-        self._line = _Line(end)
-        options = {"capacity": capacity, "stop_token_ids": stop_token_ids}
-        device = str(next(model.parameters()).device)
-        self._send((sys.path, torch.get_num_threads()))
-        self._send((self._parts.structure, self._parts.specs, device, tokenizer, options))
-        self._await_ready()
+        try:
+            self._line.send_bytes(setup)
+            if not self._line.poll(START_SECONDS):
+                self.close()
+            self._line.recv_bytes()
+        except (OSError, EOFError) as error:
+            raise self._lost() from error
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ProcessEngine":
@@ -100,59 +101,46 @@ class ProcessEngine:
         """The process's id."""
         return self._process.pid
 
-    @property
-    def stats(self) -> EngineStats:
-        """The totals of the process's engine, as of its last results."""
-        return self._line.stats
-
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Send requests. Raises ValueError, and sends none, if a session already has one open."""
-        names = [request.session_id for request in requests]
-        for index, name in enumerate(names):
-            if name in self._open or name in names[:index]:
-                raise ValueError(f"session {name!r} already has a request open")
-        # The context is a live view of the caller's data; the messages are not read.
-        fixed = [
-            (next(self._numbers), replace(r, token_ids=tuple(r.token_ids), messages=()))
-            for r in requests
-        ]
-        self._open |= {request.session_id: number for number, request in fixed}
-        self._send(("submit", fixed))
+        numbered = []
+        for request in requests:
+            if request.session_id in self._open:
+                raise ValueError(f"session {request.session_id!r} already has a request open")
+            # The context is a live view of the caller's data; the messages are not read.
+            fixed = replace(request, token_ids=tuple(request.token_ids), messages=())
+            numbered.append((next(self._numbers), fixed))
+        self._open |= {request.session_id: number for number, request in numbered}
+        self._send("submit", numbered)
 
     def poll(self) -> list[GenerationResult]:
         """The results that are ready; at least one if any request is open."""
         ready: list[GenerationResult] = []
-        while (self._open and not ready) or not self._line.results.empty():
-            results = self._line.results.get()
-            if results is None:
-                self._line.results.put(None)  # for the next call
-                if ready:
-                    break
-                raise self._lost()
-            for number, result in results:
-                if self._open.get(result.session_id) == number:
-                    del self._open[result.session_id]
-                    ready.append(result)
+        try:
+            while (self._open and not ready) or self._line.poll():
+                numbered, self.stats = pickle.loads(self._line.recv_bytes())  # noqa: S301 - ours
+                for number, result in numbered:
+                    if self._open.get(result.session_id) == number:
+                        del self._open[result.session_id]
+                        ready.append(result)
+        except (OSError, EOFError) as error:
+            raise self._lost() from error
         return ready
 
     def cancel(self, session_ids: Sequence[str]) -> None:
         """End open requests; each result has the tokens so far and the reason "cancelled"."""
-        self._send(("cancel", list(session_ids)))
+        self._send("cancel", session_ids)
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
         for session_id in session_ids:
             self._open.pop(session_id, None)
-        if not self._line.ended:
-            self._send(("release", list(session_ids)))
+        with contextlib.suppress(EngineProcessLost):
+            self._send("release", session_ids)
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """Let the process take the current weights when its open actions are finished; later
-        requests wait for that. Returns when the weights are in the shared memory, which may have to
-        wait for the process to have taken the ones before.
-
-        Raises ValueError if they are not this engine's, and EngineProcessLost.
-        """
+        """Send the current weights. Raises ValueError if they are not this engine's, and
+        EngineProcessLost."""
         first = next(self._trained.parameters())
         if all(parameter is not first for parameter in update.model.parameters()):
             raise ValueError(
@@ -160,14 +148,8 @@ class ProcessEngine:
                 "hand the trainer an engine over the same model, or none"
             )
         if update.changed:
-            self._line.taken.wait()
-            self._parts.write(self._views)
-            self._line.taken.clear()
-            try:
-                self._send(("weights", update.version))
-            except EngineProcessLost:
-                self._line.taken.set()  # nobody else will, and the next call must not wait
-                raise
+            self._copy.refresh()
+            self._send("weights", (update.version, _tensors(self._copy.model)))
         self.policy_version = update.version
 
     def finish(self) -> None:
@@ -175,82 +157,24 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End the process."""
-        self._closed = True
         self._end()
 
-    def _send(self, message: tuple[Any, ...]) -> None:
+    def _send(self, kind: str, value: Any) -> None:
         try:
-            self._line.send(message)
+            self._line.send_bytes(pickle.dumps((kind, value)))
         except OSError as error:
             raise self._lost() from error
 
-    def _await_ready(self) -> None:
-        try:
-            kind = self._line.ready.get(timeout=START_SECONDS)
-        except queue.Empty:
-            self.close()
-            raise EngineProcessLost(
-                f"the engine's process gave no answer within {START_SECONDS:g} seconds"
-            ) from None
-        if kind is None:
-            raise self._lost()
-        if kind != "EmbeddedEngine":
-            logger.warning("%s samples, which is slower (docs/engines.md)", kind)
-
     def _lost(self) -> EngineProcessLost:
         """How the process ended, in a sentence."""
-        if self._closed:
-            return EngineProcessLost("the engine is closed")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
-        last = self._line.error.strip().rpartition("\n")[2]
-        why = f": {cut(last, _LONGEST)}" if last else f" (exit status {self._process.returncode})"
-        return EngineProcessLost(f"the engine's process ended{why}")
+        status = self._process.returncode
+        return EngineProcessLost(f"the engine's process ended (exit status {status})")
 
 
-class _Line:
-    """The connection with the process. A thread receives; `None` in `results` and `ready` is the
-    end of the process."""
-
-    def __init__(self, end: Connection) -> None:
-        self._end = end
-        self._sending = threading.Lock()
-        self.ready: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.results: queue.SimpleQueue[list[tuple[int, GenerationResult]] | None] = (
-            queue.SimpleQueue()
-        )
-        self.stats = EngineStats()
-        self.taken = threading.Event()
-        self.taken.set()
-        self.error = ""
-        self.ended = False
-        threading.Thread(target=self._listen, name="agentsgym-engine", daemon=True).start()
-
-    def send(self, message: tuple[Any, ...]) -> None:
-        """Send a message. Raises OSError if the process has ended."""
-        with self._sending:
-            self._end.send(message)
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                self._note(*self._end.recv())
-        except (EOFError, OSError):
-            self.ended = True
-            self.ready.put(None)
-            self.results.put(None)
-            self.taken.set()
-
-    def _note(self, kind: str, value: Any, stats: EngineStats | None = None) -> None:
-        self.stats = stats or self.stats
-        if kind == "results":
-            self.results.put(value)
-        elif kind == "taken":
-            self.taken.set()
-        elif kind == "ready":
-            self.ready.put(value)
-        else:
-            self.error = value
+def _tensors(model: Any) -> list[torch.Tensor]:
+    return [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -259,18 +183,62 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
         process.wait(STOP_SECONDS)
 
 
-def _started(memory: int) -> tuple["subprocess.Popen[bytes]", Connection]:
+def _started() -> tuple["subprocess.Popen[bytes]", Connection]:
     """The process, which never runs the main script of this one, and our end of the line."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = start_python(
-            "agentsgym.generation.embedded.child",
+            __name__,
             str(theirs.fileno()),
-            str(memory),
             env={**os.environ, "PYTHONPATH": bare_environment()["PYTHONPATH"]},
-            pass_fds=(theirs.fileno(), memory),
+            pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=2,
             process_group=0,  # Ctrl-C at the terminal must only reach this process
         )
     return process, Connection(ours.detach())
+
+
+# -- in the other process -------------------------------------------------------------------------
+
+
+def serve(line: Connection) -> None:
+    """Make an engine and let it sample what comes, until the process is killed."""
+    threads, model, tokenizer, capacity, stops = pickle.loads(line.recv_bytes())  # noqa: S301
+    torch.set_num_threads(threads)
+    parts = EngineParts(model=lambda: model, tokenizer=lambda: tokenizer, stop_token_ids=stops)
+    engine = make_trainable(EngineSettings(capacity=capacity), parts)
+    line.send_bytes(b"ready")
+    inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(line, inbox), daemon=True).start()
+    numbers: dict[str, int] = {}
+    while True:
+        while not numbers or not inbox.empty():
+            kind, value = inbox.get()
+            if kind == "submit":
+                numbers |= {request.session_id: number for number, request in value}
+                engine.submit([request for _, request in value])
+            elif kind == "weights":
+                version, tensors = value
+                with torch.no_grad():
+                    for ours, new in zip(_tensors(model), tensors, strict=True):
+                        ours.copy_(new)
+                engine.update_weights(WeightUpdate(model, version, Path()))
+            elif kind == "cancel":
+                engine.cancel(value)
+            else:
+                engine.release(value)
+                for session_id in value:
+                    numbers.pop(session_id, None)
+        results = [(numbers.pop(result.session_id), result) for result in engine.poll()]
+        line.send_bytes(pickle.dumps((results, engine.stats)))
+
+
+def _listen(line: Connection, inbox: "queue.SimpleQueue[tuple[str, Any]]") -> None:
+    """Take messages at once, so that neither side waits for the other to read."""
+    while True:
+        inbox.put(pickle.loads(line.recv_bytes()))  # noqa: S301 - of our own parent
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -5,9 +5,8 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
-import asyncio
-import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,9 +30,9 @@ from agentsgym.generation.vllm.protocol import (
     read_completion,
     refusal,
 )
-from agentsgym.generation.vllm.servers import NOTE_SECONDS, ServerPool, VLLMServer, stays_paused
+from agentsgym.generation.vllm.servers import ServerPool, VLLMServer
 from agentsgym.generation.vllm.weight_files import WeightFiles
-from agentsgym.generation.vllm.weights import Weights, WeightSyncError, is_paused
+from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
     EngineStats,
@@ -43,8 +42,6 @@ from agentsgym.types import (
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +56,6 @@ class ServerAccess:
     request_timeout: float
     retries: Retries
     api_key: str | None = field(default=None, repr=False)
-
-
-@dataclass(slots=True)
-class _Totals:
-    """Running totals; `seconds` are those of answered requests."""
-
-    requests: int = 0
-    retries: int = 0
-    failures: int = 0
-    sampled_tokens: int = 0
-    read_tokens: int = 0
-    seconds: float = 0.0
-
-    def tried_again(self) -> None:
-        self.retries += 1
 
 
 class VLLMEngine(RemoteEngine):
@@ -124,7 +106,8 @@ class VLLMEngine(RemoteEngine):
         self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles()
-        self._totals = _Totals()
+        self._totals: Counter[str] = Counter()
+        self._seconds = 0.0  # of answered requests
         remember_secret(api_key or "")
         self.access = ServerAccess(
             urls=[urls] if isinstance(urls, str) else list(urls),
@@ -169,32 +152,21 @@ class VLLMEngine(RemoteEngine):
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
         """Called by the factory. Raises MissingKey, EngineUnavailable, and LaunchFailed for servers
-        that it shall start itself and that do not come up."""
+        that it shall start itself, which end with it, and that do not come up."""
+        urls: Sequence[str]
+        urls, key, servers = settings.urls, read_key(settings.key_env), None
         if settings.launch:
-            return cls._launched(settings, parts)
-        return cls(
-            settings.urls,
-            parts.tokenizer(),
-            model=settings.served_model,
-            stop_token_ids=parts.stop_token_ids,
-            api_key=read_key(settings.key_env),
-            vocab_size=parts.vocab_size(),
-            resume_paused=parts.learns and parts.rank == 0,
-            **settings.capacity_option,
-        )
-
-    @classmethod
-    def _launched(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
-        """An engine with servers of its own, which end with it."""
-        urls, key, servers = launched(settings, parts)
+            urls, key, servers = launched(settings, parts)
         try:
             return cls(
                 urls,
                 parts.tokenizer(),
+                model=settings.served_model,
                 stop_token_ids=parts.stop_token_ids,
                 api_key=key,
                 vocab_size=parts.vocab_size(),
                 servers=servers,
+                resume_paused=parts.learns and parts.rank == 0,
                 **settings.capacity_option,
             )
         except BaseException:
@@ -223,17 +195,16 @@ class VLLMEngine(RemoteEngine):
     def update_weights(self, update: WeightUpdate) -> None:
         """Bring the weights to the servers through the disk: rank 0 writes them and lets the
         servers load them; the other ranks use the same servers. Returns when all that answer have
-        them; the others get them before they are used again. While requests are open
-        (`update.sampling`), each server is paused to replace full weights: it answers what is open
-        with the old ones and holds back the rest.
+        them; the others get them before they are used again. To replace full weights each server
+        is paused: it answers what is open with the old ones and holds back the rest.
 
         Raises WeightSyncError if servers cannot load them, EngineUnavailable if none answers, and
         OSError if the directory cannot be written; on every rank.
         """
         if not update.changed:
             return
-        if update.sampling and update.rank != 0 and self.weights is not None:
-            self.adopt(self.weights, loaded=False)  # before `gather`, so before rank 0 loads them
+        if update.rank != 0 and self.weights is not None:
+            self.adopt(self.weights)  # before `gather`, so before rank 0 loads others
         update.gather([update.rank])
         weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
@@ -244,7 +215,7 @@ class VLLMEngine(RemoteEngine):
             if problem:
                 raise WeightSyncError(f"rank {rank}: {problem}")
         if update.rank != 0:
-            self.adopt(outcomes[0][0], loaded=not update.sampling)
+            self.adopt(outcomes[0][0])
 
     def _publish(self, update: WeightUpdate) -> tuple[Weights | None, Exception | None]:
         """Write the weights and let the servers load them, on rank 0; the other ranks help to
@@ -261,7 +232,7 @@ class VLLMEngine(RemoteEngine):
             )
             if weights is None:
                 return None, None
-            self.load(weights, sampling=update.sampling)
+            self.load(weights)
             self._files.prune(self.pool.used_paths())
         except Exception as error:
             return None, error
@@ -278,17 +249,14 @@ class VLLMEngine(RemoteEngine):
     def finish(self) -> None:
         """Nothing to do: each rank uses the servers on its own."""
 
-    def load(self, weights: Weights, *, sampling: bool = False) -> None:
-        """Serve other weights from now on, from a directory that the servers can read. With
-        `sampling` requests may be open, which are answered with their old weights.
+    def load(self, weights: Weights) -> None:
+        """Serve other weights from now on, from a directory that the servers can read. Open
+        requests are answered with their old weights.
 
-        Raises ValueError while requests are open without it, WeightSyncError if a server cannot
-        load them, and EngineUnavailable if none answers. Servers that do not answer are left out;
-        they get the weights before they are used again.
+        Raises WeightSyncError if a server cannot load them, and EngineUnavailable if none answers.
+        Servers that do not answer are left out; they get the weights before they are used again.
         """
-        if self._open and not sampling:
-            raise ValueError(f"{len(self._open)} requests are open; their weights must not change")
-        self._run(self.pool.load(weights, sampling=sampling))
+        self._run(self.pool.load(weights))
 
     def close(self) -> None:
         """Cancel all requests, close the connections, and end servers of this engine's own; it
@@ -297,11 +265,10 @@ class VLLMEngine(RemoteEngine):
         if self._servers is not None:
             self._servers.close()
 
-    def adopt(self, weights: Weights, *, loaded: bool = True) -> None:
-        """Use weights that another process of this run has loaded into the servers, or may load
-        into them at any time (`loaded=False`); then the servers are asked which weights sampled an
-        answer."""
-        self._run(self.pool.follow(weights, loaded=loaded))
+    def adopt(self, weights: Weights) -> None:
+        """Use weights that another process of this run has loaded into the servers. It may replace
+        full weights at any time, so the servers are asked which ones sampled an answer."""
+        self._run(self.pool.follow(weights))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
@@ -316,37 +283,39 @@ class VLLMEngine(RemoteEngine):
         results), `moved` (sessions that left a dead server), `servers` (alive now), `seconds`
         (mean time of an answered request)."""
         totals = self._totals
+        answered = totals["requests"] - totals["failures"]
         extra = {
-            "requests": totals.requests,
-            "retries": totals.retries,
-            "failures": totals.failures,
+            **{name: totals[name] for name in ("requests", "retries", "failures")},
             "moved": self.pool.router.moved,
             "servers": len(self.pool.router.alive),
-            "seconds": totals.seconds / max(1, totals.requests - totals.failures),
+            "seconds": self._seconds / max(1, answered),
         }
         return EngineStats(
-            sampled_tokens=totals.sampled_tokens,
-            read_tokens=totals.read_tokens,
+            sampled_tokens=totals["sampled"],
+            read_tokens=totals["read"],
             extra={name: float(value) for name, value in extra.items()},
         )
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        self._totals.requests += 1
+        self._totals["requests"] += 1
         problem = refusal(request, self.pool.max_model_len)
         if problem is None:
             try:
                 return await with_retries(
-                    lambda: self._try(request), self.access.retries, self._totals.tried_again
+                    lambda: self._try(request), self.access.retries, self._tried_again
                 )
             except (HttpError, WeightSyncError, MalformedAnswer, EngineUnavailable) as error:
                 problem = str(error)
-        self._totals.failures += 1
+        self._totals["failures"] += 1
         return GenerationResult(
             request.session_id,
             finish_reason="error",
             error=f"session {request.session_id!r}: {problem}",
             policy_version=self.policy_version,
         )
+
+    def _tried_again(self) -> None:
+        self._totals["retries"] += 1
 
     async def _try(self, request: GenerationRequest) -> GenerationResult:
         """One attempt on the session's server."""
@@ -359,15 +328,18 @@ class VLLMEngine(RemoteEngine):
             stop_token_ids=self.access.stop_token_ids,
         )
         sent_at = time.monotonic()
-        with server.using(weights):
+        server.open[weights] += 1
+        try:
             answer = await self._send(server, body, sent_at)
             await self.pool.confirm(server, weights)
+        finally:
+            server.open[weights] -= 1
         ids, logprobs, reason = read_completion(
             answer, vocab_size=self.access.vocab_size, max_tokens=request.sampling.max_tokens
         )
-        self._totals.sampled_tokens += len(ids)
-        self._totals.read_tokens += len(request.token_ids)
-        self._totals.seconds += time.monotonic() - sent_at
+        self._totals["sampled"] += len(ids)
+        self._totals["read"] += len(request.token_ids)
+        self._seconds += time.monotonic() - sent_at
         return GenerationResult(
             request.session_id,
             token_ids=ids,
@@ -378,8 +350,9 @@ class VLLMEngine(RemoteEngine):
         )
 
     async def _send(self, server: VLLMServer, body: dict[str, Any], sent_at: float) -> Any:
+        where = f"{server.url}/v1/completions"
         try:
-            answer = await self._post(server.url, body)
+            answer = await self._http.post(where, body, self.access.request_timeout)
         except Unreachable as error:
             server.failed(sent_at, answered=error.status is not None)
             raise
@@ -388,26 +361,8 @@ class VLLMEngine(RemoteEngine):
                 raise
             server.failed(sent_at, answered=False)  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
-        server.answered()
+        server.failures = 0
         return answer
-
-    async def _post(self, url: str, body: dict[str, Any]) -> Any:
-        """Send a request. If it takes long, the server may have been left paused, which is said
-        after a minute. Raises EngineUnavailable if it still is when the time is up."""
-        where, limit = f"{url}/v1/completions", self.access.request_timeout
-        end = time.monotonic() + limit
-        answer = asyncio.ensure_future(self._http.post(where, body, limit))
-        try:
-            done, _ = await asyncio.wait({answer}, timeout=NOTE_SECONDS)
-            if not done and await is_paused(self._http, url):
-                logger.warning("%s holds back a request: %s", url, stays_paused(url))
-            return await answer
-        except Unreachable:
-            if time.monotonic() >= end and await is_paused(self._http, url):
-                raise EngineUnavailable(f"{url}: {stays_paused(url)}") from None
-            raise
-        finally:
-            answer.cancel()
 
 
 def _end_ids(tokenizer: Any) -> Sequence[int]:

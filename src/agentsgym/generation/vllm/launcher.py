@@ -100,7 +100,11 @@ def serve_command(
     command = [*program, *source, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", model.name, "--dtype", model.dtype]
     command += ["--logprobs-mode", "processed_logprobs"]
-    command += _lora(model.lora_rank) if model.lora_rank else []
+    if rank := model.lora_rank:
+        fits = next((offered for offered in _LORA_RANKS if offered >= rank), rank)
+        # Two adapters: a new version is loaded before the old one is dropped.
+        command += ["--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4"]
+        command += ["--max-lora-rank", str(fits)]
     known = [length for length in (model.context, model.longest) if length]
     if device.name is None:
         length = str(min(known) if model.context else min([*known, _CPU_CONTEXT]))
@@ -111,13 +115,6 @@ def serve_command(
     if device.name is not None and device.sharers > 1:
         command += ["--gpu-memory-utilization", f"{2 * _SHARED / device.sharers:.2f}"]
     return [*command, *more]
-
-
-def _lora(rank: int) -> list[str]:
-    fits = next((offered for offered in _LORA_RANKS if offered >= rank), rank)
-    # Two adapters: a new version is loaded before the old one is dropped.
-    counts = ["--max-loras", "2", "--max-cpu-loras", "4"]
-    return ["--enable-lora", *counts, "--max-lora-rank", str(fits)]
 
 
 def serve_environment(
@@ -185,7 +182,16 @@ class VLLMServers:
                 words = serve_command(program, model, port, device, arguments)
                 env = serve_environment(os.environ, device, self.key, foreign=command is not None)
                 log = logs / f"server-{len(self._servers)}.log"
-                self._servers.append(_start(words, env, port, log))
+                with log.open("ab") as output:
+                    process = subprocess.Popen(  # noqa: S603 - the user's own command
+                        [sys.executable, "-I", keeper.__file__, *words],
+                        env=env,
+                        stdin=subprocess.PIPE,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                self._servers.append(_Launched(port, log, process))
             note(f"starting {_servers(count)} of {model.folder}, with logs in {logs}")
             self._wait(note)
         except BaseException:
@@ -246,7 +252,16 @@ def launched(
     error: Exception | None = None
     if parts.rank == 0:
         try:
-            servers = _launch(settings, parts, learners)
+            directory = parts.directory()
+            servers = VLLMServers(
+                parts.served(directory),
+                settings.launch,
+                directory,
+                devices=devices_for(settings.launch, _gpus(), learners if parts.learns else 0),
+                command=settings.command,
+                arguments=settings.launch_args,
+                note=parts.note,
+            )
         except Exception as problem:  # the other ranks must hear of it
             error = problem
     mine = (servers.urls, servers.key, "") if servers else ((), "", str(error))
@@ -264,19 +279,6 @@ def launched(
     return urls, key, servers
 
 
-def _launch(settings: EngineSettings, parts: EngineParts, learners: int) -> VLLMServers:
-    directory = parts.directory()
-    return VLLMServers(
-        parts.served(directory),
-        settings.launch,
-        directory,
-        devices=devices_for(settings.launch, _gpus(), learners if parts.learns else 0),
-        command=settings.command,
-        arguments=settings.launch_args,
-        note=parts.note,
-    )
-
-
 def _gpus() -> Sequence[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
     import torch
@@ -291,19 +293,6 @@ def _gpus() -> Sequence[str]:
 
 def _servers(count: int) -> str:
     return "a vLLM server" if count == 1 else f"{count} vLLM servers"
-
-
-def _start(words: Sequence[str], env: dict[str, str], port: int, log: Path) -> _Launched:
-    with log.open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603 - the user's own command
-            [sys.executable, "-I", keeper.__file__, *words],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    return _Launched(port, log, process)
 
 
 def _end(servers: list[_Launched]) -> None:

@@ -15,7 +15,7 @@ the server's engine crashes. It happens with requests that have a seed, and all 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused, printable
 from agentsgym.generation.remote import request_seed
@@ -25,8 +25,16 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
 _LEAST = -1e4  # nats; anything below counts as impossible, and an integer may not fit a float
 
-Mode = Literal["processed", "raw", "logits", "flat"]
-
+_UNTRUNCATED = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "watermarking": False,
+    "n": 1,
+}
 _TEMPERATURES = (1.0, 2.0)
 _TOP = 5
 _FLAT = 0.02  # below this gap (nats) two tokens say nothing about the mode
@@ -88,14 +96,7 @@ def completion_body(
         "prompt": context,
         "max_tokens": min(sampling.max_tokens, room),
         "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "watermarking": False,
-        "n": 1,
+        **_UNTRUNCATED,
         "seed": request_seed(request.seed, request.sampled_before),
         "stop": list(sampling.stop),
         "stop_token_ids": list(stop_token_ids),
@@ -160,45 +161,37 @@ async def check_logprobs(
 
     Raises EngineUnavailable where they are not those at the sampling temperature.
     """
-    where = f"{url}/v1/completions"
     for token_id in probe_ids:
+        body = {
+            "model": model,
+            "prompt": [token_id],
+            **_UNTRUNCATED,
+            "max_tokens": 1,
+            "seed": 0,
+            "logprobs": _TOP,
+            "return_tokens_as_token_ids": True,
+            "return_token_ids": True,
+        }
         cold, warm = [
             top_logprobs(
-                await client.post(where, probe_body(model, token_id, temperature), _PROBE_SECONDS)
+                await client.post(
+                    f"{url}/v1/completions", body | {"temperature": temperature}, _PROBE_SECONDS
+                )
             )
             for temperature in _TEMPERATURES
         ]
-        mode = mode_of(cold, warm)
-        if mode == "processed":
+        verdict = are_processed(cold, warm)
+        if verdict:
             return
-        if mode != "flat":
+        if verdict is False:
             raise EngineUnavailable(
-                f"{url} returns {mode} values as log-probabilities; training needs those at the "
-                "sampling temperature: start vLLM with --logprobs-mode processed_logprobs"
+                f"{url} returns other values than the log-probabilities at the sampling "
+                "temperature: start vLLM with --logprobs-mode processed_logprobs"
             )
 
 
-def probe_body(model: str, token_id: int, temperature: float) -> dict[str, Any]:
-    """The request for the most likely tokens after `token_id`."""
-    return {
-        "model": model,
-        "prompt": [token_id],
-        "max_tokens": 1,
-        "temperature": temperature,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "seed": 0,
-        "logprobs": _TOP,
-        "return_tokens_as_token_ids": True,
-        "return_token_ids": True,
-        "watermarking": False,
-    }
-
-
 def top_logprobs(answer: Any) -> dict[str, float]:
-    """The most likely tokens and their values in an answer to `probe_body`; empty if none."""
+    """The most likely tokens and their values in a probe's answer; empty if none."""
     try:
         top = answer["choices"][0]["logprobs"]["top_logprobs"][0]
         return {token: float(value) for token, value in top.items()}
@@ -206,23 +199,19 @@ def top_logprobs(answer: Any) -> dict[str, float]:
         return {}
 
 
-def mode_of(cold: Mapping[str, float], warm: Mapping[str, float]) -> Mode:
-    """The mode that values at the temperatures 1 (`cold`) and 2 (`warm`) come from.
+def are_processed(cold: Mapping[str, float], warm: Mapping[str, float]) -> bool | None:
+    """Whether values at the temperatures 1 (`cold`) and 2 (`warm`) are log-probabilities at these.
 
-    "flat" if the distribution is too even to decide; then the mode makes no difference either.
+    None if the distribution is too even to decide; then it makes no difference either.
     """
-    if any(value > 1e-3 for value in (*cold.values(), *warm.values())):
-        return "logits"
-    if sum(math.exp(value) for value in cold.values()) > 1.01:
-        return "logits"
+    if sum(math.exp(min(value, 1.0)) for value in cold.values()) > 1.01:
+        return False  # logits
     common = sorted(set(cold) & set(warm), key=lambda token: cold[token])
     if len(common) < 2:
-        return "flat"
+        return None
     before = cold[common[-1]] - cold[common[0]]
     after = warm[common[-1]] - warm[common[0]]
-    if before < _FLAT:
-        return "flat"
-    return "processed" if abs(after - before / 2) < _NEAR * before else "raw"
+    return None if before < _FLAT else abs(after - before / 2) < _NEAR * before
 
 
 async def server_config(client: JsonClient, url: str) -> dict[str, Any]:

@@ -10,10 +10,8 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from agentsgym.generation.http import JsonClient, Refused, Unreachable
@@ -29,9 +27,9 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.generation.vllm.weights import (
     Weights,
-    WeightSyncError,
     is_paused,
-    load_weights,
+    load_adapter,
+    load_checkpoint,
     named_by,
     paused,
     unload_adapter,
@@ -78,16 +76,6 @@ class VLLMServer:
     open: Counter[Weights] = field(default_factory=Counter)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @contextmanager
-    def using(self, weights: Weights) -> Iterator[None]:
-        """A request is open that `weights` sample."""
-        self.open[weights] += 1
-        try:
-            yield
-        finally:
-            self.open[weights] -= 1
-            self.open += Counter()  # without those that none is open of
-
     def failed(self, sent_at: float, *, answered: bool) -> None:
         """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the
         server answered with an error. If not, it may have been restarted, so its weights are
@@ -99,10 +87,6 @@ class VLLMServer:
         self.failures += _NOT_NOW if answered else _NO_ANSWER
         if self.failures >= _DEAD_AT:
             self.checked = self.alive = False
-
-    def answered(self) -> None:
-        """A request got a good answer."""
-        self.failures = 0
 
 
 class SessionRouter:
@@ -116,8 +100,6 @@ class SessionRouter:
             raise ValueError("at least one server's URL is needed")
         self.servers = [VLLMServer(url.rstrip("/")) for url in dict.fromkeys(urls)]
         self._home: dict[str, VLLMServer] = {}
-        self._sessions = dict.fromkeys((server.url for server in self.servers), 0)
-        self._lock = Lock()
         self.moved = 0
         """How many times a session had to leave a dead server."""
 
@@ -135,22 +117,13 @@ class SessionRouter:
         if not alive:
             return min(self.servers, key=lambda server: server.tried_at)
         self.moved += home is not None
-        with self._lock:
-            self._leave(session_id)
-            best = min(alive, key=lambda server: self._sessions[server.url])
-            self._home[session_id] = best
-            self._sessions[best.url] += 1
-        return best
+        sessions = Counter(server.url for server in list(self._home.values()))
+        self._home[session_id] = min(alive, key=lambda server: sessions[server.url])
+        return self._home[session_id]
 
     def forget(self, session_id: str) -> None:
         """Remove a session that has ended."""
-        with self._lock:
-            self._leave(session_id)
-
-    def _leave(self, session_id: str) -> None:
-        home = self._home.pop(session_id, None)
-        if home is not None:
-            self._sessions[home.url] -= 1
+        self._home.pop(session_id, None)
 
 
 class ServerPool:
@@ -180,20 +153,17 @@ class ServerPool:
         self._dtypes: set[str | None] = set()
         self._probe_ids = probe_ids
         self._resume_paused = resume_paused
-        self._follows = False  # another process loads the weights,
-        self._watches = False  # at any time
-        self._replacing = False  # this process does, while requests are open
+        self._follows = False  # another process loads the weights, at any time
         self._reviving: Any = None
 
     @property
     def dtype(self) -> Any:
-        """The torch dtype in which all servers keep their weights; None if it is unknown."""
-        names = {name for name in self._dtypes if name in ("bfloat16", "float16")}
-        if len(names) != 1 or names != self._dtypes:
-            return None
+        """The torch dtype in which all servers keep their weights; None if it is unknown or has no
+        fewer bits than float32."""
         import torch
 
-        return getattr(torch, names.pop())
+        name = next(iter(self._dtypes)) if len(self._dtypes) == 1 else None
+        return getattr(torch, name) if name in ("bfloat16", "float16") else None
 
     async def prepare(self, server: VLLMServer) -> Weights:
         """Make sure that a server answers, is suitable and has the current weights; return them.
@@ -229,34 +199,32 @@ class ServerPool:
         others may have, so that the request is repeated, and as `prepare`."""
         if self.weights is None or self.weights.kind != "checkpoint":
             return
-        if self._watches:
-            server.weights = await self._held_by(server, was_known=True)
+        if self._follows:
+            server.weights = await self._held_by(server)
         if server.weights != weights:
             raise Unreachable(server.url, "its weights were replaced while it answered")
 
-    async def load(self, weights: Weights, *, sampling: bool) -> None:
-        """Let all servers load other weights, and wait for those that answer. `sampling`: requests
-        may be open, also those of other processes; they are answered with their old weights. Raises
-        as `prepare_all`."""
-        self.weights, self._replacing = weights, sampling
+    async def load(self, weights: Weights) -> None:
+        """Let all servers load other weights, and wait for those that answer. Open requests, also
+        those of other processes, are answered with their old weights. Raises as `prepare_all`."""
+        self.weights = weights
         await self.prepare_all()
 
-    async def follow(self, weights: Weights, *, loaded: bool) -> None:
-        """Use weights that another process has `loaded` into the servers, or may load at any time.
+    async def follow(self, weights: Weights) -> None:
+        """Use weights that another process has loaded into the servers, or may load at any time.
 
-        Each server is asked which weights it has before it is used, because it may have been
-        restarted since; one that was left out is tried again.
+        Each server is asked which weights it has before it is used and after each answer; one that
+        was left out is tried again.
         """
         self.weights, self._follows = weights, True
-        self._watches = not loaded and weights.kind == "checkpoint"
         for server in self.router.servers:
-            server.weights = None if loaded else server.weights
+            server.weights = None
         dead = [server for server in self.router.servers if not server.alive]
         self._reviving = asyncio.ensure_future(self._tried(dead))
 
     def used_paths(self) -> set[str]:
         """The directories that servers may still read."""
-        used = [self.weights, *(w for s in self.router.servers for w in (*s.adapters, *s.open))]
+        used = [self.weights, *(w for s in self.router.servers for w in (*s.adapters, *+s.open))]
         return {weights.path for weights in used if weights is not None}
 
     async def _tried(self, servers: Sequence[VLLMServer]) -> list[Any]:
@@ -265,8 +233,14 @@ class ServerPool:
         return await asyncio.gather(*map(self.prepare, servers), return_exceptions=True)
 
     def _is_ready(self, server: VLLMServer) -> bool:
-        known = server.weights is not None if self._watches else server.weights == self.weights
-        return server.checked and known
+        if self._asks_for_weights:
+            return server.checked and server.weights is not None
+        return server.checked and server.weights == self.weights
+
+    @property
+    def _asks_for_weights(self) -> bool:
+        """Whether another process loads full weights, so that only the servers know which."""
+        return self._follows and self.weights is not None and self.weights.kind == "checkpoint"
 
     async def _ensure_ready(self, server: VLLMServer) -> None:
         left = _RETRY_SECONDS - (time.monotonic() - server.tried_at)
@@ -274,10 +248,9 @@ class ServerPool:
             raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
         server.tried_at = started = time.monotonic()
         try:
-            was_known = server.checked
-            if not was_known:
+            if not server.checked:
                 await self._check(server)
-            await self._bring(server, was_known)
+            await self._bring(server)
         except BaseException:
             server.alive = False
             raise
@@ -285,50 +258,43 @@ class ServerPool:
         server.failures = 0
         server.load_seconds = time.monotonic() - started
 
-    async def _bring(self, server: VLLMServer, was_known: bool) -> None:
+    async def _bring(self, server: VLLMServer) -> None:
         """Give a server the current weights, or find out which another process has given it."""
         weights = self.weights
         assert weights is not None
-        if self._follows and weights.kind == "checkpoint":
-            server.weights = await self._held_by(server, was_known)
-            if self._watches or server.weights == weights:
-                return
-        if self._replacing and weights.kind == "checkpoint":
+        if self._asks_for_weights:
+            server.weights = await self._held_by(server)
+        elif weights.kind == "checkpoint":
             async with paused(self.client, server.url):
                 server.weights = None  # an answer that comes from now on may be of either
-                await load_weights(self.client, server.url, weights, tagged=True)
+                await load_checkpoint(self.client, server.url, weights)
                 server.weights = weights
         else:
-            await load_weights(self.client, server.url, weights, tagged=False)
+            if weights.kind == "adapter":
+                await load_adapter(self.client, server.url, weights)
             server.weights = weights
-        if weights.kind == "adapter":
             await self._unload_unused(server, weights)
 
-    async def _held_by(self, server: VLLMServer, was_known: bool) -> Weights | None:
-        """The weights that another process has loaded into a server; None if it has others. One
-        that cannot tell has the current ones, if it did not come back just now. Where weights may
-        be loaded at any time, both raise WeightSyncError."""
+    async def _held_by(self, server: VLLMServer) -> Weights:
+        """The weights that another process has loaded into a server. Raises Unreachable if it has
+        none of this run, and WeightSyncError if it cannot tell."""
         assert self.weights is not None
-        try:
-            held = named_by(await weight_tag(self.client, server.url), self.weights)
-        except WeightSyncError:
-            if self._watches:
-                raise
-            return self.weights if was_known else None
-        if held is None and self._watches:
-            raise WeightSyncError(f"{server.url} has weights of another run")
+        held = named_by(await weight_tag(self.client, server.url), self.weights)
+        if held is None:
+            server.weights = None
+            raise Unreachable(server.url, "it has not the weights of this run")
         return held
 
     async def _unload_unused(self, server: VLLMServer, weights: Weights) -> None:
-        """Unload the adapters that no request uses, the newest aside. While requests are open the
-        previous one stays, which other processes may still name. They unload none."""
+        """Unload the adapters that no request uses, but for the newest and the one before, which
+        other processes may still name. They unload none."""
+        if weights.kind != "adapter":
+            return
         held = [old for old in server.adapters if old != weights] + [weights]
-        newest = 2 if self._replacing else 1
-        unused = [old for old in held[:-newest] if not server.open[old]]
+        unused = [old for old in held[:-2] if not server.open[old]]
         server.adapters = [old for old in held if old not in unused]
-        if not self._follows:
-            for old in unused:
-                await unload_adapter(self.client, server.url, old)
+        for old in [] if self._follows else unused:
+            await unload_adapter(self.client, server.url, old)
 
     async def _check(self, server: VLLMServer) -> None:
         """Check the server's model and its log-probability mode, when it is not paused."""

@@ -1,8 +1,8 @@
 """A model's weights on disk, for servers that read the same directory.
 
 A PEFT model is written as its adapter only, which takes milliseconds; any other model as a whole
-checkpoint. The newest two are kept, and those that servers may still read. Of a model that is
-sharded over processes, no process holds more than one whole weight at a time, besides what it
+checkpoint. The newest two are kept, and those that servers may still read. The weights of a model
+that is sharded over processes are gathered one after the other, into the memory of the process that
 writes.
 
 vLLM 0.31 on a CPU multiplies with packed copies of the weights and packs a layer again only if the
@@ -14,7 +14,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,10 @@ from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
 _KEPT = 2  # versions that are kept on disk
-SHARD_BYTES = 2 << 30
-_LAYER = re.compile(r"(.*?\.\d+)\.")
 # Matrices that vLLM keeps in float32: routers, and the state matrices of Mamba.
 _FLOAT32 = re.compile(r"\b(gate|router)\.|\bA_log$|correction_bias$")
 _ASK = "whole models and from those of FSDP2: set fsdp_version: 2, or train with ZeRO-2"
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+_WRAPPER = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module)\.")
 
 
 class WeightFiles:
@@ -101,124 +99,37 @@ def save(
     that torch dtype if it is smaller than theirs. A sharded model is gathered by all processes,
     which only `writes` in one of them. Raises OSError.
     """
-    if is_adapted(model):
-        _save_adapter(model, path, writes=writes, sharded=sharded)
-        return
-    files = ShardFiles(model, path, dtype=dtype) if writes else None
-    _take_all(whole_weights(model, tied=copy_tied), files.add if files else _drop)
-    if files is not None:
-        files.finish()
-
-
-def _save_adapter(model: Any, path: Path, *, writes: bool, sharded: bool) -> None:
+    adapter = model.active_adapter if is_adapted(model) else None
     state: dict[str, Any] = {}
-
-    def keep(name: str, tensor: Any) -> None:
-        state[name] = tensor.to("cpu", copy=True)
-
-    if sharded:
-        weights = whole_weights(model, wanted=lambda name: model.active_adapter in name.split("."))
-        _take_all(weights, keep if writes else _drop)
-    if writes:
-        path.mkdir(parents=True, exist_ok=True)
+    seen: set[int] = set()
+    whole_adapter = adapter is not None and not sharded
+    for name, tensor in () if whole_adapter else model.state_dict(keep_vars=True).items():
+        is_copy = id(tensor) in seen
+        seen.add(id(tensor))
+        if (is_copy and not copy_tied) or (adapter is not None and adapter not in name.split(".")):
+            continue
+        whole = tensor.full_tensor() if _is_shard(tensor) else tensor
+        if writes:
+            to = tensor.dtype if adapter else _stored_dtype(name, tensor, dtype)
+            state[_WRAPPER.sub("", name)] = whole.detach().to("cpu", to, copy=is_copy)
+    if not writes:
+        return
+    if adapter is None:
+        model.save_pretrained(str(path), state_dict=state, max_shard_size="2GB")
+    else:
         model.save_pretrained(
             str(path),
-            selected_adapters=[model.active_adapter],
+            selected_adapters=[adapter],
             save_embedding_layers=False,
-            state_dict=state if sharded else None,
+            state_dict=None if whole_adapter else state,
         )
 
 
-def _take_all(weights: Iterator[tuple[str, Any]], take: Callable[[str, Any], None]) -> None:
-    """Give all weights to `take`. After an error of it the rest is dropped, because other processes
-    wait for each of them to be gathered, and then the error is raised."""
-    failed: Exception | None = None
-    for name, tensor in weights:
-        try:
-            (_drop if failed else take)(name, tensor)
-        except Exception as error:
-            failed = error
-    if failed is not None:
-        raise failed
-
-
-def _drop(name: str, tensor: Any) -> None:
-    """Only the gathering counts."""
-
-
-class ShardFiles:
-    """Writes the weights of `model` below `folder`, in the names and shapes of its checkpoints.
-
-    The weights come in the order of the model's state. No more than a file and a layer are held in
-    memory. `dtype` is the torch dtype of the servers (None: as they are); it is that of the files
-    where it is smaller, except for what servers may keep in float32: vectors and `_FLOAT32`.
-    """
-
-    def __init__(
-        self, model: Any, folder: Path, *, dtype: Any = None, shard_bytes: int | None = None
-    ) -> None:
-        self._model = model
-        self._folder = folder
-        self._dtype = dtype
-        self._shard_bytes = shard_bytes or SHARD_BYTES
-        self._group: str | None = None
-        self._layer: dict[str, Any] = {}
-        self._shard: dict[str, Any] = {}
-        self._files: dict[str, str] = {}
-        self._count = 0
-
-    def add(self, name: str, tensor: Any) -> None:
-        """Take a copy of a weight. Raises OSError if a file cannot be written."""
-        group = match[1] if (match := _LAYER.match(name)) else None
-        if group != self._group or group is None:
-            self._end_layer()
-        self._group = group
-        self._layer[name] = tensor.to(
-            device="cpu", dtype=self._dtype_of(name, tensor), copy=True
-        ).contiguous()
-
-    def finish(self) -> None:
-        """Write what is left, the index and the model's configuration. Raises OSError."""
-        self._end_layer()
-        self._end_shard()
-        if self._count == 1:
-            (self._folder / _file(1)).rename(self._folder / "model.safetensors")
-        else:
-            index = json.dumps({"metadata": {}, "weight_map": self._files}, indent=1)
-            (self._folder / "model.safetensors.index.json").write_text(index)
-        self._model.config.save_pretrained(str(self._folder))
-
-    def _end_layer(self) -> None:
-        """Give a layer's weights the names and shapes of a checkpoint."""
-        from transformers.core_model_loading import revert_weight_conversion
-
-        if self._layer:
-            self._shard |= revert_weight_conversion(self._model, self._layer)
-        self._layer = {}
-        if sum(tensor.nbytes for tensor in self._shard.values()) >= self._shard_bytes:
-            self._end_shard()
-
-    def _end_shard(self) -> None:
-        from safetensors.torch import save_file
-
-        if not self._shard:
-            return
-        self._count += 1
-        self._folder.mkdir(parents=True, exist_ok=True)
-        whole = {name: tensor.contiguous() for name, tensor in self._shard.items()}
-        save_file(whole, self._folder / _file(self._count), metadata={"format": "pt"})
-        self._files |= dict.fromkeys(self._shard, _file(self._count))
-        self._shard = {}
-
-    def _dtype_of(self, name: str, tensor: Any) -> Any:
-        dtype = self._dtype
-        if dtype is None or not tensor.is_floating_point() or dtype.itemsize >= tensor.itemsize:
-            return tensor.dtype
-        return tensor.dtype if tensor.dim() < 2 or _FLOAT32.search(name) else dtype
-
-
-def _file(number: int) -> str:
-    return f"model-{number:05d}.safetensors"
+def _stored_dtype(name: str, tensor: Any, dtype: Any) -> Any:
+    """`dtype`, for a matrix of more bits that servers don't keep in float32."""
+    if dtype is None or not tensor.is_floating_point() or dtype.itemsize >= tensor.itemsize:
+        return tensor.dtype
+    return tensor.dtype if tensor.dim() < 2 or _FLOAT32.search(name) else dtype
 
 
 def is_sharded(model: Any) -> bool:
@@ -233,30 +144,6 @@ def is_sharded(model: Any) -> bool:
             "DeepSpeed ZeRO-3 shards the model; weights go to vLLM servers from " + _ASK
         )
     return any(_is_shard(parameter) for parameter in model.parameters())
-
-
-def whole_weights(
-    model: Any, *, tied: bool = False, wanted: Callable[[str], bool] = lambda name: True
-) -> Iterator[tuple[str, Any]]:
-    """The names and tensors of a model's state, those that are `wanted`.
-
-    A weight that is tied to an earlier one is only there with `tied`. A tensor is valid until the
-    next one is taken. Of a sharded model every process must take all.
-    """
-    seen: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        plain = _unwrapped(name)
-        if not wanted(plain) or (id(tensor) in seen and not tied):
-            continue
-        seen.add(id(tensor))
-        whole = tensor.full_tensor() if _is_shard(tensor) else tensor
-        yield plain, whole.detach()
-
-
-def _unwrapped(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
 
 
 def _is_shard(tensor: Any) -> bool:
@@ -281,15 +168,19 @@ def served_model(
     base = model.get_base_model() if is_adapted(model) else model
     folder = _origin(base.config)
     if folder is None or (is_adapted(model) and not _has_weights_of(base, folder)):
-        folder = _write(base, tokenizer, directory / MODEL_FOLDER)
-    text = base.config.get_text_config()
+        folder = (directory / MODEL_FOLDER).resolve()
+        state = {_without_peft(name): tensor for name, tensor in base.state_dict().items()}
+        state.pop(None, None)
+        base.save_pretrained(str(folder), state_dict=state)
+        tokenizer.save_pretrained(str(folder))
+    ranks = [getattr(config, "r", 0) for config in getattr(model, "peft_config", {}).values()]
     return ServedModel(
         folder=str(folder),
         name=Path(str(base.config._name_or_path or "model")).name or "model",
         dtype=str(dtype or base.dtype).removeprefix("torch."),
         context=context,
-        longest=getattr(text, "max_position_embeddings", None),
-        lora_rank=_rank(model),
+        longest=getattr(base.config.get_text_config(), "max_position_embeddings", None),
+        lora_rank=max(ranks, default=0) or None,
     )
 
 
@@ -300,17 +191,13 @@ def _origin(config: Any) -> Path | None:
     name = str(config._name_or_path or "")
     if not name:
         return None
-    folder = Path(name)
-    if not folder.is_dir():
-        try:
-            file = cached_file(
-                name, "config.json", revision=config._commit_hash, local_files_only=True
-            )
-        except OSError:
-            return None
-        folder = Path(str(file)).parent
-    names = ("config.json", "tokenizer_config.json")
-    whole = all((folder / name).is_file() for name in names) and any(folder.glob("*.safetensors"))
+    revision = getattr(config, "_commit_hash", None)
+    try:
+        file = cached_file(name, "config.json", revision=revision, local_files_only=True)
+    except OSError:
+        return None
+    folder = Path(str(file)).parent
+    whole = (folder / "tokenizer_config.json").is_file() and any(folder.glob("*.safetensors"))
     return folder.resolve() if whole else None
 
 
@@ -319,11 +206,11 @@ def _has_weights_of(base: Any, folder: Path) -> bool:
     from safetensors import safe_open
 
     index = folder / "model.safetensors.index.json"
+    shards = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
     for name, tensor in base.state_dict().items():
         plain = _without_peft(name)
         if plain is None or tensor.dim() != 2 or "embed" in name or "head" in name:
             continue
-        shards = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
         file = folder / shards.get(plain, "model.safetensors")
         if not file.is_file():
             return False
@@ -331,8 +218,7 @@ def _has_weights_of(base: Any, folder: Path) -> bool:
             if plain not in stored.keys():  # noqa: SIM118 - safe_open has no __contains__
                 return False
             there = stored.get_tensor(plain).to(tensor.dtype)
-            same: bool = there.shape == tensor.shape and there.equal(tensor.cpu())
-            return same
+            return there.shape == tensor.shape and bool(there.equal(tensor.cpu()))
     return False
 
 
@@ -341,23 +227,3 @@ def _without_peft(name: str) -> str | None:
     if ".lora_" in name or ".modules_to_save." in name:
         return None
     return name.replace(".base_layer.", ".").replace(".original_module.", ".")
-
-
-def _write(base: Any, tokenizer: Any, folder: Path) -> Path:
-    state = {
-        _without_peft(name): tensor
-        for name, tensor in base.state_dict().items()
-        if _without_peft(name)
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    base.save_pretrained(str(folder), state_dict=state)
-    tokenizer.save_pretrained(str(folder))
-    return folder.resolve()
-
-
-def _rank(model: Any) -> int | None:
-    """The largest rank of a PEFT model's adapters."""
-    if not is_adapted(model):
-        return None
-    ranks = [getattr(config, "r", 0) for config in model.peft_config.values()]
-    return max(ranks, default=0) or None

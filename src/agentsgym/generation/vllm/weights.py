@@ -1,4 +1,9 @@
-"""The weights on vLLM servers, and how they are replaced: from disk, without NCCL."""
+"""The weights on vLLM servers, and how they are replaced: from disk, without NCCL.
+
+An adapter has a name of its own in each version, so it needs no pause. All weights of a server are
+replaced while it is paused, and it is told their tag, by which other processes know them; that
+needs vLLM 0.31 in development mode.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -43,25 +48,6 @@ def named_by(tag: str, like: Weights) -> Weights | None:
     return replace(like, version=int(version), path=path) if known else None
 
 
-async def load_weights(client: JsonClient, url: str, weights: Weights, *, tagged: bool) -> None:
-    """Make the server at `url` serve `weights`; with `tagged` it must be able to tell other
-    processes that it has them.
-
-    Raises WeightSyncError if the server does not support it, Unreachable if it does not answer.
-    """
-    if weights.kind == "adapter":
-        await _load_adapter(client, url, weights)
-    elif weights.kind == "checkpoint":
-        try:
-            await _load_checkpoint(client, url, weights)
-            await _tell_tag(client, url, weights.tag, needed=tagged)
-        except (HttpError, WeightSyncError):
-            # The server may have parts of two versions: its answers count for neither.
-            with suppress(HttpError, WeightSyncError):
-                await _tell_tag(client, url, "agentsgym: failed to load", needed=False)
-            raise
-
-
 @asynccontextmanager
 async def paused(client: JsonClient, url: str) -> AsyncIterator[None]:
     """The server has answered its open requests and holds back all others. It counts as paused
@@ -74,6 +60,22 @@ async def paused(client: JsonClient, url: str) -> AsyncIterator[None]:
             await _post(client, url, "resume")
         raise
     await _post(client, url, "resume")
+
+
+async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> None:
+    """Replace all weights of a paused server. Raises WeightSyncError if it does not support that,
+    Unreachable if it does not answer."""
+    try:
+        where = {"weights_path": weights.path}
+        await _post(client, url, "collective_rpc", method="reload_weights", kwargs=where)
+        await _post(client, url, "reset_prefix_cache")
+        await _post(client, url, "update_weight_version", new_version=weights.tag)
+    except (HttpError, WeightSyncError):
+        # The server may have parts of two versions: its answers count for neither.
+        with suppress(HttpError, WeightSyncError):
+            broken = f"{_TAG} failed to load"
+            await _post(client, url, "update_weight_version", new_version=broken)
+        raise
 
 
 async def is_paused(client: JsonClient, url: str) -> bool:
@@ -91,26 +93,21 @@ async def weight_tag(client: JsonClient, url: str) -> str:
     try:
         answer = await client.get(f"{url}/weight_info", _TAG_SECONDS)
     except Refused as error:
-        raise WeightSyncError(_not_shared(url, error)) from None
+        raise WeightSyncError(_no_checkpoints(url, error)) from None
     return str(answer.get("weight_version")) if isinstance(answer, dict) else ""
-
-
-async def _tell_tag(client: JsonClient, url: str, tag: str, *, needed: bool) -> None:
-    try:
-        await _post(client, url, "update_weight_version", new_version=tag)
-    except WeightSyncError:
-        if needed:
-            raise
 
 
 async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
     try:
         await client.post(f"{url}/{path}", body, LOAD_SECONDS)
-    except Refused as error:
-        raise WeightSyncError(_not_shared(url, error)) from None
+    except HttpError as error:
+        if error.status is None:
+            raise
+        raise WeightSyncError(_no_checkpoints(url, error)) from None
 
 
-async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
+async def load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
+    """Let a server load an adapter that it does not have. Raises as `load_checkpoint`."""
     if weights.model in await served_models(client, url):
         return
     body = {"lora_name": weights.model, "lora_path": weights.path}
@@ -124,50 +121,21 @@ async def _load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
 
 async def unload_adapter(client: JsonClient, url: str, weights: Weights) -> None:
     """Let the server unload an adapter. A server that does not know it, or is gone, is ignored."""
-    try:
-        await client.post(
-            f"{url}/v1/unload_lora_adapter", {"lora_name": weights.model}, LOAD_SECONDS
-        )
-    except HttpError:
-        return
-
-
-async def _load_checkpoint(client: JsonClient, url: str, weights: Weights) -> None:
-    body = {"method": "reload_weights", "kwargs": {"weights_path": weights.path}}
-    try:
-        await client.post(f"{url}/collective_rpc", body, LOAD_SECONDS)
-        await client.post(f"{url}/reset_prefix_cache", {}, LOAD_SECONDS)
-    except HttpError as error:
-        if error.status is None:
-            raise
-        raise WeightSyncError(_no_checkpoints(url, error)) from None
+    with suppress(HttpError):
+        body = {"lora_name": weights.model}
+        await client.post(f"{url}/v1/unload_lora_adapter", body, LOAD_SECONDS)
 
 
 def _no_adapters(url: str, error: HttpError) -> str:
-    flags = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
-    if error.status == 404 and error.reason.endswith("Not Found"):
-        return f"{url} does not load LoRA adapters at run time: start vLLM with {flags}"
     return (
-        f"{url} did not load the LoRA adapter ({error.reason}); was vLLM started with {flags} and "
-        "a high enough --max-lora-rank, and can it read the directory?"
-    )
-
-
-def _not_shared(url: str, error: HttpError) -> str:
-    return (
-        f"{url} does not replace full weights while several processes sample from it "
-        f"({error.reason}): that needs vLLM 0.31 with VLLM_SERVER_DEV_MODE=1; or train a LoRA "
-        "adapter (peft_config), or with max_staleness=0"
+        f"{url} did not load the LoRA adapter ({error.reason}): that needs vLLM with "
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and a high enough --max-lora-rank, on a "
+        "machine that can read the directory"
     )
 
 
 def _no_checkpoints(url: str, error: HttpError) -> str:
-    if error.status in (404, 405):
-        return (
-            f"{url} does not reload full weights from disk: start vLLM with "
-            "VLLM_SERVER_DEV_MODE=1, or train a LoRA adapter (peft_config)"
-        )
     return (
-        f"{url} failed to reload full weights from disk ({error.reason}); see the server's log, "
-        "or train a LoRA adapter (peft_config)"
+        f"{url} did not replace its full weights ({error.reason}): that needs vLLM 0.31 with "
+        "VLLM_SERVER_DEV_MODE=1; see the server's log, or train a LoRA adapter (peft_config)"
     )

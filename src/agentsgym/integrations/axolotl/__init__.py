@@ -13,16 +13,10 @@ _MODULES = {
     "AxolotlEnvConfig": "trainer",
     "AxolotlEnvTrainer": "trainer",
     "Plugin": "plugin",
-    "rollout_func": "rollouts",
+    "rollout_func": "plugin",
 }
 
-__all__ = [
-    "ActionMaskTrainer",
-    "AxolotlEnvConfig",
-    "AxolotlEnvTrainer",
-    "Plugin",
-    "rollout_func",
-]
+__all__ = ["ActionMaskTrainer", "AxolotlEnvConfig", "AxolotlEnvTrainer", "Plugin", "rollout_func"]
 
 
 def __getattr__(name: str) -> Any:

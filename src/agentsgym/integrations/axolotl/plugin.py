@@ -1,7 +1,9 @@
-"""The plugin: reads the section `agentsgym:`, loads the tasks and chooses the trainer."""
+"""The plugin: reads the section `agentsgym:`, loads the tasks, and chooses the trainer or the
+`rollout_func` that Axolotl imports by its name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from axolotl.common.datasets import TrainDatasetMeta
 from axolotl.integrations.base import BasePlugin, PluginManager
@@ -9,14 +11,15 @@ from axolotl.utils.schemas.config import AxolotlInputConfig
 from axolotl.utils.schemas.trl import TRLConfig
 
 from agentsgym.envs import ConfigError
-from agentsgym.integrations.axolotl.section import Section
+from agentsgym.integrations.axolotl.section import AxolotlSection
+from agentsgym.integrations.trl import RolloutFunc
 from agentsgym.runs.models.builtin import builtin_folder
 
 _HOME = "agentsgym.integrations.axolotl"
 # Axolotl wants an entry of `datasets`, which nobody reads: the plugin loads the tasks.
 _NOT_READ = "agentsgym"
 _OWN_ROLLOUTS = {
-    "trl.rollout_func": f"{_HOME}.rollouts.rollout_func",
+    "trl.rollout_func": f"{_HOME}.plugin.rollout_func",
     "trl.reward_funcs": ["agentsgym.integrations.trl.episode_reward"],
 }
 # What the plugin writes into the configuration, by agentsgym.trainer.
@@ -47,7 +50,7 @@ _FORGOTTEN = ("chat_template_kwargs", "generation_kwargs")
 class Plugin(BasePlugin):  # type: ignore[misc]
     """Trains in an environment of ours, as the section `agentsgym:` says."""
 
-    section: Section
+    section: AxolotlSection
 
     def get_input_args(self) -> str:
         """Where Axolotl finds the schema of the section."""
@@ -58,7 +61,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
 
         Raises ConfigError with the key that is unknown or refused.
         """
-        self.section = Section.parse(cfg.get("agentsgym"), _keys_of_axolotl())
+        self.section = AxolotlSection.parse(cfg.get("agentsgym"), _keys_of_axolotl())
         ours = {"datasets": [{"path": _NOT_READ}], **_TRAINERS[self.section.trainer]}
         _refuse(cfg, ours)
         method = cfg.get("rl") or "grpo"
@@ -86,18 +89,35 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         return {"num_generations_eval": 1, **forgotten}
 
 
-def find_section() -> Section | None:
+def find_section() -> AxolotlSection | None:
     """The section that the registered plugin has read; None if it is not registered."""
     plugins = PluginManager.get_instance().plugins.values()
     return next((plugin.section for plugin in plugins if isinstance(plugin, Plugin)), None)
 
 
-def section_of_this_run() -> Section:
+def section_of_this_run() -> AxolotlSection:
     """The same. Raises ConfigError if there is none."""
     section = find_section()
     if section is None:
         raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
     return section
+
+
+_FUNCTIONS: WeakKeyDictionary[Any, RolloutFunc] = WeakKeyDictionary()
+
+
+def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+    """Play a trial for each prompt, with the settings of the section, as
+    `agentsgym.integrations.trl.RolloutFunc`.
+
+    Raises SeveralRows (a ValueError) for a trial that gives several rows.
+    """
+    if trainer not in _FUNCTIONS:
+        section = section_of_this_run()
+        credit = {"advantage_estimator", "advantage_options"}
+        settings = {key: value for key, value in section.settings.items() if key not in credit}
+        _FUNCTIONS[trainer] = RolloutFunc(**{**settings, "trust": section.trust})
+    return _FUNCTIONS[trainer](prompts, trainer)
 
 
 def _keys_of_axolotl() -> dict[str, str]:

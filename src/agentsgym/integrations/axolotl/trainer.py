@@ -1,6 +1,7 @@
 """The trainer that Axolotl runs, and its settings from Axolotl's arguments and our section."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,14 @@ from axolotl.core.trainers.mixins import (
 from axolotl.core.trainers.mixins.optimizer import OptimizerInitMixin, OptimizerMixin
 from axolotl.core.training_args import AxolotlTrainingMixins
 
-from agentsgym.integrations.axolotl.plugin import section_of_this_run
+from agentsgym.integrations.axolotl.plugin import find_section, section_of_this_run
 from agentsgym.integrations.axolotl.section import OWN_SETTINGS
+from agentsgym.runs.callbacks import SignalCheckCallback
 from agentsgym.runs.files import RolloutWriter
+from agentsgym.runs.signal_check import check_signal
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+logger = logging.getLogger(__name__)
 
 # num_generations_eval is only set so that TRL's check of it passes; eval_rollouts is ours.
 _NOT_TAKEN = OWN_SETTINGS | {"num_generations_eval"}
@@ -32,7 +37,8 @@ class AxolotlEnvConfig(GRPOEnvConfig, AxolotlTrainingMixins):  # type: ignore[mi
 
     @classmethod
     def of(cls, given: Any, settings: Mapping[str, Any]) -> "AxolotlEnvConfig":
-        """Axolotl's arguments (an AxolotlGRPOConfig) and the settings of the section.
+        """Axolotl's arguments (an AxolotlGRPOConfig), where None is what nobody has set, and the
+        settings of the section.
 
         Raises ValueError for settings that would be ignored or do not agree, as `GRPOEnvConfig`.
         """
@@ -40,7 +46,7 @@ class AxolotlEnvConfig(GRPOEnvConfig, AxolotlTrainingMixins):  # type: ignore[mi
         taken = {
             name: getattr(given, name)
             for name in names
-            if name not in _NOT_TAKEN and hasattr(given, name)
+            if name not in _NOT_TAKEN and getattr(given, name, None) is not None
         }
         return cls(**{**taken, **settings})
 
@@ -54,7 +60,7 @@ class AxolotlEnvTrainer(
     GRPOEnvTrainer,
 ):
     """The trainer that the plugin puts in the place of Axolotl's. Rollouts are written to
-    `output_dir`.
+    `output_dir`. A new run without signal ends after its first generation (`signal_check`).
 
     Args:
         model: the model, with its adapter if there is one.
@@ -72,3 +78,14 @@ class AxolotlEnvTrainer(
             args = AxolotlEnvConfig.of(args, settings)
         options.setdefault("rollout_sink", RolloutWriter(Path(args.output_dir)))
         super().__init__(model, args, train_dataset, **options)
+
+    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
+        """Train. Raises NoSignal for a new run whose first generation is hopeless."""
+        section = find_section()
+        stop = section is None or section.signal_check
+        check = SignalCheckCallback(lambda: self.reports.first_figures, logger.warning, stop=stop)
+        if not resume_from_checkpoint:
+            self.add_callback(check)
+        result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
+        check_signal(check.hopeless or {}, "after the first generation")
+        return result

@@ -40,8 +40,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.export.selection import Filters, select_groups, select_sets
-from agentsgym.report.viewer.rollout_set import RolloutSet
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.stored import RolloutSet, Source
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.types import Episode, Message, Rollout, Step
@@ -50,7 +49,7 @@ from agentsgym.types.text import clean_text, finite, masked, plain
 _SETTINGS = GenerateConfig()
 
 
-class Transcript:
+class SampleTranscript:
     """The messages and events of one rollout of `model`, `played` at a time.
 
     `messages` are those of all its episodes; an episode that continues the conversation of the one
@@ -232,7 +231,7 @@ def file_name(log: EvalLog) -> str:
 def sample_of(line: StoredRollout, model: str, played: datetime) -> EvalSample:
     """A rollout as a sample."""
     rollout = line.rollout
-    transcript = Transcript(rollout, model, played)
+    transcript = SampleTranscript(rollout, model, played)
     steps = [step for episode in rollout.episodes for step in episode.steps]
     return EvalSample(
         id=rollout.group,

@@ -18,9 +18,11 @@ from agentsgym.envs import ConfigError, MultistepEnv, make, registered
 from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.log import episode_facts
 from agentsgym.rollout import SteppedTrial
-from agentsgym.types import Message, Rollout, Trust
+from agentsgym.types import Message, Rollout, Trust, with_modules_of
+from agentsgym.types.names import import_from_here
 from agentsgym.types.text import plain
 
+_PACKAGE = "agentsgym/"
 STORED = "agentsgym"
 """The key of a sample's store under which the solver leaves what was played."""
 LIMIT, FULL = "limit", "max_rollout_tokens"
@@ -39,8 +41,8 @@ class EnvironmentFailed(RuntimeError):
 
 def env_task(
     env: str,
-    tasks: Literal["eval", "train"] = "eval",
     env_config: Mapping[str, Any] | None = None,
+    tasks: Literal["eval", "train"] = "eval",
     trust: Trust = False,
 ) -> Task:
     """The environment as a task: a sample per task of its held-out or training dataset. The epochs
@@ -62,6 +64,7 @@ def env_task(
         solver=player(made),
         scorer=[reward(), win()],
         fail_on_error=False,
+        name=f"{_PACKAGE}{made.name}",  # so are its logs called
         metadata={"env": made.class_path, "env_config": plain(made.env_config)},
     )
 
@@ -186,13 +189,9 @@ reward = _scorer("reward")
 win = _scorer("win")
 
 
-_PACKAGE = "agentsgym/"
-
-
 def _by_name(name: str) -> Callable[..., Task]:
     def make_task(tasks: Any = "eval", **env_config: Any) -> Task:
-
-        return env_task(name, tasks, env_config)
+        return env_task(name, env_config, tasks)
 
     make_task.__doc__ = f"{name}; settings of the environment are arguments."
     return _registered(name, make_task)
@@ -200,11 +199,8 @@ def _by_name(name: str) -> Callable[..., Task]:
 
 def _by_path(path: str, tasks: Any = "eval", **env_config: Any) -> Task:
     """An environment of the user's own: `-T path=my_module.MyEnv`, a module in this directory."""
-    from agentsgym.types import with_modules_of
-    from agentsgym.types.trust import import_from_here
-
     import_from_here(path)
-    return env_task(path, tasks, env_config, trust=with_modules_of(False, path))
+    return env_task(path, env_config, tasks, trust=with_modules_of(False, path))
 
 
 def _registered(name: str, make_task: Callable[..., Task]) -> Callable[..., Task]:

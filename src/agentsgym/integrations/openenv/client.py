@@ -2,31 +2,32 @@
 session per connection.
 
 A server is not trusted: it cannot redirect us, and the size of its messages is limited. Nothing
-here waits for ever, and every problem is a `ServerError`, whose kind says whether another try can
-help."""
+here waits for ever, and every problem is an `HttpError`: `Unreachable` where another try can help,
+`Refused` where it can't."""
 
 import asyncio
 import contextlib
 import json
-import random
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentsgym.generation.http import (
     MAX_BODY_BYTES,
-    HttpError,
     JsonClient,
     LoopThread,
     Refused,
+    Retries,
+    Unreachable,
     require_aiohttp,
+    with_retries,
 )
-from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
+from agentsgym.integrations.openenv.fields import Fields, fields_of
 from agentsgym.rollout.threads import check_wanted
-from agentsgym.types.text import mask_secrets, short_repr, visible
+from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
     import aiohttp
@@ -37,33 +38,16 @@ _WATCH_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _FINAL = (400, 401, 403, 404)  # another try does not help
 _SHOWN = 500  # characters of a server's message in ours
+_RETRIES = Retries(attempts=5, first_delay=0.1, longest_delay=1.0)
+_PAUSE = 0.2  # seconds between two questions for a place
 
 
-class ServerError(RuntimeError):
-    """A server gave no usable answer."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(visible(mask_secrets(reason)))
-
-
-class Unreachable(ServerError):
-    """There is no connection, or not any more."""
-
-
-class AnswerTimeout(ServerError):
-    """A session's server gave no answer in time; another try would wait as long again."""
-
-
-class Full(ServerError):
+class Full(Refused):
     """All places of the server are taken."""
 
 
-class NotAccepted(ServerError):
+class NotAccepted(Refused):
     """The server refused an action because of its form; the session goes on."""
-
-
-class Faulty(ServerError):
-    """The server reported an error, or answered in another way than OpenEnv does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +61,85 @@ class ServerAnswer:
     done: bool
 
 
-class ServerClient:
-    """A server at `url`, from any number of threads; `key` is sent as a bearer token.
+class OpenEnvServer:
+    """The server at `url`, for all sessions of an environment, from any number of threads.
 
-    `timeout` limits each answer, in seconds. The event loop starts with the first request.
+    Args:
+        key: sent as a bearer token.
+        timeout: limit for each answer, in seconds.
+        patience: seconds that a session waits for a place while none becomes free here.
+        fields: arguments of `fields_of` other than the schema.
     """
 
-    def __init__(self, url: str, key: str | None, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        timeout: float,
+        patience: float,
+        fields: Mapping[str, Any],
+    ) -> None:
         self._aiohttp = require_aiohttp()
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = timeout
+        self._patience = patience
+        self._given = dict(fields)
+        self._fields: Fields | None = None
+        self._freed = 0.0
+        self._unfit: str | None = None
         self._loop = LoopThread("agentsgym-openenv")
         self._client = JsonClient(self._headers)
         self._session: aiohttp.ClientSession | None = None
         self._loop.at_end(self._client.close)
 
-    def get(self, page: str) -> Any:
-        """The JSON of a page of the server. Raises Unreachable."""
-        return self._fetched(self._client.get(f"{self._url}/{page}", self._timeout))
+    def begin(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
+        """A new session on a task, in a place of its own. Raises HttpError."""
+        self.check(task)
+        return self.run(self._begin(task))
 
-    def post(self, page: str, body: Mapping[str, Any]) -> Any:
-        """The answer to a request with a body. Raises Unreachable."""
-        return self._fetched(self._client.post(f"{self._url}/{page}", body, self._timeout))
+    @property
+    def fields(self) -> Fields:
+        """The fields of actions and observations. Raises HttpError or NoField."""
+        if self._fields is None:
+            self._fields = fields_of(self._json("schema"), **self._given)
+        return self._fields
 
-    def open(self) -> "Connection":
-        """A new connection. Raises Unreachable."""
-        return Connection(self, self.run(self._opened()))
+    def number_of_tasks(self, split: str) -> int:
+        """How many tasks the server's task API lists. Raises HttpError."""
+        names = self._json("list_environments")
+        name = names[0] if isinstance(names, list) and names else "environment"
+        answer = self._json(f"{name}/num_tasks", {"split": split})
+        number = answer.get("num_tasks") if isinstance(answer, Mapping) else None
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise Refused(self._url, f"it lists no tasks of the split {split!r}")
+        return number
+
+    def check(self, task: Mapping[str, Any]) -> None:
+        """Check once that a task is one: two sessions on it must begin with the same observation.
+
+        A server whose `reset` ignores its arguments plays another game in each rollout of a group.
+        Raises Refused, then and for each later session, and other HttpErrors.
+        """
+        if self._unfit is None:
+            self._unfit = self._problem(task)
+        if self._unfit:
+            raise Refused(self._url, self._unfit)
+
+    def _problem(self, task: Mapping[str, Any]) -> str:
+        fields = self.fields
+        texts = []
+        for _ in range(2):
+            line, seen = self.run(self._begin(task))
+            self.leave(line)
+            texts.append(fields.text(seen.observation))
+        if texts[0] == texts[1]:
+            return ""
+        return (
+            f"it began the task {short_repr(dict(task))} with two different observations: its "
+            "reset ignores what names a task, so the rollouts of a group would play different ones "
+            f"({short_repr(texts[0], 60)}, {short_repr(texts[1], 60)})"
+        )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the event loop; ends with the run that this thread belongs to."""
@@ -117,19 +153,41 @@ class ServerClient:
             future.cancel()
             raise
 
-    def leave(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        """Close a connection without waiting for it."""
-        self._loop.start(_closed(socket))
+    def leave(self, line: "Connection") -> None:
+        """End a session, without waiting for the server; may be called twice."""
+        self._freed = time.monotonic()
+        self._loop.start(line.leave())
 
-    def _fetched(self, work: Coroutine[Any, Any, T]) -> T:
+    def _json(self, page: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a request."""
+        address, client = f"{self._url}/{page}", self._client
+        get = partial(client.get, address, self._timeout)
+        post = partial(client.post, address, body or {}, self._timeout)
+        return self.run(with_retries(get if body is None else post, _RETRIES, lambda: None))
+
+    async def _begin(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
+        start = time.monotonic()
+        while True:
+            try:
+                return await with_retries(partial(self._enter, task), _RETRIES, lambda: None)
+            except Full as error:
+                if time.monotonic() - max(start, self._freed) > self._patience:
+                    raise Full(
+                        self._url,
+                        f"{error.reason}, and no place became free within {self._patience:g} s: "
+                        "set env_config.sessions to at most what the server plays at once",
+                    ) from None
+            await asyncio.sleep(_PAUSE)
+
+    async def _enter(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
+        line = Connection(self, self._url, await self._connected(), self._timeout)
         try:
-            return self.run(work)
-        except Refused as error:
-            raise Faulty(str(error)) from None
-        except HttpError as error:
-            raise Unreachable(str(error)) from None
+            return line, await line.exchange("reset", task)
+        except BaseException:
+            await line.leave()
+            raise
 
-    async def _opened(self) -> "aiohttp.ClientWebSocketResponse":
+    async def _connected(self) -> "aiohttp.ClientWebSocketResponse":
         http = self._aiohttp
         if self._session is None:
             self._session = self._new_session()
@@ -140,17 +198,26 @@ class ServerClient:
                 self._session.ws_connect(address, max_msg_size=MAX_BODY_BYTES), self._timeout
             )
         except TimeoutError:
-            raise Unreachable(f"{self._url}: no answer within {self._timeout:g} s") from None
+            raise Unreachable(self._url, f"no answer within {self._timeout:g} s") from None
         except http.WSServerHandshakeError as error:
-            problem = f"{self._url}: it opens no session (HTTP {error.status})"
-            raise (Faulty if error.status in _FINAL else Unreachable)(problem) from None
+            kind = Refused if error.status in _FINAL else Unreachable
+            raise kind(self._url, f"it opens no session (HTTP {error.status})") from None
         except (http.ClientError, OSError, ValueError) as error:
-            raise Unreachable(f"{self._url}: {error or type(error).__name__}") from None
+            raise Unreachable(self._url, str(error) or type(error).__name__) from None
 
     def _new_session(self) -> "aiohttp.ClientSession":
-        http = self._aiohttp
+        http, url = self._aiohttp, self._url
+
+        async def refuse(session: Any, context: Any, parameters: Any) -> None:
+            target = parameters.response.headers.get("Location", "nowhere")
+            raise Refused(
+                url,
+                f"the server sends us to {target[:100]}; redirects are not followed: give that "
+                "address if you trust it",
+            )
+
         watch = http.TraceConfig()
-        watch.on_request_redirect.append(_refuse_redirect)
+        watch.on_request_redirect.append(refuse)
         made: aiohttp.ClientSession = http.ClientSession(
             headers=self._headers,
             trace_configs=[watch],
@@ -159,238 +226,68 @@ class ServerClient:
         )
         return made
 
-    async def exchanged(
-        self, socket: "aiohttp.ClientWebSocketResponse", message: Mapping[str, Any]
-    ) -> str:
-        """Send a message and return the answer's text. Raises Unreachable or AnswerTimeout."""
-        kinds = self._aiohttp.WSMsgType
-        # Where sending fails, the socket is closing, and what it said before stands in the queue.
-        with contextlib.suppress(self._aiohttp.ClientError, OSError, RuntimeError):
-            await socket.send_str(json.dumps(message))
-        try:
-            answer = await socket.receive(self._timeout)
-        except TimeoutError:
-            raise AnswerTimeout(f"{self._url}: no answer within {self._timeout:g} s") from None
-        if answer.type != kinds.TEXT:
-            raise Unreachable(f"{self._url}: the server ended the connection")
-        return str(answer.data)
-
 
 class Connection:
     """One session on a server. Only one thread may use it at a time."""
 
-    def __init__(self, wire: ServerClient, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        self._wire = wire
+    def __init__(
+        self,
+        server: OpenEnvServer,
+        url: str,
+        socket: "aiohttp.ClientWebSocketResponse",
+        timeout: float,
+    ) -> None:
+        self._server = server
+        self._url = url
         self._socket = socket
+        self._timeout = timeout
 
-    def ask(self, kind: str, data: Mapping[str, Any]) -> ServerAnswer:
-        """The answer to a message "reset" or "step". Raises a ServerError."""
-        sent = {"type": kind, "data": data}
-        return _read(self._wire.run(self._wire.exchanged(self._socket, sent)))
+    def step(self, action: Mapping[str, Any]) -> ServerAnswer:
+        """The answer to an action. Raises HttpError, NotAccepted for its form."""
+        return self._server.run(self.exchange("step", action))
 
-    def close(self) -> None:
-        """End the session, without waiting for the server; may be called twice."""
-        self._wire.leave(self._socket)
-
-
-def _read(text: str) -> ServerAnswer:
-    try:
-        message = json.loads(text)
-        kind, data = message["type"], message["data"]
-        if kind == "error":
-            _raise(data)
-        observation = data["observation"]
-        metadata = data.get("metadata") or observation.get("metadata") or {}
-        reward = data.get("reward")
-        return ServerAnswer(
-            observation,
-            {**metadata, **observation},
-            0.0 if reward is None else reward,
-            bool(data.get("done")),
-        )
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        raise Faulty(f"the server's answer is none of OpenEnv: {text[:_SHOWN]}") from None
-
-
-def _raise(data: Mapping[str, Any]) -> NoReturn:
-    code, message = data.get("code"), str(data.get("message"))[:_SHOWN]
-    if code == "CAPACITY_REACHED":
-        raise Full(f"the server is full ({message})")
-    if code == "VALIDATION_ERROR":
-        raise NotAccepted(_problems(data) or message)
-    raise Faulty(f"the server says {code}: {message}")
-
-
-def _problems(data: Mapping[str, Any]) -> str:
-    """The sentences of pydantic's list of errors."""
-    found = data.get("errors")
-    told = [str(each.get("msg", "")) for each in found] if isinstance(found, list) else []
-    return "; ".join(filter(None, told))[:_SHOWN]
-
-
-async def _refuse_redirect(session: Any, context: Any, parameters: Any) -> None:
-    target = str(parameters.response.headers.get("Location", "nowhere"))[:_SHOWN]
-    raise Faulty(
-        f"the server sends us to {target}; redirects are not followed: give that address if you "
-        "trust it"
-    )
-
-
-async def _closed(socket: "aiohttp.ClientWebSocketResponse") -> None:
-    try:
-        await asyncio.wait_for(socket.close(), _CLOSE_SECONDS)
-    except (OSError, RuntimeError, TimeoutError):
-        return
-
-
-_TRIES = 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-_CHANCE = random.Random()
-
-
-class ServerUnfit(RuntimeError):
-    """A server that cannot be played; the message says why."""
-
-
-class Remote:
-    """A server, for all sessions of an environment.
-
-    Args:
-        wire: its address.
-        patience: seconds that a session waits for a place while none becomes free here.
-        fields: arguments of `fields_of` other than the schema.
-    """
-
-    def __init__(self, wire: ServerClient, patience: float, fields: Mapping[str, Any]) -> None:
-        self._wire = wire
-        self._patience = patience
-        self._given = dict(fields)
-        self._fields: Fields | None = None
-        self._freed = 0.0
-        self._unfit: str | None = None
-        self._checked = False
-        self._checking = threading.Lock()
-        self._failed: ServerError | None = None
-        self._failed_at = 0.0
-
-    def begin(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
-        """A new session on a task, in a place of its own. Raises ServerError or ServerUnfit."""
-        self.check(task)
-        return self._begin(task)
-
-    def end(self, line: Connection) -> None:
-        """End a session."""
-        line.close()
-        self._freed = time.monotonic()
-
-    @property
-    def fields(self) -> Fields:
-        """The fields of actions and observations. Raises ServerError or ServerUnfit."""
-        if self._fields is None:
-            schema = self._tried(lambda: self._wire.get("schema"))
-            try:
-                self._fields = fields_of(schema, **self._given)
-            except NoField as error:
-                raise ServerUnfit(f"the OpenEnv server cannot be played: {error}") from None
-        return self._fields
-
-    def number_of_tasks(self, split: str) -> int:
-        """How many tasks the server's task API lists. Raises ServerError or ServerUnfit."""
-        names = self._tried(lambda: self._wire.get("list_environments"))
-        name = names[0] if isinstance(names, list) and names else "environment"
-        answer = self._tried(lambda: self._wire.post(f"{name}/num_tasks", {"split": split}))
-        number = answer.get("num_tasks") if isinstance(answer, Mapping) else None
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ServerUnfit(f"the OpenEnv server lists no tasks of the split {split!r}")
-        return number
-
-    def check(self, task: Mapping[str, Any]) -> None:
-        """Check once that a task is one: two sessions on it must begin with the same observation.
-
-        A server whose `reset` ignores its arguments plays another game in each rollout of a group.
-        Raises ServerUnfit, then and for each later session, and ServerError. Sessions that begin
-        during the check share its failure: one after another they could wait for hours.
-        """
-        asked = time.monotonic()
-        with self._checking:
-            if not self._checked:
-                if self._failed is not None and self._failed_at >= asked:
-                    raise self._failed
-                self._unfit = self._problem_or_failure(task)
-                self._checked = True
-        if self._unfit is not None:
-            raise ServerUnfit(self._unfit)
-
-    def _problem_or_failure(self, task: Mapping[str, Any]) -> str | None:
+    async def exchange(self, kind: str, data: Mapping[str, Any]) -> ServerAnswer:
+        """The answer to a message "reset" or "step"."""
+        # Where sending fails, the socket is closing, and what it said before stands in the queue.
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._socket.send_str(json.dumps({"type": kind, "data": data}))
         try:
-            return self._problem(task)
-        except ServerError as error:
-            self._failed, self._failed_at = error, time.monotonic()
-            raise
+            answer = await self._socket.receive(self._timeout)
+        except TimeoutError:  # another try would wait as long again
+            raise Refused(self._url, f"no answer within {self._timeout:g} s") from None
+        if not isinstance(answer.data, str):
+            raise Unreachable(self._url, "the server ended the connection")
+        return self._read(answer.data)
 
-    def _problem(self, task: Mapping[str, Any]) -> str | None:
-        fields = self.fields
-        texts = []
-        for _ in range(2):
-            line, seen = self._begin(task)
-            self.end(line)
-            texts.append(fields.text(seen.observation))
-        if texts[0] == texts[1]:
-            return None
-        return (
-            f"the OpenEnv server began the task {short_repr(dict(task))} with two different "
-            "observations: its reset ignores what names a task, so the rollouts of a group would "
-            f"play different ones ({short_repr(texts[0])}, {short_repr(texts[1])})"
-        )
+    async def leave(self) -> None:
+        """Close the socket, within two seconds."""
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            await asyncio.wait_for(self._socket.close(), _CLOSE_SECONDS)
 
-    def _begin(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
-        start = time.monotonic()
-        for pause in _pauses():
-            try:
-                return self._tried(lambda: self._entered(task))
-            except Full as error:
-                self._give_up_after(start, error)
-            _sleep(pause)
-        raise AssertionError("there is always another pause")
-
-    def _entered(self, task: Mapping[str, Any]) -> tuple[Connection, ServerAnswer]:
-        line = self._wire.open()
+    def _read(self, text: str) -> ServerAnswer:
         try:
-            return line, line.ask("reset", task)
-        except Full:
-            line.close()
-            raise
-        except BaseException:
-            self.end(line)
-            raise
-
-    def _give_up_after(self, start: float, error: Full) -> None:
-        """Raise Full if no session of ours has freed a place for too long."""
-        waited = time.monotonic() - max(start, self._freed)
-        if waited > self._patience:
-            raise Full(
-                f"{error}, and no place became free within {self._patience:g} s: set "
-                "env_config.sessions to at most what the server plays at once"
+            message = json.loads(text)
+            kind, data = message["type"], message["data"]
+            if kind == "error":
+                raise self._problem(data)
+            observation = data["observation"]
+            metadata = data.get("metadata") or observation.get("metadata") or {}
+            reward = data.get("reward")
+            return ServerAnswer(
+                observation,
+                {**metadata, **observation},
+                0.0 if reward is None else reward,
+                bool(data.get("done")),
             )
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            raise Refused(self._url, f"its answer is none of OpenEnv: {text[:_SHOWN]}") from None
 
-    def _tried(self, work: Callable[[], T]) -> T:
-        """Try work again if the server cannot be reached or drops the connection."""
-        for _, pause in zip(range(_TRIES - 1), _pauses(), strict=False):
-            try:
-                return work()
-            except Unreachable:
-                _sleep(pause)
-        return work()
-
-
-def _pauses() -> Iterator[float]:
-    """Ever longer seconds, other ones for each session."""
-    longest = _FIRST_PAUSE
-    while True:
-        yield longest * _CHANCE.uniform(0.5, 1.0)
-        longest = min(2.0 * longest, _LONGEST_PAUSE)
-
-
-def _sleep(seconds: float) -> None:
-    check_wanted()
-    time.sleep(seconds)
+    def _problem(self, data: Mapping[str, Any]) -> Refused:
+        code, message = data.get("code"), str(data.get("message"))[:_SHOWN]
+        if code == "CAPACITY_REACHED":
+            return Full(self._url, f"the server is full ({message})")
+        if code == "VALIDATION_ERROR":  # with pydantic's list of errors
+            errors = data.get("errors")
+            told = [str(one.get("msg", "")) for one in errors] if isinstance(errors, list) else []
+            return NotAccepted(self._url, "; ".join(filter(None, told)) or message)
+        return Refused(self._url, f"the server says {code}: {message}")

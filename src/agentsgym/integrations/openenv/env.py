@@ -11,18 +11,16 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import SERVER, EnvSettings, Tasks
-from agentsgym.generation.http import MissingKey, read_key
+from agentsgym.generation.http import MissingKey, Refused, read_key
 from agentsgym.integrations.openenv.client import (
     Connection,
-    Faulty,
     NotAccepted,
-    Remote,
+    OpenEnvServer,
     ServerAnswer,
-    ServerClient,
 )
 from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.types import Tokenizer
-from agentsgym.types.errors import ConfigError
+from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count
 from agentsgym.types.text import plain, short_repr
 
@@ -30,7 +28,7 @@ _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RunningSession:
     """A session: its connection, the text that the agent reads now, and whether it is over."""
 
     line: Connection
@@ -117,8 +115,10 @@ class OpenEnvEnv(MultistepEnv):
         if config.workers:
             raise ConfigError(f"{self.name}: the server plays the episodes; leave workers out")
         self.most_sessions = config.sessions
-        self._remote = Remote(
-            ServerClient(config.base_url.rstrip("/"), self._key(), config.timeout),
+        self._server = OpenEnvServer(
+            config.base_url.rstrip("/"),
+            self._key(),
+            config.timeout,
             config.patience,
             {
                 "action": config.action_field,
@@ -135,43 +135,47 @@ class OpenEnvEnv(MultistepEnv):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
-        line, seen = self._remote.begin(task_data)
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningSession:
+        line, seen = self._server.begin(task_data)
         try:
             if seen.done:
-                raise Faulty("the server's episode is over before the first action")
+                raise self._refused("the server's episode is over before the first action")
             if seen.told.get("episodes", 1) != 1:
-                raise Faulty(
+                raise self._refused(
                     "the server plays trials of several episodes: let it serve single episodes, "
                     "and set env_config.episodes_per_trial here"
                 )
-            return State(line, self._text(seen))
+            return RunningSession(line, self._text(seen))
         except BaseException:
-            self._remote.end(line)
+            self._server.leave(line)
             raise
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: RunningSession, step: int) -> str:
         first = self.config.first_prompt
         return f"{first}\n\n{state.text}" if step == 0 and first else state.text
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: RunningSession, action: str
+    ) -> tuple[RunningSession, float, bool, dict[str, Any]]:
         try:
-            seen = state.line.ask("step", self._remote.fields.payload(action))
+            seen = state.line.step(self._server.fields.payload(action))
         except (NotAccepted, NotJson) as error:
-            text = f"The environment did not accept that action. {error}"
+            why = error.reason if isinstance(error, NotAccepted) else error
+            text = f"The environment did not accept that action. {why}"
             return replace(state, text=text), 0.0, False, {"malformed": True}
         after = replace(state, text=self._text(seen), over=seen.done)
         return after, seen.reward, seen.done, _info(seen)
 
-    def _end_episode(self, session_id: str, state: State) -> None:
-        self._remote.end(state.line)
+    def _end_episode(self, session_id: str, state: RunningSession) -> None:
+        self._server.leave(state.line)
 
     def _text(self, seen: ServerAnswer) -> str:
         if seen.told.get("failed") is True:
-            raise Faulty("the server's environment failed in this session")
-        return self._remote.fields.text(seen.observation)
+            raise self._refused("the server's environment failed in this session")
+        return self._server.fields.text(seen.observation)
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(str(self.config.base_url), why)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -192,17 +196,15 @@ class OpenEnvEnv(MultistepEnv):
         return self._dataset("eval", _EVAL_SEEDS)
 
     def _dataset(self, which: str, first_seed: int) -> Any:
-        split, number = (
-            getattr(self.config, f"{which}_split"),
-            getattr(self.config, f"{which}_tasks"),
-        )
+        split = getattr(self.config, f"{which}_split")
+        number = getattr(self.config, f"{which}_tasks")
         tasks: list[dict[str, Any]]
         if split is None:
             tasks = [{"seed": first_seed + k} for k in range(number)]
         else:
-            number = min(number, self._remote.number_of_tasks(split))
+            number = min(number, self._server.number_of_tasks(split))
             tasks = [{"split": split, "index": k} for k in range(number)]
-        self._remote.check(tasks[0])
+        self._server.check(tasks[0])
         return task_dataset(self, tasks)
 
 

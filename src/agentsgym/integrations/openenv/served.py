@@ -10,7 +10,7 @@ import math
 import random
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -23,6 +23,8 @@ from agentsgym.envs.builtin import BUILTIN
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
+
+logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "eval")
 
@@ -42,16 +44,12 @@ class TrialHost:
     def __init__(self, env: MultistepEnv) -> None:
         self.env = env
         self._host = hosted(env)
-        self._stepping = contextlib.nullcontext() if self._host.blocking else threading.Lock()
+        self.stepping: AbstractContextManager[Any] = (
+            contextlib.nullcontext() if self._host.blocking else threading.Lock()
+        )
         self._loading = threading.Lock()
         self._tasks: dict[str, list[Mapping[str, Any]]] = {}
         self._chance = random.Random()
-
-    @contextlib.contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Inside the block, this thread may step the environment's trials."""
-        with self._stepping:
-            yield
 
     def number_of_tasks(self, split: str) -> int:
         """How many tasks a split has. Raises BadTask."""
@@ -69,31 +67,20 @@ class TrialHost:
             index = chosen % len(tasks)
         if not 0 <= index < len(tasks):
             raise BadTask(f"there is no task {index}: the split has {len(tasks)}")
-        with self.stepping():
+        with self.stepping:
             return SteppedTrial(self._host, tasks[index])
 
     def _split(self, name: str) -> list[Mapping[str, Any]]:
         if name not in SPLITS:
             raise BadTask(f"there is no such split; splits are {', '.join(SPLITS)}")
-        with self._loading:
+        with self._loading, self.stepping:
             if name not in self._tasks:
-                rows = self._dataset(name)
+                env = self.env
+                rows = env.get_train_dataset() if name == "train" else env.get_eval_dataset()
                 if not hasattr(rows, "__len__"):
                     raise BadTask("the environment's tasks are a stream, which has no numbers")
                 self._tasks[name] = list(rows["task_data"])
             return self._tasks[name]
-
-    def _dataset(self, name: str) -> Any:
-        with self.stepping():
-            if name == "train":
-                return self.env.get_train_dataset()
-            return self.env.get_eval_dataset()
-
-
-logger = logging.getLogger(__name__)
-
-_TOLD = ("episode", "episodes", "scored", "new_conversation", "asks_for", "malformed")
-_OF_THE_END = ("episode_done", "stop_reason", "win", "failed")
 
 
 class TextAction(Action):  # type: ignore[misc]
@@ -162,7 +149,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
                 raise RuntimeError("reset the environment before the first action")
             if self._trial.over:
                 raise RuntimeError("the trial is over: reset the environment")
-            with _without_reasons(self._host), self._host.stepping():
+            with _without_reasons(self._host), self._host.stepping:
                 reward = self._trial.act(action.text)
             self._state.step_count += 1
             return self._seen(self._trial, reward)
@@ -227,11 +214,12 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
     def _leave(self) -> None:
         trial, self._trial = self._trial, None
         if trial is not None and not trial.over:
-            with self._host.stepping():
+            with self._host.stepping:
                 trial.close()
 
     def _seen(self, trial: SteppedTrial, reward: float | None) -> TextObservation:
         facts = asdict(trial.facts)
+        told = TextObservation.model_fields.keys() & facts.keys() - {"done", "reward"}
         new = [{"role": m["role"], "content": m["content"]} for m in trial.new_messages]
         return TextObservation(
             done=trial.over,
@@ -239,7 +227,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
             metadata=_summary(trial.rollout) if trial.over else {},
             text=new[-1]["content"] if new else "",
             messages=new,
-            **{key: facts[key] for key in (*_TOLD, *_OF_THE_END)},
+            **{key: facts[key] for key in told},
         )
 
 

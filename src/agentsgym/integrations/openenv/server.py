@@ -5,6 +5,7 @@ machine, so that a web page can't reach it by rebinding its own name, and pages 
 because a browser lets any page open a WebSocket. With a token, all requests need it."""
 
 import functools
+import importlib
 import os
 import secrets
 import socket
@@ -121,8 +122,8 @@ def make_app(
         raise ConfigError(f"{env.name} defines its own _run_complete_episode and cannot be served")
     if web and token is not None:
         raise ConfigError("a browser sends no token: leave the page or the token away")
-    made = _with_page if web else _without_page
-    return Guard(made(env, limits or Limits()), loopback=loopback, token=token)
+    app = _application(env, limits or Limits(), web=web)
+    return Guard(app, loopback=loopback, token=token)
 
 
 def serve(
@@ -158,60 +159,35 @@ def serve(
         timeout_graceful_shutdown=2,
     )
     with closing(_listening(host, port)) as listener:
-        started(_address(listener))
+        name, at = listener.getsockname()[:2]
+        started(f"http://[{name}]:{at}" if ":" in name else f"http://{name}:{at}")
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _without_page(env: MultistepEnv, limits: Limits) -> Application:
-    from openenv.core.env_server.http_server import create_fastapi_app
-
-    from agentsgym.integrations.openenv.served import TextAction, TextObservation
-
-    made: Application = create_fastapi_app(
-        _factory(env),
-        TextAction,
-        TextObservation,
-        concurrency_config=_concurrency(limits),
-        env_name=_in_addresses(env),
-        mode="simulation",
-    )
-    return made
-
-
-def _with_page(env: MultistepEnv, limits: Limits) -> Application:
+def _application(env: MultistepEnv, limits: Limits, *, web: bool) -> Application:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    from openenv.core.env_server.web_interface import create_web_interface_app
-
-    from agentsgym.integrations.openenv.served import TextAction, TextObservation
-
-    made: Application = create_web_interface_app(
-        _factory(env),
-        TextAction,
-        TextObservation,
-        _in_addresses(env),
-        concurrency_config=_concurrency(limits),
-        mode="simulation",
-    )
-    return made
-
-
-def _in_addresses(env: MultistepEnv) -> str:
-    """The environment's name in the addresses of the task API."""
-    return env.name.replace("/", "-")
-
-
-def _factory(env: MultistepEnv) -> Callable[[], Any]:
-    from agentsgym.integrations.openenv.served import ServedEnvironment, TrialHost
-
-    return functools.partial(ServedEnvironment, TrialHost(env))
-
-
-def _concurrency(limits: Limits) -> Any:
+    place, name = ("web_interface", "web_interface") if web else ("http_server", "fastapi")
+    module = importlib.import_module(f"openenv.core.env_server.{place}")
     from openenv.core.env_server.types import ConcurrencyConfig
 
-    return ConcurrencyConfig(
-        max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds
+    from agentsgym.integrations.openenv.served import (
+        ServedEnvironment,
+        TextAction,
+        TextObservation,
+        TrialHost,
     )
+
+    made: Application = getattr(module, f"create_{name}_app")(
+        functools.partial(ServedEnvironment, TrialHost(env)),
+        TextAction,
+        TextObservation,
+        env_name=env.name.replace("/", "-"),  # in the addresses of the task API
+        concurrency_config=ConcurrencyConfig(
+            max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds
+        ),
+        mode="simulation",
+    )
+    return made
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -225,8 +201,3 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
     return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -5,15 +5,9 @@
 as a tool.
 """
 
-from typing import TYPE_CHECKING
-
-from agentsgym.integrations.trl.player import prompt_dataset, task_prompt
-from agentsgym.integrations.trl.rollouts import episode_reward
+from agentsgym.integrations.trl.prompts import prompt_dataset, task_prompt
+from agentsgym.integrations.trl.rollouts import RolloutFunc, episode_reward, rollout_func
 from agentsgym.integrations.trl.tools import ToolEnvironment, environment_factory
-from agentsgym.types.names import lazy_names
-
-if TYPE_CHECKING:
-    from agentsgym.integrations.trl.rollouts import RolloutFunc, rollout_func
 
 __all__ = [
     "RolloutFunc",
@@ -24,5 +18,3 @@ __all__ = [
     "rollout_func",
     "task_prompt",
 ]
-
-__getattr__ = lazy_names(__name__, {"RolloutFunc": "rollouts", "rollout_func": "rollouts"})

@@ -4,17 +4,35 @@ The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. T
 sequence and one reward for each."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from agentsgym.agents import DirectOutputAgent
 from agentsgym.credit import table_of
-from agentsgym.envs import MultistepEnv
+from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.dataset import TaskRow
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.generation.settings import EngineSettings
-from agentsgym.integrations.trl.player import PlaySettings, TrainerPlayer, rows_of
-from agentsgym.types import Rollout, Trust
+from agentsgym.generation.embedded.in_process import end_of_turn_ids
+from agentsgym.generation.factory import make_trainable
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.integrations.trl.prompts import rows_of, task_prompt
+from agentsgym.rollout import play
+from agentsgym.training.chat_templates import template_options
+from agentsgym.training.collect import WeightSync
+from agentsgym.training.engines import sampling_dtype
+from agentsgym.training.ranks import Ranks
+from agentsgym.training.stopping import FailureReport
+from agentsgym.types import (
+    Rollout,
+    RolloutRequest,
+    SamplingParams,
+    TrainableEngine,
+    Trust,
+    session_seed,
+)
 
 _WHY = {
     "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
@@ -70,6 +88,18 @@ def _problem(rollout: Rollout) -> str:
     )
 
 
+def check_one_row(env: MultistepEnv) -> None:
+    """Raise SeveralRows for an environment whose trials have several conversations."""
+    config = env.config
+    if config.episodes_per_trial > 1 and config.carry != "full":
+        raise SeveralRows(
+            f"{env.name}: env_config.carry={config.carry!r} with episodes_per_trial="
+            f"{config.episodes_per_trial} gives each episode a conversation of its own, and TRL's "
+            "GRPOTrainer trains one per rollout: set carry='full', or use agentsgym.GRPOEnvTrainer"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RolloutFunc:
     """For `GRPOTrainer(rollout_func=…)`, with settings that `GRPOConfig` has no field for.
 
@@ -85,25 +115,15 @@ class RolloutFunc:
         trust: what rows may name, beyond what is registered (`agentsgym.types.Trust`).
     """
 
-    def __init__(
-        self,
-        *,
-        max_action_tokens: int | None = None,
-        max_rollout_tokens: int | None = None,
-        stop_strings: Sequence[str] = (),
-        envs: Iterable[MultistepEnv] = (),
-        engine: EngineSettings | None = None,
-        trust: Trust = False,
-    ) -> None:
-        self._settings = PlaySettings(
-            envs=tuple(envs),
-            max_action_tokens=max_action_tokens,
-            max_rollout_tokens=max_rollout_tokens,
-            stop_strings=tuple(stop_strings),
-            engine=engine,
-            trust=trust,
-        )
-        self._players: WeakKeyDictionary[Any, TrainerPlayer] = WeakKeyDictionary()
+    max_action_tokens: int | None = None
+    max_rollout_tokens: int | None = None
+    stop_strings: Sequence[str] = ()
+    envs: Sequence[MultistepEnv] = ()
+    engine: EngineSettings | None = None
+    trust: Trust = False
+    _players: WeakKeyDictionary[Any, "TrainerPlayer"] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False
+    )
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play one trial for each prompt of `prompt_dataset`; every process must call it.
@@ -116,7 +136,9 @@ class RolloutFunc:
         Raises SeveralRows (a ValueError) for a rollout of several rows, ValueError for a prompt
         that is no task, and EveryRolloutFailed, in every process.
         """
-        player = self._player(trainer)
+        if trainer not in self._players:
+            self._players[trainer] = TrainerPlayer(trainer, self)
+        player = self._players[trainer]
         rows = player.ranks.together(lambda: rows_of(prompts))
         rollouts = player.play(rows, trainer)
         filler = player.tokenizer.eos_token_id
@@ -132,11 +154,6 @@ class RolloutFunc:
             "step_rewards": [step_rewards(rollout) for rollout in rollouts],
             "figures": summarize(player.ranks.gather(records)),
         }
-
-    def _player(self, trainer: Any) -> TrainerPlayer:
-        if trainer not in self._players:
-            self._players[trainer] = TrainerPlayer(trainer, self._settings)
-        return self._players[trainer]
 
 
 def _number(reward: float) -> float | None:
@@ -183,3 +200,118 @@ def episode_reward(
             if name not in _OF_TRL:
                 log_metric(name, value)
     return list(episode_reward)
+
+
+class TrainerPlayer:
+    """Plays training and evaluation rollouts with the weights of one of TRL's trainers.
+
+    Raises ValueError for a sampling setting of the trainer that engines here do not have.
+    """
+
+    def __init__(self, trainer: Any, settings: "RolloutFunc") -> None:
+        self.ranks = Ranks(trainer.accelerator)
+        self.tokenizer = tokenizer_of(trainer)
+        self._settings = settings
+        self._sampling = _sampling(trainer.args, settings)
+        options = template_options(self.tokenizer, "own", trainer.chat_template_kwargs)
+        self._pool = EnvPool(
+            self.tokenizer,
+            settings.trust,
+            settings.envs,
+            template_options=options,
+        )
+        self._engine = _engine(trainer, self.ranks, settings.engine or EngineSettings())
+        self._sync = WeightSync(self._engine, Path(trainer.args.output_dir) / "sync", self.ranks)
+        self._failures = FailureReport(self.ranks)
+
+    def play(self, rows: Sequence[TaskRow], trainer: Any) -> list[Rollout]:
+        """This rank's rollouts, one per row. Every rank must call it.
+
+        Raises SeveralRows for an environment whose trials have several rows, and
+        EveryRolloutFailed if that is so on all ranks.
+        """
+        for row in rows:
+            check_one_row(self._pool.get(row))
+        step, training = trainer.state.global_step, trainer.model.training
+        self._sync.push(trainer.accelerator.unwrap_model(trainer.model), step)
+        requests = self._train_requests(rows, trainer) if training else self._eval(rows, trainer)
+        rollouts = self.ranks.together(lambda: self._play(requests))
+        if self._failures.tell(rollouts, "train" if training else "eval", step) and training:
+            self._failures.stop(rollouts, step)
+        return rollouts
+
+    def _play(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        rollouts = play(requests, DirectOutputAgent(self._engine, self._sampling), self._pool)
+        self._engine.finish()
+        return rollouts
+
+    def _train_requests(self, rows: Sequence[TaskRow], trainer: Any) -> list[RolloutRequest]:
+        """With the seeds of `GRPOEnvTrainer`. TRL repeats a task `num_generations` times over the
+        slices of all ranks."""
+        seed, step = trainer.args.seed, trainer.state.global_step
+        requests = []
+        for number, row in enumerate(rows, self.ranks.slice(len(rows)).start):
+            group, index = divmod(number, trainer.num_generations)
+            noise = session_seed(seed, "train", step, group, index)
+            requests.append(self._request(row, group, index, noise))
+        return requests
+
+    def _eval(self, rows: Sequence[TaskRow], trainer: Any) -> list[RolloutRequest]:
+        """TRL evaluates batch by batch, without the numbers of the tasks: the noise is that of the
+        task itself, the same in every evaluation."""
+        seed, requests = trainer.args.seed, []
+        for number, row in enumerate(rows, self.ranks.slice(len(rows)).start):
+            group, index = divmod(number, trainer.num_generations_eval)
+            noise = session_seed(seed, "eval", task_prompt(row), index)
+            requests.append(self._request(row, group, index, noise))
+        return requests
+
+    def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
+        most = self._settings.max_rollout_tokens
+        return RolloutRequest.of(row, group, index, seed, max_rollout_tokens=most)
+
+
+def tokenizer_of(trainer: Any) -> Any:
+    """The trainer's tokenizer; a processor holds one."""
+    return getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+
+
+def _sampling(args: Any, settings: "RolloutFunc") -> SamplingParams:
+    ignored = {"min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
+    for name, off in ignored.items():
+        value = getattr(args, name, off)
+        if value not in (off, {}):
+            raise ValueError(
+                f"{name}={value!r} does not reach agentsgym's engines; leave it out of GRPOConfig"
+            )
+    return SamplingParams(
+        settings.max_action_tokens or args.max_completion_length,
+        args.temperature,
+        args.top_p,
+        args.top_k or 0,
+        tuple(settings.stop_strings),
+    )
+
+
+def _engine(trainer: Any, ranks: Ranks, settings: EngineSettings) -> TrainableEngine:
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    if trainer.use_vllm:
+        raise ValueError(
+            "use_vllm is TRL's own vLLM, which plays no environments; start vLLM servers and name "
+            "them in engine=EngineSettings(urls=[...])"
+        )
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    tokenizer = tokenizer_of(trainer)
+    parts = EngineParts(
+        model=lambda: model,
+        tokenizer=lambda: tokenizer,
+        vocab_size=lambda: model.get_input_embeddings().num_embeddings,
+        stop_token_ids=end_of_turn_ids(tokenizer, model),
+        sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
+        gather=ranks.gather,
+        dtype=sampling_dtype(trainer.accelerator),
+        rank=ranks.index,
+        learns=True,
+    )
+    return make_trainable(settings, parts)

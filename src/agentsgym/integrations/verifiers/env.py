@@ -114,34 +114,12 @@ def load(taskset: Mapping[str, Any], env_id: str) -> Any:
     return env
 
 
-class Serving:
-    """Runs episodes of `env`. `alive` until its loop dies or `close` is called."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-        self.loop = LoopThread("agentsgym-verifiers")
-        stack = AsyncExitStack()
-        self.loop.run(stack.enter_async_context(env.serving()))
-        self.loop.at_end(stack.aclose)
-
-    @property
-    def alive(self) -> bool:
-        """Whether its loop runs."""
-        return self.loop.alive
-
-    def play(self, task: Any, timeout: float) -> Exchange[Any]:
-        """Start an episode of a task; its result is verifiers' `Episode`."""
-        env = self.env
-
-        async def episode(exchange: Exchange[Any]) -> Any:
-            ANSWERING.set(exchange)
-            return await env.run_episode(task, _CONTEXT)
-
-        return Exchange(self.loop, episode, timeout=timeout)
-
-    def close(self) -> None:
-        """End all episodes, and what verifiers serves for them."""
-        self.loop.close()
+def serving_loop(env: Any) -> LoopThread:
+    """An event loop in which `env` is served until the loop ends."""
+    loop, stack = LoopThread("agentsgym-verifiers"), AsyncExitStack()
+    loop.run(stack.enter_async_context(env.serving()))
+    loop.at_end(stack.aclose)
+    return loop
 
 
 _LARGEST_EVAL_SHARE = 5
@@ -200,14 +178,14 @@ class VerifiersEnv(MultistepEnv):
     def __init__(self, tokenizer: Any = None, env_config: Mapping[str, Any] | None = None) -> None:
         super().__init__(tokenizer, env_config)
         self._foreign = load(self.taskset, self.paired_env)
-        self._serving: Serving | None = None
+        self._loop: LoopThread | None = None
 
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningEpisode:
         task = self._task(task_data)
         check_task(task)
-        exchange = self._served().play(task, self.config.turn_timeout)
+        exchange = self._started(task)
         try:
             conversation = exchange.wait()
             if conversation is None:
@@ -260,13 +238,21 @@ class VerifiersEnv(MultistepEnv):
         stop = None if trace.stop_condition == _USUAL_STOP else trace.stop_condition
         return info | ({"stop_reason": stop} if stop else {})
 
-    def _served(self) -> Serving:
-        """The running environment of verifiers. If its loop has died there is another one, because
-        what the old loop served may still be closing."""
+    def _started(self, task: Any) -> Exchange[Any]:
+        """An episode of a task; its result is verifiers' `Episode`. If the loop has died there is
+        another one, with another environment: what the old loop served may still be closing."""
         with _STARTING:
-            if self._serving is None or not self._serving.alive:
-                self._serving = Serving(load(self.taskset, self.paired_env))
-            return self._serving
+            if self._loop is None or not self._loop.alive:
+                if self._loop is not None:
+                    self._foreign = load(self.taskset, self.paired_env)
+                self._loop = serving_loop(self._foreign)
+            foreign, loop = self._foreign, self._loop
+
+        async def episode(exchange: Exchange[Any]) -> Any:
+            ANSWERING.set(exchange)
+            return await foreign.run_episode(task, _CONTEXT)
+
+        return Exchange(loop, episode, timeout=self.config.turn_timeout)
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -1,16 +1,55 @@
-"""What goes wrong in a run, from its metrics, rollouts and token records: a file per kind of
-fault, and a table of them."""
+"""What goes wrong in a run, from its metrics, rollouts and token records: a pure function from the
+evidence to each fault, by topic."""
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, read_evidence
-from agentsgym.report.doctor.fault import Fault
-from agentsgym.report.doctor.rules import RULES, Rule, diagnose
+from collections.abc import Callable, Mapping
 
-__all__ = [
-    "RULES",
-    "Evidence",
-    "Fault",
-    "PlayedSet",
-    "Rule",
-    "diagnose",
-    "read_evidence",
-]
+from agentsgym.report.doctor.actions import (
+    exhausted_budget,
+    malformed_actions,
+    rows_break,
+    truncated_actions,
+)
+from agentsgym.report.doctor.environments import idle_environment, rollouts_fail
+from agentsgym.report.doctor.evidence import Evidence, Fault, PlayedSet, read_evidence
+from agentsgym.report.doctor.policy import (
+    entropy_gone,
+    one_action,
+    ratios_clipped,
+    sampler_mismatch,
+)
+from agentsgym.report.doctor.rewards import (
+    no_signal,
+    reference_loses,
+    reward_against_wins,
+    reward_falls,
+)
+
+RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
+    rule.__name__: rule
+    for rule in (
+        rollouts_fail,
+        reference_loses,
+        malformed_actions,
+        truncated_actions,
+        exhausted_budget,
+        reward_falls,
+        reward_against_wins,
+        one_action,
+        entropy_gone,
+        no_signal,
+        idle_environment,
+        sampler_mismatch,
+        ratios_clipped,
+        rows_break,
+    )
+}
+"""The faults by name, in the order in which they are listed. A rule's docstring says when its fault
+is named; docs/doctor.md has it."""
+
+
+def diagnose(evidence: Evidence) -> list[Fault]:
+    """Every fault that is found, in the order of the table."""
+    return [fault for rule in RULES.values() if (fault := rule(evidence)) is not None]
+
+
+__all__ = ["RULES", "Evidence", "Fault", "PlayedSet", "diagnose", "read_evidence"]

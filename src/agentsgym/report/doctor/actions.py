@@ -3,19 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, PlayedSet, named, share_now
-from agentsgym.report.doctor.fault import Fault
+from agentsgym.report.doctor.evidence import Evidence, Fault, PlayedSet, named, share_now
+from agentsgym.report.stored import is_malformed
 from agentsgym.types import Rollout, Step
 
-_MOST_MALFORMED = 0.1
+_MOST = 0.1
+"""Share of the actions or episodes; rows that the template begins per rollout."""
 _LONGEST = 60
+_BUDGET = "max_rollout_tokens"
 
 
 def malformed_actions(evidence: Evidence) -> Fault | None:
-    """The environment calls many actions malformed, or does not parse them."""
+    """10 % of the actions are malformed or unparsed."""
     for name in ("malformed", "unparsed"):
-        curve = evidence.curve(name)
-        if curve is None or curve.recent.mean < _MOST_MALFORMED:
+        curve = evidence.high(name, _MOST)
+        if curve is None:
             continue
         return Fault(
             "malformed_actions",
@@ -52,39 +54,26 @@ def _with_malformed(one: PlayedSet) -> Iterable[Rollout]:
 
 
 def _steps(rollout: Rollout) -> Iterator[Step]:
-    for episode in rollout.episodes:
-        for step in episode.actions:
-            if step.malformed or _unparsed(step):
-                yield step
-
-
-def _unparsed(step: Step) -> bool:
-    metrics = step.info.get("metrics")
-    return isinstance(metrics, dict) and bool(metrics.get("unparsed"))
+    return (step for e in rollout.episodes for step in e.actions if is_malformed(step))
 
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-_BUDGET = "max_rollout_tokens"
-_MOST_ACTIONS = _MOST_ROLLOUTS = 0.1
-
-
 def truncated_actions(evidence: Evidence) -> Fault | None:
-    """Many actions reach `max_action_tokens`."""
-    curve = evidence.curve("truncated")
-    if curve is None or curve.recent.mean < _MOST_ACTIONS:
+    """10 % of the actions reach the token cap."""
+    curve = evidence.high("truncated", _MOST)
+    if curve is None:
         return None
     cap = evidence.setting("max_action_tokens")
     limit = "" if cap is None else f" of {cap} tokens"
-    lengths = _lengths(evidence)
     return Fault(
         "truncated_actions",
         f"Many actions are cut off at the cap{limit}.",
         (
             share_now(curve, "the actions"),
-            *lengths,
+            *_lengths(evidence),
         ),
         (
             f"a higher train.max_action_tokens{'' if cap is None else f' (now {cap})'}",
@@ -98,9 +87,9 @@ def truncated_actions(evidence: Evidence) -> Fault | None:
 
 
 def exhausted_budget(evidence: Evidence) -> Fault | None:
-    """Many episodes end because the rollout's tokens are used up."""
-    curve = evidence.curve(f"stop/{_BUDGET}")
-    if curve is None or curve.recent.mean < _MOST_ROLLOUTS:
+    """10 % of the episodes end because the rollout's tokens are used up."""
+    curve = evidence.high(f"stop/{_BUDGET}", _MOST)
+    if curve is None:
         return None
     return Fault(
         "exhausted_budget",
@@ -129,8 +118,6 @@ def _exhausted(one: PlayedSet) -> Iterable[Rollout]:
     return (r for r in one.live if any(e.stop_reason == _BUDGET for e in r.episodes))
 
 
-_MOST_BREAKS = 0.1
-"""Breaks per rollout."""
 _WORDS = {
     "thoughts": "drops earlier thoughts",
     "answer": "changes the text of the last answer",
@@ -140,9 +127,9 @@ _WORDS = {
 
 
 def rows_break(evidence: Evidence) -> Fault | None:
-    """The chat template rewrites history, so that the context is read and trained on again."""
-    breaks = evidence.curve("template_breaks")
-    if breaks is None or breaks.recent.mean < _MOST_BREAKS:
+    """The chat template breaks one rollout in ten into more rows."""
+    breaks = evidence.high("template_breaks", _MOST)
+    if breaks is None:
         return None
     return Fault(
         "rows_break",

@@ -8,13 +8,13 @@ from agentsgym.report.doctor.evidence import (
     SOLVED,
     Curve,
     Evidence,
+    Fault,
     PlayedSet,
     in_command,
     named,
     rise,
     share,
 )
-from agentsgym.report.doctor.fault import Fault
 from agentsgym.types import Rollout
 
 _MOST_FAILED = 0.05
@@ -23,13 +23,14 @@ _LONGEST = 160
 
 
 def rollouts_fail(evidence: Evidence) -> Fault | None:
-    """Exceptions end rollouts: of all environments, or of one of a mix."""
-    failed = {name: curve for name, curve in _failures(evidence) if _fails(curve)}
+    """5 % of the rollouts, or of an environment's, fail."""
+    failed = dict(_failures(evidence))
     if not failed:
         return None
     parts = {name: curve for name, curve in failed.items() if name}
     environments = list(parts)
     curve = next(iter(failed.values()))
+    command = in_command(environments[0]) if environments else evidence.env
     where = f" of {', '.join(environments)}" if environments else ""
     return Fault(
         "rollouts_fail",
@@ -40,8 +41,8 @@ def rollouts_fail(evidence: Evidence) -> Fault | None:
         ),
         (
             "the error, shown at the end of each rollout below",
-            f"`agentsgym check {_command_name(evidence, environments)}` with the run's "
-            "settings, which finds most faults of an environment without a model",
+            f"`agentsgym check {command}` with the run's settings, which finds most faults of an "
+            "environment without a model",
         ),
         named(evidence.recent, _failed_in(environments)),
         curve.recent.steps,
@@ -49,40 +50,32 @@ def rollouts_fail(evidence: Evidence) -> Fault | None:
 
 
 def idle_environment(evidence: Evidence) -> Fault | None:
-    """One environment of a mix is no longer played, or always earns the same."""
+    """One environment of a mix is no longer played, or all its rollouts earn the same."""
     names = _mix(evidence)
-    told = {name: why for name in names if (why := _idle(evidence, name))}
-    if not told or len(told) == len(names):
+    idle = {name: why for name in names if (why := _idle(evidence, name))}
+    if not idle or len(idle) == len(names):
         return None
     return Fault(
         "idle_environment",
-        f"Of the mix, {', '.join(told)} teaches nothing.",
-        tuple(f"{name}: {why}" for name, why in told.items()),
+        f"Of the mix, {', '.join(idle)} teaches nothing.",
+        tuple(f"{name}: {why}" for name, why in idle.items()),
         (
             "its tasks in the data set: are there enough, and are they drawn?",
             "easier tasks, or a warm start on its games, if it always earns the same",
-            f"`agentsgym eval agent:optimal --env {in_command(next(iter(told)))}`, to see what can "
+            f"`agentsgym eval agent:optimal --env {in_command(next(iter(idle)))}`, to see what can "
             "be earned",
         ),
-        named(evidence.recent or evidence.early, _played_in(list(told))),
+        named(evidence.recent or evidence.early, _played_in(list(idle))),
     )
 
 
-def _command_name(evidence: Evidence, environments: Sequence[str]) -> str:
-    return in_command(environments[0]) if environments else evidence.env
-
-
 def _failures(evidence: Evidence) -> Iterator[tuple[str, Curve]]:
-    """The share of failed rollouts, of each environment of a mix, and of all ("")."""
+    """The high shares of failed rollouts: of each environment of a mix, and of all ("")."""
     for name in evidence.names():
         found = _OF_ENVIRONMENT.fullmatch(name)
-        curve = evidence.curve(name)
-        if curve is not None and (found or name == "failed"):
+        curve = evidence.high(name, _MOST_FAILED) if found or name == "failed" else None
+        if curve is not None:
             yield (found["env"] if found else ""), curve
-
-
-def _fails(curve: Curve) -> bool:
-    return curve.recent.mean >= _MOST_FAILED
 
 
 def _failing(name: str, curve: Curve) -> str:

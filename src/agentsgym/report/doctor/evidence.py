@@ -1,21 +1,38 @@
-"""What a diagnosis rests on, read from a run directory, which may be another person's."""
+"""A fault, and what a diagnosis rests on, read from a run directory: it may be another person's."""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeGuard
 
-from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.viewer.rollout_set import RolloutSet
-from agentsgym.report.viewer.selection import spread
-from agentsgym.report.viewer.source import Source
-from agentsgym.runs.sources import load_yaml
+from agentsgym.report.stored import RolloutSet, Source, spread
 from agentsgym.types import Rollout
-from agentsgym.types.records import TokenRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong, in a sentence; the numbers that show it; what to try, the likeliest first;
+    and rollouts to look at, by the names that `agentsgym view --rollout` takes. `steps` are the
+    first and the last optimizer step that it rests on, None where it rests on no step."""
+
+    fault: str
+    title: str
+    evidence: tuple[str, ...]
+    attempts: tuple[str, ...]
+    rollouts: tuple[str, ...] = ()
+    steps: tuple[int, int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fault as plain data; what to try has the key `try`."""
+        data = asdict(self)
+        data["try"] = data.pop("attempts")
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
+
 
 _PART, _LEAST_VALUES, _MOST_VALUES = 5, 3, 40
 """A part is a fifth of the curve, but at least 3 and at most 40 values."""
@@ -92,19 +109,19 @@ Group = Sequence[Rollout]
 MOST_NAMED = 4
 """Rollouts that a finding names."""
 SOLVED = 0.9
-"""A share of wins, or of the reference player's reward, from which on a run has little to learn."""
+"""Of the reference player's reward, or of wins: from here on there is little to learn."""
 
 
 @dataclass(frozen=True)
 class PlayedSet:
     """The rollouts of one generation or evaluation. `name` is that of the viewer; `step` counts
-    the optimizer steps before it; `records` has the trainer's numbers by session."""
+    the optimizer steps before it; of the sessions `recorded`, the trainer's numbers are stored."""
 
     name: str
     phase: str
     step: int
     rollouts: Sequence[Rollout]
-    records: Mapping[str, TokenRecord] = field(default_factory=dict)
+    recorded: Collection[str] = ()
 
     def name_of(self, rollout: Rollout) -> str:
         """What `agentsgym view --rollout` calls it."""
@@ -141,6 +158,11 @@ class Evidence:
         found = [(step, float(value)) for step, value in lines if _is_number(value)]
         return Curve([step for step, _ in found], [value for _, value in found]) if found else None
 
+    def high(self, name: str, least: float) -> Curve | None:
+        """The metric's curve if its mean at the end is at least this."""
+        curve = self.curve(name)
+        return curve if curve is not None and curve.recent.mean >= least else None
+
     def names(self) -> list[str]:
         """Every metric that was logged."""
         return list(dict.fromkeys(name for line in self.metrics for name in line))
@@ -165,21 +187,30 @@ class Evidence:
 
     @cached_property
     def is_solved(self) -> bool:
-        """Whether the policy now wins nearly always, or earns what the reference player earns: then
-        equal rewards and certain actions are the goal."""
-        wins, reward = self.curve("win_rate"), self.curve("reward")
-        if wins is not None and wins.recent.mean >= SOLVED:
-            return True
+        """Whether the policy now earns what the reference player earns, or, where no reference is
+        known, wins nearly always: then equal rewards and certain actions are the goal."""
+        reward, least = self.curve("reward"), self.enough
+        if reward is not None and least is not None:
+            return reward.recent.mean >= least
+        return self.high("win_rate", SOLVED) is not None
+
+    @property
+    def enough(self) -> float | None:
+        """The reward from which on there is little to learn; None without a known reference."""
         best = self.reference
-        if reward is None or best is None or best <= 0:
-            return False
-        return reward.recent.mean >= SOLVED * best
+        return SOLVED * best if best is not None and best > 0 else None
 
     @property
     def reference(self) -> float | None:
         """The reference player's mean reward on the held-out tasks."""
         known = [one.reference for one in self.evaluations.values() if one.reference is not None]
         return known[0] if known else None
+
+    @cached_property
+    def highest(self) -> float | None:
+        """The highest reward of the rollouts that were read; None if there is only one."""
+        rewards = {rollout.final_reward for one in self.played for rollout in one.live}
+        return max(rewards) if len(rewards) > 1 else None
 
     @property
     def env(self) -> str:
@@ -202,16 +233,8 @@ def named(
     sets: Iterable[PlayedSet], wanted: Callable[[PlayedSet], Iterable[Rollout]]
 ) -> tuple[str, ...]:
     """The names of a few of the wanted rollouts, from the first sets that have some."""
-    return tuple(_first(one.name_of(rollout) for one in sets for rollout in wanted(one)))
-
-
-def _first(names: Iterator[str]) -> list[str]:
-    found: list[str] = []
-    for name in names:
-        found.append(name)
-        if len(found) == MOST_NAMED:
-            break
-    return found
+    names = (one.name_of(rollout) for one in sets for rollout in wanted(one))
+    return tuple(islice(names, MOST_NAMED))
 
 
 def has_won(rollout: Rollout) -> bool | None:
@@ -242,15 +265,15 @@ _EARLY, _RECENT = 3, 5
 def read_evidence(source: Source) -> Evidence:
     """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
     generations. Reading follows no link out of the directory that the source does not allow."""
-    told = source.overview()
-    metrics = _training_lines(told["metrics"])
+    overview = source.overview()
+    metrics = _training_lines(overview["metrics"])
     played = [_read(one) for one in _chosen(source.sets(), Evidence(metrics).since)]
     return Evidence(
         metrics=metrics,
         played=[one for one, _ in played],
-        evaluations=_evaluations(told),
-        config=_config(told["config"]),
-        problems=[*told["problems"], *(problem for _, problem in played if problem)],
+        evaluations=_evaluations(overview),
+        config=source.settings,
+        problems=[*overview["problems"], *(problem for _, problem in played if problem)],
     )
 
 
@@ -266,7 +289,9 @@ def _chosen(sets: Sequence[RolloutSet], since: int) -> list[RolloutSet]:
 def _read(one: RolloutSet) -> tuple[PlayedSet, str | None]:
     contents = one.read()
     rollouts = [line.rollout for line in contents.lines]
-    return PlayedSet(one.id, one.phase, one.step, rollouts, contents.records), contents.problem
+    return PlayedSet(
+        one.id, one.phase, one.step, rollouts, contents.records.keys()
+    ), contents.problem
 
 
 def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -278,15 +303,8 @@ def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _evaluations(told: Mapping[str, Any]) -> dict[str, Evaluation]:
-    summary, saved = told["summary"] or {}, told["evaluation"] or {}
+def _evaluations(overview: Mapping[str, Any]) -> dict[str, Evaluation]:
+    summary, saved = overview["summary"] or {}, overview["evaluation"] or {}
     found = {name: summary.get(name) for name in ("before", "warm_started", "after")}
     found["evaluation"] = saved.get("figures")
     return {name: Evaluation.model_validate(one) for name, one in found.items() if one}
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        return load_yaml(text, "config.yaml") if text else {}
-    except ConfigError:
-        return {}

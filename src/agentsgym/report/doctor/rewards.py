@@ -6,6 +6,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import (
     Curve,
     Evidence,
+    Fault,
     Group,
     PlayedSet,
     has_won,
@@ -13,15 +14,14 @@ from agentsgym.report.doctor.evidence import (
     rise,
     share,
 )
-from agentsgym.report.doctor.fault import Fault
 from agentsgym.types import Rollout
 
 _LEAST_WON = 0.95
 
 
 def reference_loses(evidence: Evidence) -> Fault | None:
-    """The best known play loses many of the held-out tasks, or earns no more than the model did
-    before training."""
+    """Best known play wins under 95 % of the held-out tasks, or earns no more than the model before
+    training."""
     lines = [
         line
         for label, figures in evidence.evaluations.items()
@@ -66,7 +66,8 @@ _LEAST_FALL = 0.03
 
 
 def reward_falls(evidence: Evidence) -> Fault | None:
-    """The policy becomes worse: in training, or on the held-out tasks."""
+    """The reward falls by more than two standard errors, or is lower on the held-out tasks after
+    training, with intervals that do not meet."""
     reward = evidence.curve("reward")
     lines = [*_fall(reward), *_worse(evidence)]
     if not lines:
@@ -107,7 +108,8 @@ def _worse(evidence: Evidence) -> Iterator[str]:
 
 
 def reward_against_wins(evidence: Evidence) -> Fault | None:
-    """The reward rises while the win rate falls."""
+    """The reward rises and the win rate falls by 3 points, both by more than two standard
+    errors."""
     reward, wins = evidence.curve("reward"), evidence.curve("win_rate")
     if reward is None or wins is None or rise(reward) <= 0 or rise(wins) > -_LEAST_FALL:
         return None
@@ -135,35 +137,34 @@ def _best_lost(one: PlayedSet) -> Iterable[Rollout]:
 
 
 _MOST_WITHOUT_SIGNAL = 0.5
-"""Share of groups that may have no signal, those that are all won not counted."""
+"""Share of groups that may have no signal, those with nothing to learn not counted."""
 
 
 def no_signal(evidence: Evidence) -> Fault | None:
-    """Most groups earn one reward, and not because they all win."""
+    """Half of the groups have rollouts that all earn the same, and not because they all win with at
+    least 90 % of the reference's reward."""
     sets = evidence.recent
     groups = [members for one in sets for members in one.groups]
-    if not groups:
-        return None
-    best = _best(evidence)
     without = [members for members in groups if _is_equal(members)]
-    unsolved = [members for members in without if not _is_won(members, best)]
-    if len(unsolved) / len(groups) < _MOST_WITHOUT_SIGNAL:
+    stuck = [members for members in without if not _is_learned(members, evidence)]
+    if not groups or len(stuck) / len(groups) < _MOST_WITHOUT_SIGNAL:
         return None
-    rewards = sorted(members[0].final_reward for members in unsolved)
+    rewards = sorted(members[0].final_reward for members in stuck)
     middle = rewards[len(rewards) // 2]
-    steps = sets[-1].step + 1, sets[0].step + 1
-    lost = middle <= min(r.final_reward for one in sets for r in one.live)
+    worst = middle <= min(r.final_reward for one in sets for r in one.live)
+    lost = worst and not all(has_won(member) for members in stuck for member in members)
     return Fault(
         "no_signal",
-        "Most groups give no learning signal: their rollouts all earn the same, without winning.",
+        "Most groups give no learning signal: their rollouts all earn the same, and too little.",
         (
-            f"{len(unsolved)} of {len(groups)} groups that were read have one reward (median "
-            f"{middle:.3g}); {len(without) - len(unsolved)} more are all won",
+            f"{len(stuck)} of {len(groups)} groups that were read have one reward (median "
+            f"{middle:.3g}); {len(without) - len(stuck)} more are won",
+            *_of_reference(evidence),
             *_signal_over_time(evidence),
         ),
         (*(_HAD_SIGNAL if _had_signal(evidence) else _LOST if lost else ()), *_BOTH),
-        named(sets, lambda one: _of_groups(one, best)),
-        steps,
+        named(sets, lambda one: _stuck(one, evidence)),
+        (sets[-1].step + 1, sets[0].step + 1),
     )
 
 
@@ -180,6 +181,12 @@ _BOTH = (
 )
 
 
+def _of_reference(evidence: Evidence) -> Iterator[str]:
+    curve, best = evidence.curve("reward"), evidence.reference
+    if curve is not None and best is not None:
+        yield f"reward {curve.recent.mean:.3g} in {curve.recent}; the reference player's {best:.3g}"
+
+
 def _signal_over_time(evidence: Evidence) -> Iterator[str]:
     curve = evidence.curve("groups_without_signal")
     if curve is not None:
@@ -194,22 +201,20 @@ def _had_signal(evidence: Evidence) -> bool:
     return curve is not None and curve.values[0] < _MOST_WITHOUT_SIGNAL
 
 
-def _best(evidence: Evidence) -> float | None:
-    """The highest reward of the run; None if there is only one."""
-    rewards = [r.final_reward for one in evidence.played for r in one.live]
-    return max(rewards) if rewards and max(rewards) > min(rewards) else None
-
-
 def _is_equal(members: Group) -> bool:
     return len({rollout.final_reward for rollout in members}) == 1
 
 
-def _is_won(members: Group, best: float | None) -> bool:
+def _is_learned(members: Group, evidence: Evidence) -> bool:
+    """Whether a group that earns the same has nothing to learn: all of it is won (of an environment
+    without wins: it earns the run's highest reward), and that is enough."""
     wins = [has_won(rollout) for rollout in members]
-    if any(win is not None for win in wins):
-        return all(wins)
-    return best is not None and members[0].final_reward >= best
+    best = evidence.highest
+    reward = members[0].final_reward
+    won = best is not None and reward >= best if set(wins) == {None} else all(wins)
+    least = evidence.enough
+    return won and (least is None or evidence.is_solved or reward >= least)
 
 
-def _of_groups(one: PlayedSet, best: float | None) -> Iterable[Rollout]:
-    return (m[0] for m in one.groups if _is_equal(m) and not _is_won(m, best))
+def _stuck(one: PlayedSet, evidence: Evidence) -> Iterable[Rollout]:
+    return (m[0] for m in one.groups if _is_equal(m) and not _is_learned(m, evidence))

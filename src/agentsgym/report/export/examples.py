@@ -2,22 +2,77 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.conversations import (
-    Conversation,
-    conversations,
-    is_malformed,
-    is_target,
-)
 from agentsgym.report.export.selection import Filters
+from agentsgym.report.stored import is_malformed
 from agentsgym.runs.files import StoredRollout
-from agentsgym.types import Rollout, Row
+from agentsgym.types import Episode, Message, Rollout, Row, Step
 from agentsgym.types.text import clean_text, finite, plain
 
 Json = dict[str, Any]
 Lines = Sequence[StoredRollout]
+
+# -- conversations ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One action or reflection of a conversation: `place` is the number of its message."""
+
+    place: int
+    episode: Episode
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages up to the agent's last one. It may go on over several episodes."""
+
+    messages: tuple[Message, ...]
+    spoken: tuple[Spoken, ...]
+
+
+def conversations(rollout: Rollout) -> Iterator[Conversation]:
+    """The conversations of a rollout. What no game can contain, in a foreign file, is left out."""
+    messages: list[Message] = []
+    said: list[Spoken] = []
+    for episode in rollout.episodes:
+        if not episode.continues:
+            yield from _conversation(messages, said)
+            messages, said = [], []
+        known = len(messages)
+        messages += [_clean(message) for message in episode.messages]
+        places = [n for n in range(known, len(messages)) if messages[n]["role"] == "assistant"]
+        if len(places) == len(episode.steps):
+            said += [Spoken(n, episode, s) for n, s in zip(places, episode.steps, strict=True)]
+        else:
+            messages, said = [], []
+    yield from _conversation(messages, said)
+
+
+def _conversation(messages: Sequence[Message], said: Sequence[Spoken]) -> Iterator[Conversation]:
+    if said:
+        yield Conversation(tuple(messages[: said[-1].place + 1]), tuple(said))
+
+
+def _clean(message: Message) -> Message:
+    """A message of texts; a foreign file may hold anything."""
+    return {
+        "role": clean_text(str(message["role"])),
+        "content": clean_text(str(message["content"])),
+    }
+
+
+def is_target(episode: Episode, step: Step, filters: Filters) -> bool:
+    """Whether an action is an example of what to say, and not only context."""
+    free = episode.score_weight == 0
+    return not (filters.scored and free) and not (filters.no_malformed and is_malformed(step))
+
+
+# -- the formats -----------------------------------------------------------------------------------
 
 
 def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
@@ -25,11 +80,11 @@ def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
     is no target is left out."""
     for line in lines:
         for one in conversations(line.rollout):
-            if all(is_target(said.episode, said.step, filters) for said in one.said):
+            if all(is_target(act.episode, act.step, filters) for act in one.spoken):
                 yield {
                     "messages": list(one.messages),
-                    "rewards": [finite(said.step.reward) for said in one.said],
-                    "malformed": [is_malformed(said.step) for said in one.said],
+                    "rewards": [finite(act.step.reward) for act in one.spoken],
+                    "malformed": [is_malformed(act.step) for act in one.spoken],
                     **about(line),
                 }
 
@@ -38,14 +93,14 @@ def prompt_completion(lines: Lines, filters: Filters) -> Iterator[Json]:
     """One example per action: the conversation before it, and the action."""
     for line in lines:
         for one in conversations(line.rollout):
-            for said in one.said:
-                if is_target(said.episode, said.step, filters):
+            for act in one.spoken:
+                if is_target(act.episode, act.step, filters):
                     yield {
-                        "prompt": list(one.messages[: said.place]),
-                        "completion": [one.messages[said.place]],
-                        "episode": said.episode.index,
-                        "step": said.step.index,
-                        "step_reward": finite(said.step.reward),
+                        "prompt": list(one.messages[: act.place]),
+                        "completion": [one.messages[act.place]],
+                        "episode": act.episode.index,
+                        "step": act.step.index,
+                        "step_reward": finite(act.step.reward),
                         **about(line),
                     }
 
@@ -94,13 +149,13 @@ def _pairs(lines: Lines, filters: Filters, *, whole: bool) -> Iterator[Json]:
     """The rollout with most reward beside that with least, the second beside the last but one, and
     so on; each rollout is in one pair at most."""
     order = sorted(lines, key=lambda line: -line.rollout.final_reward)
-    told: list[Any] = []
+    made: list[Any] = []
     for better, worse in zip(order, reversed(order), strict=True):
         if better.rollout.final_reward <= worse.rollout.final_reward:
             return
         found = _difference(better.rollout, worse.rollout, filters, whole=whole)
-        if found is not None and found not in told:
-            told.append(found)
+        if found is not None and found not in made:
+            made.append(found)
             yield {
                 **found,
                 "rejected_reward": worse.rollout.final_reward,
@@ -124,8 +179,8 @@ def _difference(better: Rollout, worse: Rollout, filters: Filters, *, whole: boo
 def _at(
     one: Conversation, other: Conversation, place: int, filters: Filters, *, whole: bool
 ) -> Json | None:
-    mine = next((said for said in one.said if said.place == place), None)
-    theirs = any(said.place == place for said in other.said)
+    mine = next((act for act in one.spoken if act.place == place), None)
+    theirs = any(act.place == place for act in other.spoken)
     if mine is None or not theirs or not is_target(mine.episode, mine.step, filters):
         return None
     stop = None if whole else place + 1

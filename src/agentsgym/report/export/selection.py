@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.viewer.rollout_set import RolloutSet, groups
+from agentsgym.report.stored import RolloutSet, groups
 from agentsgym.runs.files import StoredRollout
 
 

@@ -1,19 +1,82 @@
-"""Writes the examples of an export: a folder of `datasets`, a parquet file or JSON lines."""
+"""The formats of an export, written as a folder of `datasets`, a parquet file or JSON lines."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.report.export.formats import Format
+from agentsgym.report.export.examples import (
+    messages,
+    preference,
+    prompt_completion,
+    tokens,
+    whole_preference,
+)
 from agentsgym.report.export.selection import Filters, select_groups, select_sets
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.stored import Source
+from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+Json = dict[str, Any]
+_CHAT = [{"role": "string", "content": "string"}]
+_ABOUT = {
+    "env": "string",
+    "env_config": "string",
+    "task": "string",
+    "reward": "float64",
+    "win": "float64",
+    "phase": "string",
+    "training_step": "int64",
+    "group": "int64",
+    "rollout": "int64",
+    "session_id": "string",
+}
+_PAIR = {
+    "prompt": _CHAT,
+    "chosen": _CHAT,
+    "rejected": _CHAT,
+    "rejected_reward": "float64",
+    "rejected_rollout": "int64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: `examples` of a group's rollouts, and `columns` with their types (a list has the
+    type of its entries)."""
+
+    examples: Callable[[Sequence[StoredRollout], Filters], Iterator[Json]]
+    columns: Mapping[str, Any]
+
+
+FORMATS: Mapping[str, Format] = {
+    "messages": Format(
+        messages,
+        {"messages": _CHAT, "rewards": ["float64"], "malformed": ["bool"], **_ABOUT},
+    ),
+    "prompt-completion": Format(
+        prompt_completion,
+        {
+            "prompt": _CHAT,
+            "completion": _CHAT,
+            "episode": "int64",
+            "step": "int64",
+            "step_reward": "float64",
+            **_ABOUT,
+        },
+    ),
+    "tokens": Format(
+        tokens,
+        {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
+    ),
+    "preference": Format(preference, {**_PAIR, **_ABOUT}),
+    "preference-whole": Format(whole_preference, {**_PAIR, **_ABOUT}),
+}
 
 _USUAL = (("train",), ("eval",))
 _PART = 4096
@@ -55,9 +118,9 @@ def write_dataset(
 
 def make_dataset(source: Source, form: Format, filters: Filters, counts: Counts) -> "Dataset":
     """The examples as a dataset in memory. Raises ConfigError if there are none."""
-    from datasets import Dataset, concatenate_datasets
+    from datasets import Dataset, Features, concatenate_datasets
 
-    features = form.features()
+    features = Features({name: _feature(kind) for name, kind in form.columns.items()})
     examples = _examples(source, form, filters, counts)
     parts = []
     while part := list(islice(examples, _PART)):
@@ -81,6 +144,16 @@ def _examples(
                 counts.examples += 1
                 counts.longest = max(counts.longest, len(example.get("input_ids", ())))
                 yield example
+
+
+def _feature(kind: Any) -> Any:
+    from datasets import List, Value
+
+    if isinstance(kind, list):
+        return List(_feature(kind[0]))
+    if isinstance(kind, dict):
+        return {name: _feature(inner) for name, inner in kind.items()}
+    return Value(kind)
 
 
 def _empty(counts: Counts) -> str:

@@ -2,23 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from agentsgym.report.viewer.comparing import comparisons
-from agentsgym.report.viewer.detail import block_data
-from agentsgym.report.viewer.index import index_entry, set_figures
-from agentsgym.report.viewer.naming import RolloutName, with_groups, with_sets
+from agentsgym.report.stored import Contents, RolloutSet, Source, groups
+from agentsgym.report.viewer.data import block_data, comparison, index_entry, set_figures
 from agentsgym.report.viewer.page import page
-from agentsgym.report.viewer.rollout_set import Contents, RolloutSet, blocks
-from agentsgym.report.viewer.selection import Chosen, choose_rollouts, choose_sets
-from agentsgym.report.viewer.source import Source
+from agentsgym.report.viewer.sample import Chosen, RolloutName, choose
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
 BLOCK = 32
 """Rollouts in one compressed piece of the page."""
 MOST_ROLLOUTS = 1000
+_MOST_COMPARED = 8
 
 Json = dict[str, Any]
 
@@ -46,7 +44,7 @@ def write_page(
     """
     each = None if most is None else max(1, most // len(sources))
     chosen = [
-        _choose(source, each, wanted if place == 0 else ()) for place, source in enumerate(sources)
+        choose(source, each, wanted if place == 0 else ()) for place, source in enumerate(sources)
     ]
     data = _data(sources, chosen, wanted[0].address if wanted else None)
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
@@ -54,17 +52,10 @@ def write_page(
             file.write(text)
     return Written(
         rollouts=sum(len(one.lines) for found in chosen for one in found),
-        total=sum(one.total for found in chosen for one in found),
+        total=sum(len(one.contents.lines) for found in chosen for one in found),
         unread=sum(len(s.sets()) - len(found) for s, found in zip(sources, chosen, strict=True)),
         size=path.stat().st_size,
     )
-
-
-def _choose(source: Source, most: int | None, wanted: Sequence[RolloutName]) -> list[Chosen]:
-    every = source.sets()
-    sets = with_sets(choose_sets(every, everything=most is None), every, wanted)
-    chosen = choose_rollouts({one: one.read() for one in sets}, most)
-    return [with_groups(one, wanted) for one in chosen]
 
 
 def _data(
@@ -75,31 +66,38 @@ def _data(
         "page-data",
         {
             "sources": [_source_data(source, found) for source, found in pairs],
-            "comparisons": comparisons(chosen),
+            "comparisons": list(_comparisons(chosen)),
             "start": start,
         },
     )
     for number, (source, found) in enumerate(pairs):
         estimator = source.estimator
         for one in found:
-            for place, lines in enumerate(blocks(one.lines, BLOCK)):
+            for place, lines in enumerate(blocks(one.lines)):
                 name = f"block-{number}-{one.rollouts.id}-{place}"
-                records = one.contents.records
-                yield name, block_data(lines, source.pieces(), records, estimator)
+                yield name, block_data(lines, source.pieces, one.contents.records, estimator)
 
 
 def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
-    by_set = {one.rollouts: one for one in chosen}
-    sets = []
-    for one in source.sets():
-        found = by_set.get(one)
-        told = {"omitted": True} if found is None else _chosen_data(found)
-        sets.append(set_name(one) | told)
+    lists = {one.rollouts: list_data(one.lines, one.contents) for one in chosen}
+    sets = [set_name(one) | lists.get(one, {"omitted": True}) for one in source.sets()]
     return source.overview() | {"sets": sets}
 
 
-def _chosen_data(chosen: Chosen) -> Json:
-    return list_data(chosen.lines, chosen.contents)
+def _comparisons(sources: Sequence[Sequence[Chosen]]) -> Iterator[Json]:
+    """The comparison of every two evaluations of the page; `left` and `right` name them as
+    [number of the source, id]."""
+    sets = [
+        (number, one)
+        for number, chosen in enumerate(sources)
+        for one in chosen
+        if one.rollouts.phase != "train"
+    ]
+    for (first, left), (second, right) in combinations(sets[:_MOST_COMPARED], 2):
+        found = comparison(left.contents.lines, right.contents.lines)
+        if found is not None:
+            names = {"left": [first, left.rollouts.id], "right": [second, right.rollouts.id]}
+            yield names | found
 
 
 def list_data(lines: Sequence[StoredRollout], contents: Contents) -> Json:
@@ -110,10 +108,20 @@ def list_data(lines: Sequence[StoredRollout], contents: Contents) -> Json:
         "problem": contents.problem,
         "figures": set_figures(contents.lines) if contents.lines else None,
         "rollouts": [index_entry(line, line.rollout.session_id in recorded) for line in lines],
-        "blocks": [len(block) for block in blocks(lines, BLOCK)],
+        "blocks": [len(block) for block in blocks(lines)],
     }
 
 
 def set_name(one: RolloutSet) -> Json:
     """What identifies a set on the page."""
     return {"id": one.id, "phase": one.phase, "step": one.step, "dataset": one.dataset}
+
+
+def blocks(lines: Sequence[StoredRollout], size: int = BLOCK) -> list[list[StoredRollout]]:
+    """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
+    found: list[list[StoredRollout]] = []
+    for members in groups(lines):
+        if not found or len(found[-1]) + len(members) > size:
+            found.append([])
+        found[-1].extend(members)
+    return found

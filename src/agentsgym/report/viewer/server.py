@@ -9,21 +9,20 @@ sets are found among those that the run has.
 import json
 import re
 import secrets
-from collections import OrderedDict
+import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from agentsgym.report.viewer.comparing import comparison
-from agentsgym.report.viewer.detail import block_data
-from agentsgym.report.viewer.file import BLOCK, list_data, set_name
+from agentsgym.report.stored import Contents, Source
+from agentsgym.report.viewer.data import block_data, comparison
+from agentsgym.report.viewer.file import blocks, list_data, set_name
 from agentsgym.report.viewer.page import page, policy
-from agentsgym.report.viewer.rollout_set import Contents, blocks
-from agentsgym.report.viewer.source import Source
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 _KEPT_SETS = 4
 _NUMBER = re.compile(r"\d{1,9}")
@@ -38,50 +37,53 @@ class Library:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
-        self._kept: OrderedDict[tuple[int, str], Contents] = OrderedDict()
-        self._lock = Lock()
+        self._read = lru_cache(_KEPT_SETS)(self._read_set)
+        self._pieces: dict[tuple[str, int], Callable[..., Json]] = {
+            ("overview", 0): self._overview,
+            ("set", 2): self._rollouts,
+            ("block", 3): self._block,
+            ("comparison", 4): self._comparison,
+        }
 
-    def overview(self) -> Json:
+    def piece(self, name: str, *parts: str) -> Json:
+        """What the page asks for by an address: the overview, a set, a block, or a comparison.
+        Raises NotThere."""
+        if (name, len(parts)) not in self._pieces:
+            raise NotThere(name)
+        return self._pieces[name, len(parts)](*parts)
+
+    def _overview(self) -> Json:
         """What the page opens with: everything but the rollouts."""
         return {"sources": [_overview(source) for source in self._sources]}
 
-    def rollouts(self, source: str, name: str) -> Json:
+    def _rollouts(self, source: str, name: str) -> Json:
         """The list of a set's rollouts."""
         contents = self._read(source, name)
         return list_data(contents.lines, contents)
 
-    def block(self, source: str, name: str, place: str) -> Json:
+    def _block(self, source: str, name: str, place: str) -> Json:
         """A block of rollouts with their tokens."""
         contents = self._read(source, name)
-        found = blocks(contents.lines, BLOCK)
-        if not _NUMBER.fullmatch(place) or int(place) >= len(found):
-            raise NotThere(place)
-        read = self._source(source)
-        return block_data(found[int(place)], read.pieces(), contents.records, read.estimator)
+        lines = _at(blocks(contents.lines), place)
+        read = _at(self._sources, source)
+        return block_data(lines, read.pieces, contents.records, read.estimator)
 
-    def comparison(self, source: str, name: str, other: str, other_name: str) -> Json:
+    def _comparison(self, source: str, name: str, other: str, other_name: str) -> Json:
         """The difference between two sets on the same tasks; empty if there are no pairs."""
         left, right = self._read(source, name), self._read(other, other_name)
         return comparison(left.lines, right.lines) or {}
 
-    def _source(self, number: str) -> Source:
-        if not _NUMBER.fullmatch(number) or int(number) >= len(self._sources):
-            raise NotThere(number)
-        return self._sources[int(number)]
+    def _read_set(self, source: str, name: str) -> Contents:
+        for one in _at(self._sources, source).sets():
+            if one.id == name:
+                return one.read()
+        raise NotThere(name)
 
-    def _read(self, number: str, name: str) -> Contents:
-        source = self._source(number)
-        key = int(number), name
-        with self._lock:  # one thread reads at a time: a second reader of the same set waits
-            if key not in self._kept:
-                named = {one.id: one for one in source.sets()}
-                if name not in named:
-                    raise NotThere(name)
-                self._kept[key] = named[name].read()
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT_SETS:
-                self._kept.popitem(last=False)
-            return self._kept[key]
+
+def _at(values: Sequence[T], number: str) -> T:
+    if not _NUMBER.fullmatch(number) or int(number) >= len(values):
+        raise NotThere(number)
+    return values[int(number)]
 
 
 def _overview(source: Source) -> Json:
@@ -108,6 +110,11 @@ class PageServer(ThreadingHTTPServer):
         """Its URL, with the token."""
         return f"http://127.0.0.1:{self.server_port}/{self.token}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes a connection is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     def is_named(self, host: str | None) -> bool:
         """Whether a Host header names this server."""
         return host in (f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}")
@@ -121,7 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request, or refuse it without saying why."""
-        first, *parts = [unquote(part) for part in self.path.split("?")[0].split("/")[1:]]
+        path = self.path.split("?")[0].removeprefix("/")  # `*` is a target too
+        first, *parts = [unquote(part) for part in path.split("/")]
         if not self.server.is_named(self.headers.get("Host")):
             self._answer(421, b"", "text/plain")
         elif not secrets.compare_digest(first.encode(), self.server.token.encode()):
@@ -134,24 +142,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer_data(self, parts: list[str]) -> None:
         try:
-            found = self._piece(parts)
+            if len(parts) < 2 or parts[0] != "data":
+                raise NotThere
+            found = self.server.library.piece(*parts[1:])
         except NotThere:
             self._answer(404, b"the run has no such rollouts", "text/plain")
             return
         text = json.dumps(found, allow_nan=False, separators=(",", ":"))
         self._answer(200, text.encode("ascii"), "application/json")
-
-    def _piece(self, parts: list[str]) -> Json:
-        library = self.server.library
-        pieces: dict[tuple[str, int], Callable[..., Json]] = {
-            ("overview", 0): library.overview,
-            ("set", 2): library.rollouts,
-            ("block", 3): library.block,
-            ("comparison", 4): library.comparison,
-        }
-        if len(parts) < 2 or parts[0] != "data" or (parts[1], len(parts) - 2) not in pieces:
-            raise NotThere("/".join(parts))
-        return pieces[parts[1], len(parts) - 2](*parts[2:])
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)

@@ -4,16 +4,16 @@ requests.
 Started as `python -m agentsgym.rollout.processes.serve FD`, where FD is its end of a socket pair.
 It never imports the main script of the process that started it, and ends with that process.
 
-A message is (sessions that ended, request); a request is a tuple that begins with its name. A reply
-is (kind, value); the kind is "ok", "error" (the traceback) or "lacks" (the worker does not have the
-"environment", or the "session" in that state).
+A message is (sessions that ended, request); a request is the name of a method of `Server` and its
+arguments. A reply is (kind, value); the kind is "ok" or "error" (the traceback).
 """
 
 import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,169 +21,115 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.session import FAULTS, copy_task
-from agentsgym.rollout.trial import begin_state, close_state
+from agentsgym.rollout.session import FAULTS
+from agentsgym.rollout.trial import begin_state, end_state
 from agentsgym.types import TrialInfo
-
-Reply = tuple[str, Any]
-
-Played = tuple[tuple[str, ...], ...]
-"""The actions of a session, episode by episode; the last is the running one."""
-
-_MOST_IDLE = 4
-"""Environments without a session that are kept."""
 
 
 @dataclass(slots=True)
 class ServedSession:
-    """A session's state in its episode number `episodes` (from 1), after `steps` actions. `live`:
-    the state has not been closed."""
+    """A session in its episode number `episodes` (from 1), after `steps` actions. Its state is in
+    `env.active_states`."""
 
     env: MultistepEnv
     session_id: str
     task_data: dict[str, Any]
-    state: Any = None
-    live: bool = False
     episodes: int = 0
     steps: int = 0
+
+    @property
+    def state(self) -> Any:
+        """The environment's state."""
+        return self.env.active_states.get(self.session_id)
 
     def begin(self, trial: TrialInfo) -> None:
         """Begin the next episode; `trial` may belong to a later one."""
         info = replace(trial.at(self.episodes), last_state=self.state)
-        states = self.env.active_states
-        if self.live:
-            states[self.session_id] = self.state
-        else:  # a session of the same name may not have ended yet
-            states.pop(self.session_id, None)
-        try:
-            self.state = begin_state(self.env, self.session_id, copy_task(self.task_data), info)
-        finally:
-            self.live = self.session_id in states
+        begin_state(self.env, self.session_id, deepcopy(self.task_data), info)
         self.episodes += 1
         self.steps = 0
 
     def step(self, action: str) -> tuple[float, bool, dict[str, Any]]:
         """Take an action; returns (reward, done, info)."""
         state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
-        self.state = self.env.active_states[self.session_id] = state
+        self.env.active_states[self.session_id] = state
         self.steps += 1
         return reward, done, info
 
-    def prompt(self) -> Reply | None:
-        """The next prompt, or the error that the environment raised there, which counts only if
-        somebody needs the prompt. None if it is no text: whoever needs it then asks for it."""
+    def prompt(self) -> str | None:
+        """The next prompt; None if there is no text: whoever needs it then asks for it."""
         try:
             prompt = self.env._format_prompt(self.state, self.steps)
         except FAULTS:
-            return "error", traceback.format_exc()
-        return ("ok", prompt) if type(prompt) is str else None
-
-    def stands_after(self, played: Sequence[tuple[str, ...]]) -> bool:
-        """Whether these actions led to the current state (their numbers decide)."""
-        return self.episodes == len(played) and self.steps == len(played[-1])
-
-    def end(self) -> None:
-        """Let the environment close the state."""
-        states = self.env.active_states
-        if self.session_id in states and states[self.session_id] is self.state:
-            del states[self.session_id]
-        if self.live:
-            close_state(self.env, self.session_id, self.state)
+            return None
+        return prompt if type(prompt) is str else None
 
 
 class Server:
-    """Answers requests, one at a time. Sessions and environments have numbers."""
+    """Answers requests, one at a time. Environments have keys, sessions have numbers."""
 
     def __init__(self) -> None:
-        self._envs: dict[int, MultistepEnv] = {}
+        self._envs: dict[str, MultistepEnv] = {}
         self._sessions: dict[int, ServedSession] = {}
 
-    def answer(self, ended: Sequence[int], request: tuple[Any, ...]) -> Reply:
+    def answer(self, ended: Sequence[int], request: tuple[Any, ...]) -> tuple[str, Any]:
         """The reply to a request; any exception of the environment becomes an "error"."""
         name, *arguments = request
         try:
             for number in ended:
-                self.on_end(number)
-            reply: Reply = getattr(self, f"on_{name}")(*arguments)
+                if number in self._sessions:
+                    session = self._sessions.pop(number)
+                    end_state(session.env, session.session_id)
+            return "ok", getattr(self, f"on_{name}")(*arguments)
         except BaseException:
             return "error", traceback.format_exc()
-        return reply
 
-    def on_install(self, number: int, payload: bytes, path: list[str]) -> Reply:
+    def on_install(self, key: str, payload: bytes, path: list[str]) -> None:
         """Load an environment, whose modules may be anywhere on its own process's `path`."""
         sys.path += [entry for entry in path if entry not in sys.path]
-        used = {id(session.env) for session in self._sessions.values()}
-        idle = [number for number, env in self._envs.items() if id(env) not in used]
-        for old in idle[: len(idle) - _MOST_IDLE + 1]:
-            del self._envs[old]
-        self._envs[number] = unpack(payload)
-        return "ok", None
+        self._envs[key] = unpack(payload)
 
-    def on_end(self, number: int) -> Reply:
-        """End a session, if it is still here."""
-        session = self._sessions.pop(number, None)
-        if session is not None:
-            session.end()
-        return "ok", None
+    def on_end(self) -> None:
+        """End the sessions that came with this request."""
 
     def on_begin(
         self,
         number: int,
-        env: int,
+        env: str,
         session_id: str,
         task_data: Any,
         trial: TrialInfo,
-        played: Played,
-    ) -> Reply:
-        """Bring a session to its state after `played`: continue if its next episode begins,
-        otherwise replay from the start. `trial` is the running episode's trial information. Returns
-        the next prompt."""
-        if env not in self._envs:
-            return "lacks", "environment"
-        *before, now = played
-        session = self._sessions.get(number)
-        if session is None or now or not before or not session.stands_after(before):
-            self.on_end(number)
-            session = ServedSession(self._envs[env], session_id, task_data)
-            self._sessions[number] = session
-            for actions in before:
-                _play(session, trial, actions)
-        _play(session, trial, now)
-        return "ok", session.prompt()
+        played: Sequence[Sequence[str]],
+    ) -> None:
+        """Play a session up to the state after `played`, its actions episode by episode; `trial` is
+        the running episode's."""
+        session = ServedSession(self._envs[env], session_id, task_data)
+        self._sessions[number] = session
+        for actions in played:
+            session.begin(trial)
+            for action in actions:
+                session.step(action)
 
-    def on_step(self, number: int, position: tuple[int, int], action: str) -> Reply:
-        """Take an action in a session at (episode, step); returns (reward, done, info) and the next
-        prompt, so that a step is one request."""
-        return self._at(number, position, lambda session: _step(session, action))
+    def on_next(self, number: int, trial: TrialInfo) -> str | None:
+        """Begin the session's next episode; returns the first prompt."""
+        self._sessions[number].begin(trial)
+        return self.on_prompt(number)
 
-    def on_ask(
-        self, number: int, position: tuple[int, int], method: str, arguments: tuple[Any, ...]
-    ) -> Reply:
+    def on_prompt(self, number: int) -> str | None:
+        """The session's next prompt."""
+        return self._sessions[number].prompt()
+
+    def on_step(self, number: int, action: str) -> tuple[Any, ...]:
+        """Take an action; returns (reward, done, info) and the next prompt, so that a step is one
+        request."""
+        session = self._sessions[number]
+        reward, done, info = session.step(action)
+        return reward, done, info, None if done else session.prompt()
+
+    def on_ask(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method of the environment with the session's state and `arguments`."""
-        return self._at(
-            number,
-            position,
-            lambda session: getattr(session.env, method)(session.state, *arguments),
-        )
-
-    def _at(
-        self, number: int, position: tuple[int, int], act: Callable[[ServedSession], Any]
-    ) -> Reply:
-        session = self._sessions.get(number)
-        if session is None or (session.episodes, session.steps) != position:
-            return "lacks", "session"
-        return "ok", act(session)
-
-
-def _step(session: ServedSession, action: str) -> tuple[Any, ...]:
-    reward, done, info = session.step(action)
-    return reward, done, info, None if done else session.prompt()
-
-
-def _play(session: ServedSession, trial: TrialInfo, actions: tuple[str, ...]) -> None:
-    session.begin(trial)
-    for action in actions:
-        session.step(action)
+        session = self._sessions[number]
+        return getattr(session.env, method)(session.state, *arguments)
 
 
 def unpack(payload: bytes) -> MultistepEnv:
@@ -200,22 +146,18 @@ def unpack(payload: bytes) -> MultistepEnv:
 def serve(connection: "Connection[Any, Any]") -> None:
     """Say that the process is ready, and answer requests until the other end closes."""
     server = Server()
-    connection.send_bytes(b"ready")
+    reply: tuple[str, Any] = ("ok", None)
     while True:
         try:
+            data = pickle.dumps(reply)
+        except Exception:  # the environment's answer cannot be sent
+            data = pickle.dumps(("error", traceback.format_exc()))
+        connection.send_bytes(data)
+        try:
             # The other end is the process that started this one.
-            ended, request = pickle.loads(connection.recv_bytes())  # noqa: S301
+            reply = server.answer(*pickle.loads(connection.recv_bytes()))  # noqa: S301
         except (EOFError, OSError):
             return
-        connection.send_bytes(_packed(server.answer(ended, request)))
-
-
-def _packed(reply: Reply) -> bytes:
-    """A reply as bytes; one that cannot be sent becomes an "error"."""
-    try:
-        return pickle.dumps(reply)
-    except Exception:
-        return pickle.dumps(("error", traceback.format_exc()))
 
 
 def main() -> None:

@@ -31,9 +31,11 @@ at once."""
 _STALL_SECONDS = 10
 """Seconds without progress in the middle of a message after which a worker is given up."""
 _STOP_SECONDS = 1.0
-_MOST_BYTES = 256 * 1024 * 1024
-"""Limit for one answer."""
 _LOOK_SECONDS = 0.2
+
+
+class WorkerError(RuntimeError):
+    """An error in a worker; the message has the worker's traceback or how the worker ended."""
 
 
 class WorkerLost(RuntimeError):
@@ -41,26 +43,31 @@ class WorkerLost(RuntimeError):
 
 
 class Worker:
-    """One worker process. Requests of several threads wait for each other. It ends when this
-    process ends, in whatever way."""
+    """One worker process, which ends when this process ends, in whatever way. Who sends several
+    requests that belong together holds `lock`."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.environments: set[str] = set()
+        """Keys of the environments that the process has."""
+        self.sessions: set[int] = set()
+        """Numbers of the sessions that the process has."""
+        self.load = 0
+        """Number of sessions that began here and have not ended."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
         self._ended: deque[int] = deque()
-        self.sessions = 0
-        """Number of sessions that began here and have not ended."""
 
     @property
     def pid(self) -> int | None:
         """The process's id; None if there is none."""
         return self._process.pid if self._process else None
 
-    def request(self, request: tuple[Any, ...], timeout: float) -> tuple[str, Any]:
-        """The reply to a request (`processes.serve`). Raises WorkerLost if there is none within
-        `timeout` seconds, without the time to start, or if the worker dies."""
-        with self._lock:
+    def request(self, timeout: float, *request: Any) -> Any:
+        """The answer to a request (`processes.serve`). Raises WorkerLost if there is none within
+        `timeout` seconds, without the time to start, or if the worker dies, and WorkerError with
+        the worker's own error."""
+        with self.lock:
             if self._process is None:
                 self._start()
             ended = [self._ended.popleft() for _ in range(len(self._ended))]
@@ -68,7 +75,8 @@ class Worker:
 
     def end_session(self, number: int) -> None:
         """Let the worker drop a session, with its next request."""
-        self.sessions -= 1
+        self.load -= 1
+        self.sessions.discard(number)
         self._ended.append(number)
 
     def stop(self) -> None:
@@ -76,11 +84,11 @@ class Worker:
         process = self._process
         if process is not None:
             process.kill()
-        if self._lock.acquire(timeout=_STOP_SECONDS):
+        if self.lock.acquire(timeout=_STOP_SECONDS):
             try:
                 self._kill()
             finally:
-                self._lock.release()
+                self.lock.release()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -103,14 +111,14 @@ class Worker:
         except WorkerLost as error:
             raise WorkerLost(f"a worker process could not be started: {error}") from None
 
-    def _exchange(self, message: bytes | None, timeout: float) -> tuple[str, Any]:
-        """Send a message and receive its reply; without a message the process says it is ready."""
+    def _exchange(self, message: bytes | None, timeout: float) -> Any:
+        """Send a message and receive the answer; the first one comes without a message."""
         assert self._connection is not None
         try:
             if message is not None:
                 self._connection.send_bytes(message)
             self._wait(time.monotonic() + timeout)
-            reply = self._connection.recv_bytes(_MOST_BYTES)
+            reply = self._connection.recv_bytes()
         except TimeoutError:
             self._kill()
             raise WorkerLost(
@@ -121,7 +129,14 @@ class Worker:
         except BaseException:
             self._kill()  # its late answer would be taken for the answer to the next request
             raise
-        return ("ok", None) if message is None else self._unpacked(reply)
+        try:
+            kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
+        except Exception:
+            self._kill()  # it may be out of step
+            kind, value = "error", f"its answer cannot be read:\n{traceback.format_exc()}"
+        if kind == "error":
+            raise WorkerError(f"in a worker process:\n{value}")
+        return value
 
     def _wait(self, until: float) -> None:
         """Wait for an answer. Raises TimeoutError, and Abandoned in a thread that nobody waits
@@ -131,15 +146,6 @@ class Worker:
             check_wanted()
             if time.monotonic() >= until:
                 raise TimeoutError
-
-    def _unpacked(self, reply: bytes) -> tuple[str, Any]:
-        """A reply that cannot be read fails its session; the worker may be out of step."""
-        try:
-            kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
-        except Exception:
-            self._kill()
-            return "error", f"the worker's answer cannot be read:\n{traceback.format_exc()}"
-        return kind, value
 
     def _end(self, error: Exception) -> str:
         """How the process ended, or what it sent instead of an answer."""
@@ -153,6 +159,8 @@ class Worker:
         return f"the worker process died (exit status {code})"
 
     def _kill(self) -> None:
+        self.environments.clear()
+        self.sessions.clear()
         if self._process is None or self._connection is None:
             return
         self._connection.close()
@@ -177,8 +185,8 @@ def least_busy(count: int) -> Worker:
     """The worker with the fewest sessions among the first `count`, which begins another one."""
     among = workers(min(count, MOST_WORKERS))
     with _LOCK:
-        chosen = min(among, key=lambda worker: worker.sessions)
-        chosen.sessions += 1
+        chosen = min(among, key=lambda worker: worker.load)
+        chosen.load += 1
     return chosen
 
 

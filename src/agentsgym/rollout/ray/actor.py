@@ -6,28 +6,24 @@ rollout depends on its request alone, so a request may be played again by any ac
 """
 
 import importlib.metadata
-import os
 import pickle
-import queue
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.extras import require
 from agentsgym.generation.vllm.engine import ServerAccess, VLLMEngine
 from agentsgym.generation.vllm.weights import Weights
-from agentsgym.rollout.processes.env import hosted
+from agentsgym.rollout.ahead import LocalSource
 from agentsgym.rollout.processes.serve import unpack
-from agentsgym.rollout.ray.cluster import ray_package
-from agentsgym.rollout.scheduler import Scheduler
-from agentsgym.types import Rollout, RolloutRequest, SamplingParams
+from agentsgym.types import RolloutRequest, SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +31,39 @@ class ActorSetup:
     """What an actor needs at its start.
 
     Args:
-        access: how its engines reach the servers.
+        access: how its engine reaches the servers.
         tokenizer: the learner's tokenizer.
         template_options: extra arguments of the tokenizer's chat template.
-        capacity: sessions that it plays at once with the same sampling settings.
+        capacity: sessions that it plays at once.
+        sampling: the sampling settings of training.
     """
 
     access: ServerAccess
     tokenizer: Any
     template_options: Mapping[str, Any]
     capacity: int
+    sampling: SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class ServedWeights:
-    """The learner's weights (None: the servers' own), with a number that grows. The servers have
-    them, or may be loading them right now (`loaded=False`)."""
+    """The learner's weights (None: the servers' own), with a number that grows."""
 
     number: int
     weights: Weights | None = None
-    loaded: bool = True
 
-    def set_in(self, engine: VLLMEngine) -> None:
-        """Let an engine of another process sample from these."""
-        if self.weights is not None:
-            engine.adopt(self.weights, loaded=self.loaded)
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Requests for an actor, to be played before or after what waits there. `envs` has for each
+    environment that they name, under a key of its own, its class path, its `env_config`, and a list
+    with a reference to the packed object."""
+
+    requests: Sequence[RolloutRequest]
+    sampling: SamplingParams | None
+    first: bool
+    served: ServedWeights
+    envs: Mapping[str, tuple[str, Mapping[str, Any], list[Any]]]
 
 
 class RolloutActor:
@@ -74,90 +78,53 @@ class RolloutActor:
         if version != own_version():
             raise RuntimeError(f"it runs agentsgym {own_version()}, the learner {version}")
         self._setup: ActorSetup = dill.loads(setup)  # noqa: S301 - of the learner
-        self._served = served
         self._lock = threading.Lock()
-        self._envs: dict[str, MultistepEnv] = {}
-        self._players: dict[SamplingParams, _SchedulerThread] = {}
-        self._player(SamplingParams())  # an actor that cannot play says so at its start
-
-    def ping(self) -> str:
-        """The name of its node."""
-        return os.uname().nodename
-
-    def play(
-        self,
-        request: RolloutRequest,
-        sampling: SamplingParams,
-        served: ServedWeights,
-        env: str,
-        packed: list[Any],
-    ) -> bytes:
-        """Play a request in the environment `env`, of whose bytes `packed` holds a reference;
-        return the Rollout, pickled and compressed. Raises what ended the playing."""
+        self._error: BaseException | None = None
+        self._served = ServedWeights(-1)
+        self._engine = VLLMEngine.reaching(
+            self._setup.access, self._setup.tokenizer, self._setup.capacity
+        )
         self.adopt(served)
-        with self._lock:
-            if env not in self._envs:
-                self._envs[env] = self._unpacked(ray_package().get(packed[0]))
-            player = self._player(sampling)
-        rollout = player.submit(self._envs[env], request).result()
-        return zlib.compress(pickle.dumps(rollout), 1)
+        self._envs = EnvPool()
+        self._known: set[str] = set()
+        agent = DirectOutputAgent(self._engine, self._setup.sampling)
+        self._source = LocalSource(agent, self._envs)
+
+    def ready(self) -> None:
+        """Return, which says that the actor has started."""
+
+    def submit(self, order: Order) -> None:
+        """Play these too. `poll` raises what went wrong."""
+        try:
+            self.adopt(order.served)
+            with self._lock:
+                for key, (path, config, packed) in order.envs.items():
+                    if key not in self._known:
+                        self._envs.put(path, config, self._unpacked(packed[0]))
+                        self._known.add(key)
+            self._source.submit(order.requests, order.sampling, first=order.first)
+        except BaseException as error:  # whatever it is, the learner must know it
+            self._error = error
+
+    def _unpacked(self, packed: Any) -> MultistepEnv:
+        env = unpack(require("ray", "ray").get(packed))
+        return env.with_tokenizer(self._setup.tokenizer, self._setup.template_options)
+
+    def poll(self) -> tuple[bytes, float]:
+        """The rollouts that ended since the last call, pickled and compressed; waits for one while
+        any is open. And the seconds so far in which there was nothing to play."""
+        if self._error is not None:
+            raise self._error
+        rollouts = self._source.poll()
+        return zlib.compress(pickle.dumps(rollouts), 1), self._source.idle_seconds
 
     def adopt(self, served: ServedWeights) -> None:
         """Sample what is requested from now on from these weights, unless newer ones are known."""
         with self._lock:
             if served.number > self._served.number:
                 self._served = served
-                for player in self._players.values():
-                    served.set_in(player.engine)
-
-    def _unpacked(self, payload: bytes) -> MultistepEnv:
-        env = unpack(payload).with_tokenizer(self._setup.tokenizer)
-        env.set_template_options(self._setup.template_options)
-        return hosted(env)
-
-    def _player(self, sampling: SamplingParams) -> "_SchedulerThread":
-        if sampling not in self._players:
-            setup = self._setup
-            engine = VLLMEngine.reaching(setup.access, setup.tokenizer, setup.capacity)
-            self._served.set_in(engine)
-            self._players[sampling] = _SchedulerThread(engine, sampling)
-        return self._players[sampling]
-
-
-class _SchedulerThread:
-    """A scheduler in a thread of its own."""
-
-    def __init__(self, engine: VLLMEngine, sampling: SamplingParams) -> None:
-        self.engine = engine
-        self._scheduler = Scheduler(DirectOutputAgent(engine, sampling))
-        self._submitted: queue.SimpleQueue[tuple[MultistepEnv, RolloutRequest, Future[Rollout]]]
-        self._submitted = queue.SimpleQueue()
-        self._open: dict[str, Future[Rollout]] = {}
-        threading.Thread(target=self._work, name="agentsgym-rollouts", daemon=True).start()
-
-    def submit(self, env: MultistepEnv, request: RolloutRequest) -> "Future[Rollout]":
-        future: Future[Rollout] = Future()
-        self._submitted.put((env, request, future))
-        self._scheduler.wake()
-        return future
-
-    def _work(self) -> None:
-        try:
-            while True:
-                while not self._submitted.empty() or not self._scheduler.can_advance:
-                    env, request, future = self._submitted.get()
-                    self._open[request.session_id] = future
-                    self._scheduler.add([(env, request)])
-                for rollout in self._scheduler.advance():
-                    self._open.pop(rollout.session_id).set_result(rollout)
-        except BaseException as error:  # whatever ends the playing, the learner must know it
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        for future in self._open.values():
-            future.set_exception(error)
-        while True:
-            self._submitted.get()[2].set_exception(error)
+                if served.weights is not None:
+                    self._engine.adopt(served.weights)
 
 
 def own_version() -> str:

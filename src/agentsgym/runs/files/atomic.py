@@ -1,6 +1,8 @@
 """Files that are written completely or not at all."""
 
+import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -68,3 +70,48 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+# -- why a file cannot be written ------------------------------------------------------------------
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EFBIG: "the file would be larger than this process may write",
+    errno.EIO: "the disk reports an error",
+}
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc|Parent directory .* does not")
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """The reason why files cannot be written, if that is the cause of `error`; else None."""
+    for cause in _chain(error):
+        number = _error_number(cause)
+        if number in _REASONS:
+            name = getattr(cause, "filename", None)
+            return f"{name or 'a file'} cannot be written: {_REASONS[number]}"
+        if isinstance(cause, RuntimeError) and _TORCH_WRITER.search(str(cause)):
+            return "a checkpoint cannot be written: is the disk full?"
+    return None
+
+
+def _error_number(error: BaseException) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    found = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
+    return int(found[1]) if found else None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )

@@ -2,15 +2,13 @@
 
 All data that training needs is restored exactly: ids, log-probabilities, rewards, spans. An
 environment's free-form `info`, `env_config` and `task_data` are JSON texts, restored as far as JSON
-allows: tuples become lists, keys strings, NumPy scalars plain numbers, members of an enum their
-values, UUIDs their text, other objects their repr, infinite numbers and NaN null, and a lone
-surrogate U+FFFD. No value of an environment can prevent a rollout from being written.
+allows (see `agentsgym.types.text.plain`). No value of an environment can prevent a rollout from
+being written.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.parquet import list_of, required
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -47,20 +46,29 @@ class StoredRollout:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredRollout):
             return NotImplemented
+        names = ("rollout", "phase", "step", "dataset")
         mine, theirs = self.advantages or (), other.advantages or ()
         return (
-            (self.rollout, self.phase, self.step, self.dataset)
-            == (other.rollout, other.phase, other.step, other.dataset)
+            all(getattr(self, name) == getattr(other, name) for name in names)
             and len(mine) == len(theirs)
-            and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+            and all(map(np.array_equal, mine, theirs))
         )
 
 
 # -- columns --------------------------------------------------------------------------------------
 
+_OPTIONAL = {
+    "dataset", "final_reward", "error", "system", "written", "anchor", "token_rewards",
+    "given_rewards", "advantages",
+}  # fmt: skip
+"""Columns whose values may be null."""
+
 
 def _fields(**kinds: pa.DataType) -> list[pa.Field]:
-    return [pa.field(name, kind) for name, kind in kinds.items()]
+    return [
+        pa.field(name, kind) if name in _OPTIONAL else required(name, kind)
+        for name, kind in kinds.items()
+    ]
 
 
 _STEP = _fields(
@@ -75,8 +83,9 @@ _STEP = _fields(
     truncated=pa.bool_(),
     info=pa.string(),
     anchor=pa.string(),
-    token_rewards=pa.list_(pa.float64()),
+    token_rewards=list_of(pa.float64()),
 )
+_MESSAGE = _fields(role=pa.string(), content=pa.string())
 _EPISODE = _fields(
     index=pa.int64(),
     reward=pa.float64(),
@@ -84,53 +93,46 @@ _EPISODE = _fields(
     stop_reason=pa.string(),
     continues=pa.bool_(),
     system=pa.string(),
-    steps=pa.list_(pa.struct(_STEP)),
-    written=pa.list_(pa.struct(_fields(role=pa.string(), content=pa.string()))),
+    steps=list_of(pa.struct(_STEP)),
+    written=list_of(pa.struct(_MESSAGE)),
 )
 _SPAN = _fields(episode=pa.int64(), step=pa.int64(), start=pa.int64(), stop=pa.int64())
-_ROW = _fields(
-    begins=pa.string(),
-    rewrites=pa.string(),
-    sampled=pa.bool_(),
-    spans=pa.list_(pa.struct(_SPAN)),
-    token_ids=pa.list_(pa.int32()),
-    logprobs=pa.list_(pa.float32()),
-    given_rewards=pa.list_(pa.float64()),
-    advantages=pa.list_(pa.float64()),
+_NUMBERS = _fields(
+    token_ids=list_of(pa.int32()),
+    logprobs=list_of(pa.float32()),
+    given_rewards=list_of(pa.float64()),
+    advantages=list_of(pa.float64()),
 )
-SCHEMA = pa.schema(
-    _fields(
-        phase=pa.string(),
-        step=pa.int64(),
-        dataset=pa.string(),
-        session_id=pa.string(),
-        group=pa.int64(),
-        index=pa.int64(),
-        seed=pa.int64(),
-        policy_version=pa.int64(),
-        env_class_path=pa.string(),
-        env_config=pa.string(),
-        task_data=pa.string(),
-        reward_placement=pa.string(),
-        final_reward_placement=pa.string(),
-        final_reward=pa.float64(),
-        error=pa.string(),
-        episodes=pa.list_(pa.struct(_EPISODE)),
-        rows=pa.list_(pa.struct(_ROW)),
-    )
+_ROW = [
+    *_fields(
+        begins=pa.string(),
+        rewrites=pa.string(),
+        sampled=pa.bool_(),
+        spans=list_of(pa.struct(_SPAN)),
+    ),
+    *_NUMBERS,
+]
+_ROLLOUT = _fields(
+    session_id=pa.string(),
+    group=pa.int64(),
+    index=pa.int64(),
+    seed=pa.int64(),
+    policy_version=pa.int64(),
+    env_class_path=pa.string(),
+    env_config=pa.string(),
+    task_data=pa.string(),
+    reward_placement=pa.string(),
+    final_reward_placement=pa.string(),
+    final_reward=pa.float64(),
+    error=pa.string(),
+    episodes=list_of(pa.struct(_EPISODE)),
+    rows=list_of(pa.struct(_ROW)),
 )
-_OPTIONAL = {
-    "dataset", "final_reward", "error", "system", "written", "anchor", "token_rewards",
-    "given_rewards", "advantages",
-}  # fmt: skip
-"""Columns whose values may be null."""
+_OF_A_STORED = _fields(phase=pa.string(), step=pa.int64(), dataset=pa.string())
+SCHEMA = pa.schema([*_OF_A_STORED, *_ROLLOUT])
 
-
-_OWN_WORDS = {
-    "phase", "reward_placement", "final_reward_placement", "env_config", "task_data", "info",
-    "kind", "begins", "rewrites",
-}  # fmt: skip
-"""Columns of our own words, and of JSON, whose texts are masked before they are encoded."""
+_OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "rewrites"}
+"""Columns in which no secret of a user is looked for."""
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -138,26 +140,7 @@ _OWN_WORDS = {
 
 def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
     """Rollouts as a table, with the remembered secrets masked in all texts."""
-    rows = [_rollout(one) for one in stored]
-    if knows_secrets():
-        rows = _texts(rows, mask_known)
-    try:
-        return pa.Table.from_pylist(rows, SCHEMA)
-    except UnicodeEncodeError:  # a lone surrogate
-        return pa.Table.from_pylist(_texts(rows, clean_text), SCHEMA)
-
-
-def _texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with every text in it changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_texts(item, change) for item in value]
-    if isinstance(value, dict):
-        return {
-            key: item if key in _OWN_WORDS else _texts(item, change) for key, item in value.items()
-        }
-    return value
+    return pa.Table.from_pylist([_rollout(one) for one in stored], SCHEMA)
 
 
 def _rollout(one: StoredRollout) -> dict[str, Any]:
@@ -167,67 +150,37 @@ def _rollout(one: StoredRollout) -> dict[str, Any]:
         "phase": one.phase,
         "step": one.step,
         "dataset": one.dataset,
-        "session_id": rollout.session_id,
-        "group": rollout.group,
-        "index": rollout.index,
-        "seed": rollout.seed,
-        "policy_version": rollout.policy_version,
-        "env_class_path": rollout.env_class_path,
-        "env_config": _masked_config(rollout.env_config),
+        **_values(rollout, _ROLLOUT),
+        "env_config": _json(masked(plain(rollout.env_config))),
         "task_data": _json(rollout.task_data),
-        "reward_placement": rollout.reward_placement,
-        "final_reward_placement": rollout.final_reward_placement,
         "final_reward": finite(rollout.final_reward),
-        "error": None if rollout.error is None else mask_secrets(rollout.error),
+        "error": None if rollout.error is None else _text(mask_secrets(rollout.error)),
         "episodes": [_episode(episode) for episode in rollout.episodes],
-        "rows": [_row(row, own) for row, own in zip(rollout.rows, advantages, strict=True)],
+        "rows": [
+            _values(row, _ROW)
+            | {"spans": [_values(span, _SPAN) for span in row.spans], "advantages": own}
+            for row, own in zip(rollout.rows, advantages, strict=True)
+        ],
     }
 
 
 def _episode(episode: Episode) -> dict[str, Any]:
-    return {
-        "index": episode.index,
-        "reward": episode.reward,
-        "score_weight": episode.score_weight,
-        "stop_reason": episode.stop_reason,
-        "continues": episode.continues,
-        "system": episode.system,
-        "steps": [_step(step) for step in episode.steps],
-        "written": None if episode.written is None else [dict(m) for m in episode.written],
-    }
+    steps = [_values(step, _STEP) | {"info": _json(step.info)} for step in episode.steps]
+    written = episode.written and [{k: _text(v) for k, v in m.items()} for m in episode.written]
+    return _values(episode, _EPISODE) | {"steps": steps, "written": written}
 
 
-def _step(step: Step) -> dict[str, Any]:
-    return {
-        "index": step.index,
-        "kind": step.kind,
-        "observation": step.observation,
-        "action": step.action,
-        "reward": step.reward,
-        "penalty": step.penalty,
-        "done": step.done,
-        "malformed": step.malformed,
-        "truncated": step.truncated,
-        "info": _json(step.info),
-        "anchor": step.anchor,
-        "token_rewards": None if step.token_rewards is None else list(step.token_rewards),
-    }
+def _values(record: Any, fields: Sequence[pa.Field]) -> dict[str, Any]:
+    """The attributes of a record that are columns."""
+    found = {field.name: getattr(record, field.name, None) for field in fields}
+    for name, value in found.items():
+        if isinstance(value, str) and name not in _OUR_WORDS:
+            found[name] = _text(value)
+    return found
 
 
-def _row(row: Row, advantages: Floats | None) -> dict[str, Any]:
-    return {
-        "begins": row.begins,
-        "rewrites": row.rewrites,
-        "sampled": row.sampled,
-        "spans": [
-            {"episode": s.episode, "step": s.step, "start": s.start, "stop": s.stop}
-            for s in row.spans
-        ],
-        "token_ids": row.token_ids,
-        "logprobs": row.logprobs,
-        "given_rewards": row.given_rewards,
-        "advantages": advantages,
-    }
+def _text(value: Any) -> str:
+    return clean_text(mask_known(value))
 
 
 _JSON_TYPES_ONLY = (
@@ -241,16 +194,15 @@ _LARGE = 1 << 22
 def _json(value: Any) -> str:
     """A free-form value as JSON; in `plain` form if it is not made of JSON's own types, or large.
     Secrets are masked before JSON escapes them."""
+    if knows_secrets():
+        return json.dumps(_masked(plain(value)), ensure_ascii=False, allow_nan=False)
     try:
         text = orjson.dumps(value, option=_JSON_TYPES_ONLY)
-        if len(text) <= _LARGE and not knows_secrets():
+        if len(text) <= _LARGE:
             return text.decode()
     except TypeError:
         pass
-    data = plain(value)
-    if knows_secrets():
-        data = _masked(data)
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def _masked(value: Any) -> Any:
@@ -264,112 +216,52 @@ def _masked(value: Any) -> Any:
     return value
 
 
-def _masked_config(config: Mapping[str, Any]) -> str:
-    """A configuration without keys; most rollouts have the one of the rollout before."""
-    try:
-        return _masked_json(orjson.dumps(config, option=_JSON_TYPES_ONLY))
-    except TypeError:
-        return _json(masked(plain(config)))
-
-
-@lru_cache(maxsize=16)
-def _masked_json(text: bytes) -> str:
-    return _json(masked(plain(orjson.loads(text))))
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
 def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
     """The rollouts of a table of `SCHEMA`. Raises DamagedFile for one that cannot be."""
-    rows = _rows_of(table.column("rows"))
-    for data, own in zip(table.drop_columns(["rows"]).to_pylist(), rows, strict=True):
-        _check_nulls(data)
-        yield _stored(data, own)
+    others = table.drop_columns(["rows"]).to_pylist()
+    for data, rows in zip(others, table.column("rows"), strict=True):
+        yield _stored(data, _rows_of(rows.values))
 
 
-Arrays = list[dict[str, Any]]
-"""The rows of a rollout, their numbers as arrays."""
+def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
+    """The rows of a rollout, their numbers as arrays."""
+    table, names = pa.Table.from_struct_array(structs), [field.name for field in _NUMBERS]
+    rows: list[dict[str, Any]] = table.drop_columns(names).to_pylist()
+    for name in names:
+        for row, numbers in zip(rows, table.column(name), strict=True):
+            given = numbers.values
+            row[name] = None if given is None else given.to_numpy(zero_copy_only=False)
+    return rows
 
 
-def _rows_of(column: pa.ChunkedArray) -> Iterator[Arrays]:
-    rows = column.combine_chunks()
-    structs = rows.flatten()
-    others = [name for name in structs.type.names if name not in _NUMBERS]
-    table = pa.Table.from_struct_array(structs)
-    read = table.select(others).to_pylist()
-    for name in _NUMBERS:
-        for row, values in zip(read, _slices(table.column(name)), strict=True):
-            row[name] = values
-    start = 0
-    for size in rows.value_lengths().to_pylist():
-        if size is None:
-            raise DamagedFile("rows is missing")
-        yield read[start : start + size]
-        start += size
-
-
-_NUMBERS = ("token_ids", "logprobs", "given_rewards", "advantages")
-
-
-def _slices(column: pa.ChunkedArray) -> Iterator[Any]:
-    """Each list of numbers as an array; None for null."""
-    lists = column.combine_chunks()
-    values = lists.flatten()
-    if values.null_count:
-        raise DamagedFile("a list of numbers holds a null")
-    numbers = values.to_numpy(zero_copy_only=False)
-    start = 0
-    for size in lists.value_lengths().to_pylist():
-        yield None if size is None else numbers[start : start + size]
-        start += size or 0
-
-
-def _check_nulls(data: Any, name: str = "") -> None:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if value is None and key not in _OPTIONAL:
-                raise DamagedFile(f"{key} is missing")
-            _check_nulls(value, key)
-    elif isinstance(data, list):
-        for item in data:
-            if item is None:
-                raise DamagedFile(f"{name} holds a null")
-            if not isinstance(item, float):
-                _check_nulls(item, name)
-
-
-def _stored(data: dict[str, Any], rows: Arrays) -> StoredRollout:
+def _stored(data: dict[str, Any], rows: list[dict[str, Any]]) -> StoredRollout:
+    phase, step, dataset = (data.pop(field.name) for field in _OF_A_STORED)
+    del data["final_reward"]
+    for name, allowed in (
+        ("reward_placement", REWARD_PLACEMENTS),
+        ("final_reward_placement", FINAL_REWARDS),
+    ):
+        if data[name] not in allowed:
+            raise DamagedFile(f"{name} is {data[name][:60]!r}")
     episodes = tuple(_episode_of(episode) for episode in data["episodes"])
-    lengths = [len(episode.steps) for episode in episodes]
-    _check_nulls([{k: v for k, v in row.items() if k not in _NUMBERS} for row in rows])
-    if data["reward_placement"] not in REWARD_PLACEMENTS:
-        raise DamagedFile(f"reward_placement is {data['reward_placement'][:60]!r}")
-    if data["final_reward_placement"] not in FINAL_REWARDS:
-        raise DamagedFile(f"final_reward_placement is {data['final_reward_placement'][:60]!r}")
     if [episode.index for episode in episodes] != list(range(len(episodes))):
         raise DamagedFile("the episodes are not numbered in their order")
-    rollout = Rollout(
-        session_id=data["session_id"],
-        group=data["group"],
-        index=data["index"],
-        env_class_path=data["env_class_path"],
-        env_config=_object(data["env_config"], "env_config"),
-        task_data=_object(data["task_data"], "task_data"),
-        episodes=episodes,
-        rows=tuple(_row_of(row, data, lengths) for row in rows),
-        error=data["error"],
-        seed=data["seed"],
-        policy_version=data["policy_version"],
-        reward_placement=data["reward_placement"],
-        final_reward_placement=data["final_reward_placement"],
-    )
-    advantages = tuple(row["advantages"] for row in rows)
+    advantages = tuple(row.pop("advantages") for row in rows)
     known = bool(rows) and all(values is not None for values in advantages)
     if known and any(len(a) != len(r["token_ids"]) for a, r in zip(advantages, rows, strict=True)):
         raise DamagedFile("advantages do not fit the rows")
+    place = {name: data[name] for name in ("session_id", "group")} | {"rollout": data["index"]}
+    changes = {
+        "env_config": _object(data["env_config"], "env_config"),
+        "task_data": _object(data["task_data"], "task_data"),
+        "episodes": episodes,
+        "rows": tuple(_row_of(row, place, episodes) for row in rows),
+    }
     return StoredRollout(
-        rollout, data["phase"], data["step"], advantages if known else None, data["dataset"]
+        Rollout(**data | changes), phase, step, advantages if known else None, dataset
     )
 
 
@@ -390,34 +282,20 @@ def _episode_of(data: dict[str, Any]) -> Episode:
 
 
 def _step_of(data: dict[str, Any]) -> Step:
-    info = _object(data.pop("info"), "info")
-    rewards = data.pop("token_rewards")
+    info, rewards = _object(data.pop("info"), "info"), data.pop("token_rewards")
     return Step(info=info, token_rewards=None if rewards is None else tuple(rewards), **data)
 
 
-def _row_of(row: dict[str, Any], rollout: Mapping[str, Any], steps: Sequence[int]) -> Row:
-    """A row; `steps` are the numbers of steps of the episodes."""
-    length = len(row["token_ids"]) if row["token_ids"] is not None else 0
-    for name in ("token_ids", "logprobs", "given_rewards"):
-        if (name != "given_rewards" or row[name] is not None) and (
-            row[name] is None or len(row[name]) != length
-        ):
+def _row_of(row: dict[str, Any], place: Mapping[str, Any], episodes: Sequence[Episode]) -> Row:
+    length = len(row["token_ids"])
+    for name in ("logprobs", "given_rewards"):
+        if row[name] is not None and len(row[name]) != length:
             raise DamagedFile("the lists of a row have different lengths")
-    spans = tuple(StepSpan(**span) for span in row["spans"])
+    spans = tuple(StepSpan(**span) for span in row.pop("spans"))
     for span in spans:
         if not 0 <= span.start <= span.stop <= length:
             raise DamagedFile(f"a span from {span.start} to {span.stop} lies outside its row")
-        if not 0 <= span.episode < len(steps) or not 0 <= span.step < steps[span.episode]:
+        episode = episodes[span.episode] if 0 <= span.episode < len(episodes) else None
+        if episode is None or not 0 <= span.step < len(episode.steps):
             raise DamagedFile(f"a span names step {span.step} of episode {span.episode}")
-    return Row(
-        session_id=rollout["session_id"],
-        group=rollout["group"],
-        rollout=rollout["index"],
-        token_ids=np.asarray(row["token_ids"], np.int32),
-        logprobs=np.asarray(row["logprobs"], np.float32),
-        spans=spans,
-        begins=row["begins"],
-        sampled=row["sampled"],
-        rewrites=row["rewrites"],
-        given_rewards=row["given_rewards"],
-    )
+    return Row(spans=spans, **place, **row)

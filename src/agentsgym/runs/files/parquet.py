@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.files.formats import KEY, Format, NewerFormat
+from agentsgym.runs.files.records import KEY, VERSION, NewerFormat, check_version
 
 _MOST_BYTES = 1 << 31
 _MOST_VALUES = 1 << 28
@@ -19,29 +19,33 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    """A column without nulls; a file that declares it otherwise is not read."""
+    return pa.field(name, kind, nullable=False)
+
+
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """Lists without nulls."""
+    return pa.list_(required("element", kind))
+
+
 @contextmanager
-def writing(path: Path, schema: pa.Schema, form: Format) -> Iterator[Callable[[pa.Table], None]]:
+def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
     """Writes tables of a schema to a file, each as a row group."""
-    schema = schema.with_metadata({_VERSION: str(form.version)})
+    schema = schema.with_metadata({_VERSION: str(VERSION)})
     options = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
     with pq.ParquetWriter(path, schema, **options) as writer:
         yield lambda table: writer.write_table(table.cast(schema))
 
 
-def read_tables(
-    path: Path, schema: pa.Schema, form: Format, group: int | None = None
-) -> Iterator[pa.Table]:
-    """The row groups of a file; with `group` only those whose column `group` may hold the number.
-
-    Raises DamagedFile if the file can't be read or has other columns, NewerFormat if a newer
-    agentsgym wrote it, FileNotFoundError if there is none.
-    """
+def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The row groups of a file. Raises DamagedFile if it can't be read or has other columns,
+    NewerFormat if a newer agentsgym wrote it, FileNotFoundError if there is none."""
     with path.open("rb") as opened, named_damage(path):
         file = pq.ParquetFile(opened)
-        _check(file, schema, form, path)
+        _check(file, schema, path)
         for number in range(file.num_row_groups):
-            if group is None or _may_hold(file.metadata.row_group(number), group):
-                yield file.read_row_group(number, use_threads=False).select(schema.names)
+            yield file.read_row_group(number, use_threads=False).select(schema.names)
 
 
 @contextmanager
@@ -56,27 +60,16 @@ def named_damage(path: Path) -> Iterator[None]:
         raise DamagedFile(f"{path} is damaged: {first_line}") from None
 
 
-def _check(file: pq.ParquetFile, schema: pa.Schema, form: Format, path: Path) -> None:
-    version = (file.schema_arrow.metadata or {}).get(_VERSION, b"1")
-    form.check({KEY: int(version)}, path)
+def _check(file: pq.ParquetFile, schema: pa.Schema, path: Path) -> None:
+    check_version(int((file.schema_arrow.metadata or {}).get(_VERSION, b"1")), path)
     for field in schema:
         number = file.schema_arrow.get_field_index(field.name)
         if number < 0:
             raise DamagedFile(f"it has no column {field.name}")
-        kind = file.schema_arrow.field(number).type
-        if kind != field.type:
-            raise DamagedFile(f"its column {field.name} is {kind}")
+        if not (found := file.schema_arrow.field(number)).equals(field):
+            raise DamagedFile(f"its column {field.name} is {found.type}")
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         values = max((group.column(k).num_values for k in range(group.num_columns)), default=0)
         if group.total_byte_size > _MOST_BYTES or values > _MOST_VALUES:
             raise DamagedFile(f"its part {number} is too large")
-
-
-def _may_hold(row_group: pq.RowGroupMetaData, number: int) -> bool:
-    for k in range(row_group.num_columns):
-        column = row_group.column(k)
-        if column.path_in_schema == "group":
-            found = column.statistics
-            return not (found and found.has_min_max) or found.min <= number <= found.max
-    return True

@@ -1,21 +1,69 @@
-"""Every rollout of a run on disk: a Parquet file per generation or evaluation, and process."""
+"""Every rollout of a run on disk: a Parquet file per generation or evaluation, and process; and
+beside them what the trainer computed for the tokens of some."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
 
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.columns import SCHEMA, StoredRollout, rollouts_of, table_of
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.formats import ROLLOUTS
-from agentsgym.runs.files.parquet import named_damage, read_tables, writing
-from agentsgym.runs.files.retention import KeepRollouts, RolloutFile
+from agentsgym.runs.files.parquet import list_of, named_damage, read_tables, required, writing
 from agentsgym.types import Rollout
+from agentsgym.types.records import StepNumbers, TokenRecord
+from agentsgym.types.settings import Count, Positive, Section
 
 _ROW_GROUP = 1 << 19
 """Tokens in a row group: so much is read at once."""
+
+
+class RolloutFile(NamedTuple):
+    """A file of a generation: the process that wrote it, the optimizer steps before it, its path,
+    and its bytes on disk."""
+
+    rank: int
+    step: int
+    path: Path
+    size: int
+
+
+class KeepRollouts(Section):
+    """The training rollouts that stay on disk. Without a setting, everything is kept. Evaluations
+    and the games of a warm start are always kept, and so is the newest generation."""
+
+    last: Count | None = Field(default=None, description="Those of the last generations.")
+    every: Count | None = Field(
+        default=None, description="Those of generations whose step is a multiple of it."
+    )
+    gigabytes: Positive | None = Field(
+        default=None, description="Of these the newest that fit in 10⁹ bytes, compressed."
+    )
+
+    def outdated(self, files: Sequence[RolloutFile], rank: int = 0) -> list[Path]:
+        """The files that the process `rank` deletes, of all files of a run's generations: its
+        own, and the first one also those of processes that wrote none of the last two."""
+        newest = sorted({one.step for one in files}, reverse=True)
+        kept = newest
+        if self.last is not None or self.every is not None:
+            last = newest[: max(1, self.last or 0)]
+            kept = [s for s in newest if s in last or (self.every and s % self.every == 0)]
+        if self.gigabytes is not None:
+            sizes = [sum(one.size for one in files if one.step == step) for step in kept]
+            fitting = sum(total <= self.gigabytes * 1e9 for total in accumulate(sizes))
+            kept = kept[: max(1, fitting)]
+        there = {one.rank for one in files if one.step in newest[:2]}
+        return [
+            one.path
+            for one in files
+            if one.step not in kept and (one.rank == rank or (rank == 0 and one.rank not in there))
+        ]
 
 
 _KEEP_ALL = KeepRollouts()
@@ -43,26 +91,18 @@ class RolloutWriter:
         write_rollouts(path, _stored(rollouts, info))
         if phase == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
-            self._delete_outdated(rank)
+            if self._keep != _KEEP_ALL:
+                for old in self._keep.outdated(self._training_files(), rank):
+                    old.unlink(missing_ok=True)
 
-    def _delete_outdated(self, rank: int) -> None:
-        if self._keep.everything:
-            return
-        stored = [
-            RolloutFile(writer, step, path, size)
-            for writer, step, path in self._directory.training_files()
-            if (size := _size(path)) is not None
-        ]
-        for path in self._keep.outdated(stored, rank):
-            path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> int | None:
-    """A file's bytes; None if another process has deleted it."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+    def _training_files(self) -> list[RolloutFile]:
+        files = []
+        for rank, step, path in self._directory.training_files():
+            try:
+                files.append(RolloutFile(rank, step, path, path.stat().st_size))
+            except FileNotFoundError:  # another process has deleted it
+                continue
+        return files
 
 
 def _stored(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[StoredRollout]:
@@ -76,7 +116,7 @@ def _stored(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[St
 
 def write_rollouts(path: Path, rollouts: Iterable[StoredRollout]) -> None:
     """Write a file of rollouts, or nothing at all."""
-    with replacing(path) as part, writing(part, SCHEMA, ROLLOUTS) as write:
+    with replacing(path) as part, writing(part, SCHEMA) as write:
         for batch in _batches(rollouts):
             write(table_of(batch))
 
@@ -97,10 +137,12 @@ def _batches(rollouts: Iterable[StoredRollout]) -> Iterator[list[StoredRollout]]
 def read_file(path: Path, group: int | None = None) -> Iterator[StoredRollout]:
     """The rollouts of one file, or those of one group in it. Raises DamagedFile if it has any other
     content, NewerFormat if a newer agentsgym wrote it."""
-    for table in read_tables(path, SCHEMA, ROLLOUTS, group):
+    for table in read_tables(path, SCHEMA):
+        if group is not None:
+            table = table.filter(pc.field("group") == group)
         with named_damage(path):
             read = list(rollouts_of(table))
-        yield from (one for one in read if group in (None, one.rollout.group))
+        yield from read
 
 
 def read_stored(run_dir: str | Path, phase: str | None = None) -> Iterator[StoredRollout]:
@@ -125,3 +167,54 @@ def drop_rollouts_from(run_dir: Path, step: int) -> None:
         again = {"train": played >= step, "eval": played > step, "after": True}
         if again.get(phase, False):
             path.unlink(missing_ok=True)
+
+
+# -- the trainer's numbers for the tokens of some rollouts, a row for each step ------------------
+
+_TOKEN_SCHEMA = pa.schema(
+    [
+        required("session_id", pa.string()),
+        required("episode", pa.int64()),
+        required("step", pa.int64()),
+        required("logprobs", list_of(pa.float64())),
+        required("ratios", list_of(pa.float64())),
+        pa.field("entropies", list_of(pa.float64())),
+    ]
+)
+
+
+class TokenRecordWriter:
+    """A trainer's token sink: writes its records to the run."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._directory = RunDirectory(run_dir)
+
+    def __call__(self, records: Sequence[TokenRecord], info: Mapping[str, Any]) -> None:
+        """Store the records of the generation that began at `step`."""
+        path = self._directory.token_record(info["step"], rank=info.get("rank", 0))
+        rows = [
+            {"session_id": record.session_id, "episode": episode, "step": step, **asdict(numbers)}
+            for record in records
+            for (episode, step), numbers in record.steps.items()
+        ]
+        with replacing(path) as part, writing(part, _TOKEN_SCHEMA) as write:
+            write(pa.Table.from_pylist(rows, _TOKEN_SCHEMA))
+
+
+def read_token_records(path: Path) -> Iterator[TokenRecord]:
+    """The records of one file. Raises DamagedFile if it has any other content, NewerFormat if a
+    newer agentsgym wrote it."""
+    sessions: dict[str, dict[tuple[int, int], StepNumbers]] = {}
+    for table in read_tables(path, _TOKEN_SCHEMA):
+        for row in table.to_pylist():
+            session, key = row.pop("session_id"), (row.pop("episode"), row.pop("step"))
+            numbers: Any = {k: None if v is None else tuple(v) for k, v in row.items()}
+            sessions.setdefault(session, {})[key] = StepNumbers(**numbers)
+    return (TokenRecord(session, steps) for session, steps in sessions.items())
+
+
+def drop_token_records_from(run_dir: Path, step: int) -> None:
+    """Delete the records of generations that a run resumed at `step` will train on again."""
+    for played, path in RunDirectory(run_dir).token_record_files():
+        if played >= step:
+            path.unlink()

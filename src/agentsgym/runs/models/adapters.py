@@ -5,19 +5,49 @@ modules, are regular expressions, or need much memory.
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure
 from agentsgym.runs.checkpoints import ADAPTER_CONFIG, adapter_damage
-from agentsgym.runs.settings import ALL_LINEAR, LoraSettings
+from agentsgym.runs.settings import LARGEST_RANK, LoraSettings
+from agentsgym.types.settings import Positive, Text, read
+from agentsgym.types.text import short_repr
 
-_LARGEST_RANK = 4096
-_MOST_NAMES = 10_000
+# No sign of a regular expression, which PEFT would read the names as.
+_Name = Annotated[str, Field(pattern=r"^[\w.]{1,200}$")]
+_Names = Annotated[list[_Name], Field(min_length=1, max_length=10_000)]
+_Rank = Annotated[int, Field(ge=1, le=LARGEST_RANK)]
+_WITHOUT_EFFECT = {
+    "auto_mapping",
+    "inference_mode",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "task_type",
+}
+
+
+class _StoredLora(LoraSettings):
+    """What is read of a stored adapter's configuration."""
+
+    peft_type: Literal["LORA"]
+    base_model_name_or_path: Text
+    revision: str | None = None
+    target_modules: Literal["all-linear"] | _Names = "all-linear"
+    use_dora: bool = False
+    fan_in_fan_out: bool = False
+    bias: Literal["none", "all", "lora_only"] = "none"
+    modules_to_save: _Names | None = None
+    rank_pattern: dict[_Name, _Rank] | None = None
+    alpha_pattern: dict[_Name, Positive] | None = None
+    init_lora_weights: Literal[True, False, "gaussian"] = True
+    """Other initializations also change the base model, which the directory does not contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +75,18 @@ def read_adapter(folder: Path) -> StoredAdapter:
     if problem is not None:
         raise _cannot_load(folder, problem)
     data = json.loads((folder / ADAPTER_CONFIG).read_bytes())
-    if data.get("peft_type") != "LORA":
-        raise _cannot_load(folder, f"its peft_type is {_short(data.get('peft_type'))}, not 'LORA'")
-    base, revision = data.get("base_model_name_or_path"), data.get("revision")
-    if not isinstance(base, str) or not base or not isinstance(revision, str | None):
-        raise _cannot_load(folder, f"{ADAPTER_CONFIG} names no base model")
-    return StoredAdapter(folder, base, revision, _settings(folder, data))
-
-
-def _settings(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    known = _StoredLora.model_fields
     for key, value in data.items():
-        readable = _READ.get(key) or _CHECKED.get(key)
-        if readable is None and value and key not in _WITHOUT_EFFECT:
-            raise _cannot_load(folder, f"it uses {_short(key)} of PEFT, which is not read")
-        if readable is not None and not readable(value):
-            raise _cannot_load(folder, f"its {key} is {_short(value)}, which is not read")
-    return {key: data[key] for key in _READ if key in data}
+        if key not in known and key not in _WITHOUT_EFFECT and value:
+            raise _cannot_load(folder, f"it uses {short_repr(key, 80)} of PEFT, which is not read")
+    given = {key: data[key] for key in known if data.get(key) is not None}
+    try:
+        stored = read(_StoredLora, given)
+    except ConfigError as error:
+        raise _cannot_load(folder, str(error)) from None
+    not_lora = {"peft_type", "base_model_name_or_path", "revision", "init_lora_weights"}
+    settings = stored.model_dump(exclude_unset=True, exclude=not_lora)
+    return StoredAdapter(folder, stored.base_model_name_or_path, stored.revision, settings)
 
 
 def new_adapter(model: Any, lora: LoraSettings, base: str, revision: str | None) -> Any:
@@ -68,10 +94,7 @@ def new_adapter(model: Any, lora: LoraSettings, base: str, revision: str | None)
 
     Raises ConfigError if `target_modules` are not in the model.
     """
-    settings = lora.model_dump()
-    if lora.lora_alpha.is_integer():
-        settings["lora_alpha"] = int(lora.lora_alpha)  # vLLM expects a whole number
-    return _adapted(model, settings, base, revision, trainable=True)
+    return _adapted(model, lora.model_dump(), base, revision, trainable=True)
 
 
 def with_stored(model: Any, adapter: StoredAdapter, *, trainable: bool) -> Any:
@@ -93,6 +116,9 @@ def _adapted(
     ensure("peft", "train")
     from peft import LoraConfig, PeftModelForCausalLM
 
+    alpha = settings.get("lora_alpha")
+    if isinstance(alpha, float) and alpha.is_integer():
+        settings["lora_alpha"] = int(alpha)  # vLLM expects a whole number
     config = LoraConfig(
         **settings,
         task_type="CAUSAL_LM",
@@ -110,75 +136,3 @@ def _adapted(
 
 def _cannot_load(folder: Path, reason: str) -> ConfigError:
     return ConfigError(f"the adapter in {folder} cannot be loaded: {reason}")
-
-
-def _short(given: object) -> str:
-    return repr(given)[:80]
-
-
-def _is_flag(given: Any) -> bool:
-    return type(given) is bool
-
-
-def _is_positive(given: Any) -> bool:
-    return type(given) in (int, float) and 0 < given < float("inf")
-
-
-def _are_names(given: Any) -> bool:
-    """Whether it is a list of module names, without the signs of a regular expression."""
-    return (
-        isinstance(given, list)
-        and 0 < len(given) <= _MOST_NAMES
-        and all(isinstance(name, str) and re.fullmatch(r"[\w.]{1,200}", name) for name in given)
-    )
-
-
-def _are_numbers(given: Any) -> bool:
-    """Whether it is a list of layer numbers."""
-    return (
-        isinstance(given, list)
-        and 0 < len(given) <= _MOST_NAMES
-        and all(type(number) is int and number >= 0 for number in given)
-    )
-
-
-def _are_per_module(given: Any) -> bool:
-    if not given:
-        return given is None or given == {}
-    return isinstance(given, dict) and _are_names(list(given)) and all(map(_fits, given.values()))
-
-
-def _fits(rank: Any) -> bool:
-    return _is_positive(rank) and rank <= _LARGEST_RANK
-
-
-# The keys that are read, with a check of each value.
-_READ: Mapping[str, Callable[[Any], bool]] = {
-    "r": lambda given: type(given) is int and _fits(given),
-    "lora_alpha": _is_positive,
-    "lora_dropout": lambda given: given == 0 or (_is_positive(given) and given < 1),
-    "target_modules": lambda given: given == ALL_LINEAR or _are_names(given),
-    "layers_to_transform": lambda given: given is None or _are_numbers(given),
-    "use_rslora": _is_flag,
-    "use_dora": _is_flag,
-    "fan_in_fan_out": _is_flag,
-    "bias": lambda given: given in ("none", "all", "lora_only"),
-    "modules_to_save": lambda given: given is None or _are_names(given),
-    "rank_pattern": _are_per_module,
-    "alpha_pattern": _are_per_module,
-}
-# Other initializations also change the base model, which the directory does not contain.
-_CHECKED: Mapping[str, Callable[[Any], bool]] = {
-    "init_lora_weights": lambda given: given in (True, False, "gaussian"),
-}
-_WITHOUT_EFFECT = {
-    "auto_mapping",
-    "base_model_name_or_path",
-    "inference_mode",
-    "megatron_core",
-    "peft_type",
-    "peft_version",
-    "qalora_group_size",
-    "revision",
-    "task_type",
-}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
-from agentsgym.envs.cache_folder import cache_folder
+from agentsgym.envs.settings import cache_folder
 
 NAME = "smollm2"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -90,14 +90,11 @@ def _not_installed(package: str) -> ConfigError:
     )
 
 
-_ELSEWHERE = {NAME: smollm2_folder}
-
-
 def builtin_models() -> list[str]:
     """Names of the models."""
     folder = files("agentsgym") / "presets"
     shipped = [entry.name for entry in folder.iterdir() if (entry / "config.json").is_file()]
-    return sorted([*shipped, *_ELSEWHERE])
+    return sorted([*shipped, NAME])
 
 
 @contextmanager
@@ -110,8 +107,8 @@ def builtin_folder(name: str) -> Iterator[Path]:
     if name not in known:
         names = ", ".join(known)
         raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
-    if name in _ELSEWHERE:
-        yield _ELSEWHERE[name]()
+    if name == NAME:
+        yield smollm2_folder()
         return
     with as_file(files("agentsgym") / "presets" / name) as folder:
         yield folder

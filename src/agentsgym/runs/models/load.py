@@ -1,15 +1,15 @@
-"""The model that a section `model` names: with a new or a stored adapter, in its dtype."""
+"""The model that a section `model` names: with a new or a stored adapter, in its dtype, and the
+chat template that renders its conversations."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.machine import check_machine, dtype_of
 from agentsgym.runs.models.adapters import (
     StoredAdapter,
     is_adapter,
@@ -19,17 +19,21 @@ from agentsgym.runs.models.adapters import (
 )
 from agentsgym.runs.models.builtin import builtin_folder, builtin_models
 from agentsgym.runs.models.pretrained import (
-    Loading,
     Policy,
+    check_machine,
     check_vocabulary,
+    dtype_of,
     has_tokenizer,
     load_pretrained,
     pretrained_tokenizer,
+    source_of,
 )
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
 from agentsgym.runs.trust import is_own
+from agentsgym.tokens import inspect_tokenizer
+from agentsgym.tokens.template import unread_options
 from agentsgym.types import is_under, real_path
-from agentsgym.types.errors import did_you_mean
+from agentsgym.types.names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +56,32 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     check_machine(model, use.device)
     stored = stored_adapter(model)
     _check_fitting(model, stored, use)
-    base, loading = _base(model, stored, use)
-    with base_folder(base) as place:
-        policy = load_pretrained(place, loading)
-    tokenizer = _own_tokenizer(stored, policy)
+    whole = stored is None and model.lora is None
+    dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))
+    base = base_section(model, stored, use)
+    with base_folder(base.path) as place:
+        policy = load_pretrained(place, base, dtype.removeprefix("torch."))
+    adapted, tokenizer = policy.model, policy.tokenizer
     if stored is not None:
+        if has_tokenizer(stored.folder):
+            tokenizer = pretrained_tokenizer(stored.folder)
+            check_vocabulary(stored.folder, policy.model, tokenizer)
         adapted = with_stored(policy.model, stored, trainable=use.training)
     elif model.lora is not None and use.training:
-        adapted = new_adapter(policy.model, model.lora, _lasting(base), model.revision)
-    else:
-        adapted = policy.model
+        local = Path(base.path).is_dir()
+        name = str(Path(base.path).resolve()) if local else base.path  # in every working directory
+        adapted = new_adapter(policy.model, model.lora, name, model.revision)
     return Policy(adapted, with_template(tokenizer, model))
+
+
+def load_tokenizer_of(model: ModelSettings, use: Use) -> Any:
+    """The same tokenizer, without the weights."""
+    stored = stored_adapter(model)
+    if stored is not None and has_tokenizer(stored.folder):
+        return with_template(pretrained_tokenizer(stored.folder), model)
+    base = base_section(model, stored, use)
+    with base_folder(base.path) as place:
+        return with_template(pretrained_tokenizer(place, base), model)
 
 
 def check_name(model: ModelSettings) -> None:
@@ -75,36 +94,15 @@ def check_name(model: ModelSettings) -> None:
         raise ConfigError(f"model: there is no model {path!r}; {near}")
 
 
-def in_hub_cache(name: str, revision: str | None) -> Path | None:
-    """The config.json of a hub model that was downloaded before, or None."""
+def in_hub_cache(name: str, revision: str | None) -> bool:
+    """Whether a hub model was downloaded before."""
     from transformers.utils import cached_file
 
     try:
         found = cached_file(name, "config.json", revision=revision, local_files_only=True)
     except (OSError, ValueError):  # a name that no hub has is a ValueError
-        return None
-    return None if found is None else Path(found)
-
-
-def base_dtype(model: ModelSettings, use: Use) -> Any:
-    """The torch dtype in which the files of the base model are stored."""
-    import torch
-    from transformers import AutoConfig
-
-    base, loading = _base(model, stored_adapter(model), use)
-    with base_folder(base) as place:
-        stored = AutoConfig.from_pretrained(place, **loading.source).dtype
-    return torch.float32 if stored is None else stored
-
-
-def load_tokenizer_of(model: ModelSettings, use: Use) -> Any:
-    """The same tokenizer, without the weights."""
-    stored = stored_adapter(model)
-    if stored is not None and has_tokenizer(stored.folder):
-        return with_template(pretrained_tokenizer(stored.folder), model)
-    base, loading = _base(model, stored, use)
-    with base_folder(base) as place:
-        return with_template(pretrained_tokenizer(place, loading), model)
+        return False
+    return found is not None
 
 
 def stored_adapter(model: ModelSettings) -> StoredAdapter | None:
@@ -112,16 +110,6 @@ def stored_adapter(model: ModelSettings) -> StoredAdapter | None:
     damaged."""
     folder = Path(model.path)
     return read_adapter(folder) if is_adapter(folder) else None
-
-
-def with_template(tokenizer: Any, model: ModelSettings) -> Any:
-    """The tokenizer with the chat template of the file that the section names, if it names one."""
-    if model.template_file is not None:
-        try:
-            tokenizer.chat_template = Path(model.template_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
-    return tokenizer
 
 
 def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> None:
@@ -143,72 +131,34 @@ def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use)
         )
 
 
-def _base(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> tuple[str, Loading]:
-    """The name of the plain model to load, and how."""
-    whole = stored is None and model.lora is None
-    dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))
-    loading = Loading(
-        dtype=dtype.removeprefix("torch."),
-        revision=model.revision,
-        attn_implementation=model.attn_implementation,
-        quantization=model.quantization,
-        download=model.may_download,
-    )
+def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> ModelSettings:
+    """The section of the plain model to load: of a stored adapter the base that its directory
+    names, if it may. That is a model of the package, one that was downloaded before, or a directory
+    in it or of a trusted or own adapter. Raises ConfigError otherwise."""
     if stored is None:
-        return model.path, loading
-    return base_of(stored, use), replace(loading, revision=stored.revision, download=False)
-
-
-def base_of(stored: StoredAdapter, use: Use) -> str:
-    """The base model that an adapter directory names, if it may: a model of the package, one that
-    was downloaded before, or a directory in it or of a trusted or own adapter.
-
-    Raises ConfigError otherwise, and if the directory does not exist.
-    """
+        return model
     base = stored.base
-    if base.startswith(BUILTIN):
-        return base
+    belongs = f"the adapter in {stored.folder} belongs to the model {base}"
     if Path(base).is_absolute() or Path(base).is_dir():
-        _check_directory(stored, use)
-    elif in_hub_cache(base, stored.revision) is None:
+        inside = is_under(real_path(base), [real_path(stored.folder)])
+        if not (use.trust or inside or is_own(stored.folder)):
+            raise ConfigError(f"{belongs}; if you trust what is there, add --trust")
+        if not Path(base).is_dir():
+            raise ConfigError(
+                f"{belongs}, which does not exist; if it has moved, correct "
+                "base_model_name_or_path in adapter_config.json"
+            )
+        if is_adapter(Path(base)):
+            raise ConfigError(
+                f"{belongs}, which is an adapter itself: first merge that one (agentsgym merge)"
+            )
+    elif not base.startswith(BUILTIN) and not in_hub_cache(base, stored.revision):
         raise ConfigError(
-            f"{_belongs_to(stored)} of the hub, which was not downloaded here; if you trust it: "
+            f"{belongs} of the hub, which was not downloaded here; if you trust it: "
             f"hf download {base}"
         )
-    return base
-
-
-def _check_directory(stored: StoredAdapter, use: Use) -> None:
-    inside = is_under(real_path(stored.base), [real_path(stored.folder)])
-    if not (use.trust or inside or is_own(stored.folder)):
-        raise ConfigError(f"{_belongs_to(stored)}; if you trust what is there, add --trust")
-    if not Path(stored.base).is_dir():
-        raise ConfigError(
-            f"{_belongs_to(stored)}, which does not exist; if it has moved, correct "
-            "base_model_name_or_path in adapter_config.json"
-        )
-    if is_adapter(Path(stored.base)):
-        raise ConfigError(
-            f"{_belongs_to(stored)}, which is an adapter itself: first merge that one (agentsgym "
-            "merge)"
-        )
-
-
-def _belongs_to(stored: StoredAdapter) -> str:
-    return f"the adapter in {stored.folder} belongs to the model {stored.base}"
-
-
-def _lasting(base: str) -> str:
-    """The name of a base model that holds in every working directory."""
-    return str(Path(base).resolve()) if Path(base).is_dir() else base
-
-
-def _own_tokenizer(stored: StoredAdapter | None, base: Policy) -> Any:
-    if stored is None or not has_tokenizer(stored.folder):
-        return base.tokenizer
-    tokenizer = pretrained_tokenizer(stored.folder)
-    check_vocabulary(stored.folder, base.model, tokenizer)
-    return tokenizer
+    own = model.model_copy(update={"path": base, "revision": stored.revision})
+    return own.without_downloads()
 
 
 @contextmanager
@@ -221,6 +171,65 @@ def base_folder(base: str) -> Iterator[str | Path]:
         yield base
 
 
+# -- chat templates --------------------------------------------------------------------------------
+
+
+def with_template(tokenizer: Any, model: ModelSettings) -> Any:
+    """The tokenizer with the chat template of the file that the section names, if it names one."""
+    if model.template_file is not None:
+        try:
+            tokenizer.chat_template = Path(model.template_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
+    return tokenizer
+
+
+def rendering(model: ModelSettings, tokenizer: Any) -> dict[str, Any]:
+    """The arguments of every rendering in an evaluation; `tokenizer` is None for a text-only
+    agent. Raises ConfigError."""
+    from agentsgym.training.chat_templates import template_options
+
+    choice = "own" if model.template_file is not None else model.chat_template
+    try:
+        return template_options(tokenizer, choice, model.chat_template_kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def evaluated_rendering(
+    model: ModelSettings, tokenizer: Any, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """`rendering`, with a note about options that have no effect."""
+    options = rendering(model, tokenizer)
+    if tokenizer is None and options:
+        note("chat_template_kwargs: no effect, for this agent's conversations are not rendered")
+    elif tokenizer is not None:
+        for name in unread_options(tokenizer, options):
+            note(f"chat_template_kwargs: the chat template does not read {name!r}")
+    return options
+
+
+def template_remark(model: ModelSettings, tokenizer: Any) -> str | None:
+    """What a user should know of a model's chat template before training. Raises ConfigError if
+    the section asks for a template that there is not."""
+    try:
+        check = inspect_tokenizer(tokenizer, rendering(model, tokenizer))
+    except ValueError as error:
+        raise ConfigError(f"the chat template of {model.path}: {error}") from None
+    if not check.has_template:
+        return "the model has no chat template: prompts and actions are joined as plain text"
+    if False not in (check.append_only, check.thoughts_append_only):
+        return None
+    dropped = "parts of earlier turns" if check.append_only is False else "earlier thoughts"
+    return (
+        f"the chat template drops {dropped}: each time a new row begins, and training takes "
+        "longer; model.chat_template=training, or a .jinja file, may keep them"
+    )
+
+
+# -- merging an adapter ----------------------------------------------------------------------------
+
+
 def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = False) -> Path:
     """Write the base model with the adapter in `source`, a run or an adapter directory, as a plain
     model directory (default: `merged` in `source`), and return its path.
@@ -228,6 +237,9 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     The sum is computed in float32 and stored in the base model's own dtype. Raises ConfigError if
     there is no adapter, its base model cannot be loaded, or `output` exists.
     """
+    import torch
+    from transformers import AutoConfig
+
     folder = _adapter_in(source)
     target = output or source / "merged"
     if target.exists():
@@ -235,7 +247,10 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     section = ModelSettings(path=str(folder), dtype="float32")
     use = Use(training=False, device="cpu", trust=trust)
     policy = load_model(section, use)
-    merged = policy.model.merge_and_unload().to(base_dtype(section, use))
+    base = base_section(section, read_adapter(folder), use)
+    with base_folder(base.path) as place:
+        dtype = AutoConfig.from_pretrained(place, **source_of(base)).dtype or torch.float32
+    merged = policy.model.merge_and_unload().to(dtype)
     with replacing(target) as part:
         merged.save_pretrained(part)
         policy.tokenizer.save_pretrained(part)

@@ -1,4 +1,5 @@
-"""Models and tokenizers from a directory or a hub: checked safetensors weights, no code."""
+"""Models and tokenizers from a directory or a hub: checked safetensors weights, no code, on a
+machine that can carry out their settings."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +10,9 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from agentsgym.envs import ConfigError
+from agentsgym.envs.extras import ensure, installed
 from agentsgym.runs.checkpoints import model_damage
+from agentsgym.runs.settings import ModelSettings
 
 _HUB_SECONDS = 15.0
 _TOKENIZER_FILES = (
@@ -22,6 +25,60 @@ _TOKENIZER_FILES = (
     "vocab.txt",
     "tokenizer_config.json",
 )
+# Without its package transformers would load a kernel from the hub instead, which is code.
+_FLASH = {
+    "flash_attention_2": "flash_attn",
+    "flash_attention_3": "flash_attn_interface",
+    "flash_attention_4": "flash_attn",
+}
+_PLAIN = ModelSettings()
+
+
+# -- this machine ----------------------------------------------------------------------------------
+
+
+def check_machine(model: ModelSettings, device: str) -> None:
+    """Raise ConfigError (MissingExtra without bitsandbytes) for a setting that needs another
+    device than `device` ("cpu", "cuda") or a package that is not installed."""
+    dtype_of(model, device)
+    name = model.attn_implementation or ""
+    is_flash = name.startswith("flash")
+    if is_flash and name not in _FLASH:
+        raise ConfigError(
+            f"model.attn_implementation={name} is not one of {', '.join(_FLASH)}, sdpa, eager"
+        )
+    for key, needs_gpu in (("attn_implementation", is_flash), ("quantization", True)):
+        if device == "cpu" and needs_gpu and (value := getattr(model, key)):
+            raise ConfigError(
+                f"model.{key}={value} needs a GPU, and there is none in use here; leave it out"
+            )
+    if is_flash and not installed(_FLASH[name]):
+        raise ConfigError(
+            f"model.attn_implementation={name} needs the package {_FLASH[name]}, which is not "
+            "installed here; leave it out, or name sdpa"
+        )
+    if model.quantization is not None:
+        ensure("bitsandbytes", "quantized")
+
+
+def dtype_of(model: ModelSettings, device: str) -> Any:
+    """The torch dtype that the model computes with. Raises ConfigError if `device` cannot."""
+    from agentsgym.generation.embedded.precision import resolve_dtype
+
+    try:
+        return resolve_dtype(model.precision, device)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}") from None
+
+
+def device_in_use(*, use_cpu: bool = False) -> str:
+    """The kind of device on which models run here."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
+
+
+# -- loading ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,67 +90,31 @@ class Policy:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
-    """How weights are loaded.
-
-    Args:
-        dtype: torch's name of their dtype.
-        revision: branch or commit on the hub.
-        attn_implementation: transformers' name; None: its choice.
-        quantization: "4bit" or "8bit" of bitsandbytes, or None.
-        download: whether missing files may come from the hub.
-    """
-
-    dtype: str = "float32"
-    revision: str | None = None
-    attn_implementation: str | None = None
-    quantization: str | None = None
-    download: bool = True
-
-    @property
-    def source(self) -> dict[str, Any]:
-        """The arguments of every loader of transformers."""
-        return {
-            "revision": self.revision or "main",
-            "local_files_only": not self.download,
-            "trust_remote_code": False,
-        }
-
-    @property
-    def weights(self) -> dict[str, Any]:
-        """The arguments of the loader of weights."""
-        import torch
-
-        found: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "use_safetensors": True}
-        if self.attn_implementation is not None:
-            found["attn_implementation"] = self.attn_implementation
-        if self.quantization is not None:
-            found["quantization_config"] = _bitsandbytes(self.quantization, found["dtype"])
-            found["device_map"] = {"": torch.cuda.current_device()}
-        return found
-
-
-def load_pretrained(path: str | Path, loading: Loading | None = None) -> Policy:
-    """A model directory or hub name, by default in single precision. Only safetensors files are
-    read, and a model's own code is never run. Raises ConfigError if it cannot be loaded completely,
-    or if it is an adapter."""
+def load_pretrained(
+    path: str | Path, section: ModelSettings = _PLAIN, dtype: str = "float32"
+) -> Policy:
+    """A model directory or hub name; of the section count its revision, attention, quantization and
+    whether it may be downloaded. Only safetensors files are read, and a model's own code is never
+    run. Raises ConfigError if it cannot be loaded completely, or if it is an adapter."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    loading = loading or Loading()
-    folder = Path(path)
+    source, folder = source_of(section), Path(path)
     if folder.is_dir():
-        _check_folder(folder)
+        problem = model_damage(folder)
+        if problem is None and not has_tokenizer(folder):
+            problem = "it has no tokenizer (tokenizer.json)"
+        if problem is not None:
+            raise _cannot_load(path, problem)
     try:
-        _ask_hub(path, loading)
-        _refuse_adapter(path, loading)
-        _refuse_kernels(AutoConfig.from_pretrained(path, **loading.source), loading)
-        tokenizer = AutoTokenizer.from_pretrained(path, **loading.source)
+        _ask_hub(path, section)
+        _refuse_adapter(path, section)
+        _refuse_kernels(AutoConfig.from_pretrained(path, **source), section)
+        tokenizer = AutoTokenizer.from_pretrained(path, **source)
         tokenizer.encode("text", add_special_tokens=False)
         model, found = AutoModelForCausalLM.from_pretrained(
             path,
-            **loading.source,
-            **loading.weights,
+            **source,
+            **_weights(section, dtype),
             ignore_mismatched_sizes=True,  # mismatches are refused below, by name
             output_loading_info=True,
         )
@@ -103,14 +124,14 @@ def load_pretrained(path: str | Path, loading: Loading | None = None) -> Policy:
     return Policy(model, tokenizer)
 
 
-def pretrained_tokenizer(path: str | Path, loading: Loading | None = None) -> Any:
+def pretrained_tokenizer(path: str | Path, section: ModelSettings = _PLAIN) -> Any:
     """The tokenizer of a model directory or hub name, without its weights. Raises ConfigError if
     it does not exist."""
     from transformers import AutoTokenizer
 
     try:
-        _ask_hub(path, loading or Loading())
-        return AutoTokenizer.from_pretrained(path, **(loading or Loading()).source)
+        _ask_hub(path, section)
+        return AutoTokenizer.from_pretrained(path, **source_of(section))
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
 
@@ -120,28 +141,45 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _TOKENIZER_FILES)
 
 
-def _bitsandbytes(quantization: str, dtype: Any) -> Any:
+def source_of(section: ModelSettings) -> dict[str, Any]:
+    """The arguments of every loader of transformers."""
+    return {
+        "revision": section.revision or "main",
+        "local_files_only": not section.may_download,
+        "trust_remote_code": False,
+    }
+
+
+def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
+    """The arguments of the loader of weights."""
+    import torch
     from transformers import BitsAndBytesConfig
 
-    if quantization == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
+    found: dict[str, Any] = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    if section.attn_implementation is not None:
+        found["attn_implementation"] = section.attn_implementation
+    if section.quantization is not None:
+        four = {
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": found["dtype"],
+        }
+        bits = four if section.quantization == "4bit" else {"load_in_8bit": True}
+        found["quantization_config"] = BitsAndBytesConfig(**bits)
+        found["device_map"] = {"": torch.cuda.current_device()}
+    return found
 
 
-def _ask_hub(path: str | Path, loading: Loading) -> None:
+def _ask_hub(path: str | Path, section: ModelSettings) -> None:
     """Raise OSError if a model must come from the hub and that does not answer: transformers would
     ask again and again for minutes."""
     from huggingface_hub import constants, try_to_load_from_cache
 
     here = Path(path).is_dir() or isinstance(
-        try_to_load_from_cache(str(path), "config.json", revision=loading.revision), str
+        try_to_load_from_cache(str(path), "config.json", revision=section.revision), str
     )
-    if here or constants.HF_HUB_OFFLINE or not loading.download:
+    if here or constants.HF_HUB_OFFLINE or not section.may_download:
         return
     try:
         request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
@@ -152,12 +190,12 @@ def _ask_hub(path: str | Path, loading: Loading) -> None:
         raise OSError(f"{constants.ENDPOINT} does not answer ({error})") from None
 
 
-def _refuse_adapter(path: str | Path, loading: Loading) -> None:
+def _refuse_adapter(path: str | Path, section: ModelSettings) -> None:
     """Raise ValueError for an adapter on the hub, whose base transformers would download."""
     from transformers.utils.peft_utils import find_adapter_config_file
 
     if find_adapter_config_file(
-        str(path), revision=loading.revision, local_files_only=not loading.download
+        str(path), revision=section.revision, local_files_only=not section.may_download
     ):
         raise ValueError(
             "it is an adapter; download it into a directory (hf download NAME --local-dir DIR) and "
@@ -165,7 +203,7 @@ def _refuse_adapter(path: str | Path, loading: Loading) -> None:
         )
 
 
-def _refuse_kernels(config: Any, loading: Loading) -> None:
+def _refuse_kernels(config: Any, section: ModelSettings) -> None:
     """Raise ValueError if a model's configuration or class names an attention kernel that
     transformers would download: it is code."""
     from transformers import AutoModelForCausalLM
@@ -178,7 +216,7 @@ def _refuse_kernels(config: Any, loading: Loading) -> None:
                 f"its config.json names the attention {named!r}, which is code of the hub; "
                 "take attn_implementation out of it"
             )
-    flash = loading.attn_implementation or ""
+    flash = section.attn_implementation or ""
     if flash.startswith("flash") and type(config) in AutoModelForCausalLM._model_mapping:
         kind = AutoModelForCausalLM._model_mapping[type(config)]
         kernels = getattr(kind, "_compatible_flash_implementations", None) or ()
@@ -199,27 +237,15 @@ def _reason(error: Exception) -> str:
     return text if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {text}"
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise ConfigError with the name of a missing or damaged file of a model directory."""
-    problem = model_damage(folder)
-    if problem is not None:
-        raise _cannot_load(folder, problem)
-    if not has_tokenizer(folder):
-        raise _cannot_load(folder, "it has no tokenizer (tokenizer.json)")
-
-
 def _check_loaded(path: str | Path, model: Any, tokenizer: Any, loading: Mapping[str, Any]) -> None:
     """Raise ConfigError if weights are missing or not finite, or if the tokenizer belongs to
     another model."""
-    kind = type(model).__name__
-    misfits = [
-        entry[0] if isinstance(entry, tuple) else entry
-        for entry in sorted(loading["mismatched_keys"])
-    ]
-    if misfits:
-        raise _cannot_load(path, f"{misfits[0]!r} in its files has another shape than config.json")
+    for entry in sorted(loading["mismatched_keys"]):
+        name = entry[0] if isinstance(entry, tuple) else entry
+        raise _cannot_load(path, f"{name!r} in its files has another shape than config.json")
     missing = sorted(loading["missing_keys"])
     if missing:
+        kind = type(model).__name__
         lacks = f"its files lack {len(missing)} weights of a {kind}, {missing[0]!r} among them"
         raise _cannot_load(path, lacks)
     for name, parameter in model.named_parameters():

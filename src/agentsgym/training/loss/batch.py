@@ -1,11 +1,15 @@
-"""The loss's inputs: rollouts with their advantages, in rows."""
+"""The loss's inputs: rollouts with their advantages, in rows, packed for forward passes of bounded
+size."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.records import Floats
@@ -111,3 +115,146 @@ def weightless(like: TrainRow | None, pad_token_id: int) -> TrainRow:
     ids = like.token_ids[:2] if like is not None and like.length > 1 else pads
     zeros = np.zeros(2, np.float32)
     return TrainRow(ids, np.zeros(2, np.int64), zeros, (), True, np.zeros(2))
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """B rows padded on the right to a common length T.
+
+    `input_ids`, `attention_mask` int64 and `labels` int64 (-100 off agent tokens) have shape
+    (B, T). Aligned with `labels[:, 1:]`, so of shape (B, T-1): `mask` (1.0 on agent tokens),
+    `advantages`, `weight`, `entropy_weight`, `span` int64 (number of the step within the chunk,
+    -1 off agent tokens), `sampler_logps` with `sampled` (1.0 if an engine gave them), and, if the
+    loss uses them, `old_logps` and `ref_logps`. `rollout_log_ratio` has shape (B, 2).
+    `aux_weight` is the chunk's share of the window's tokens.
+    """
+
+    rows: tuple[TrainRow, ...]
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    labels: torch.Tensor
+    mask: torch.Tensor
+    advantages: torch.Tensor
+    weight: torch.Tensor
+    entropy_weight: torch.Tensor
+    span: torch.Tensor
+    sampler_logps: torch.Tensor
+    sampled: torch.Tensor
+    rollout_log_ratio: torch.Tensor
+    old_logps: torch.Tensor | None
+    ref_logps: torch.Tensor | None
+    aux_weight: float
+
+
+def pack(rows: Sequence[TrainRow], max_tokens: int) -> list[list[TrainRow]]:
+    """Divide rows into chunks of at most `max_tokens` padded tokens, with rows of similar length
+    together. A row longer than that gets its own chunk. Rows without agent tokens carry no loss
+    and are dropped."""
+    chunks: list[list[TrainRow]] = []
+    for row in sorted((r for r in rows if r.agent_tokens), key=lambda r: r.length):
+        if not chunks or (len(chunks[-1]) + 1) * row.length > max_tokens:
+            chunks.append([])
+        chunks[-1].append(row)
+    return chunks
+
+
+def collate(
+    rows: Sequence[TrainRow],
+    pad_token_id: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    multiple: int | None = None,
+) -> Chunk:
+    """Pad rows to the tensors of a Chunk, to a length that is a multiple of `multiple`; `dtype` is
+    the type of its floating-point tensors."""
+    length = padded_length(rows, multiple)
+
+    def ints(values: Sequence[ArrayLike], fill: int) -> torch.Tensor:
+        return torch.from_numpy(_padded(values, length, fill, np.int64)).to(device)
+
+    def floats(values: Sequence[ArrayLike]) -> torch.Tensor:
+        padded = torch.from_numpy(_padded(values, length, 0.0, np.float64))
+        return padded.to(device=device, dtype=dtype)[:, 1:]
+
+    def per_row(values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)[:, None]
+
+    input_ids = ints([row.token_ids for row in rows], pad_token_id)
+    agent = ints([row.agent_token_mask for row in rows], 0)
+    mask = agent[:, 1:].to(dtype)
+    return Chunk(
+        rows=tuple(rows),
+        input_ids=input_ids,
+        attention_mask=ints([[1] * row.length for row in rows], 0),
+        labels=input_ids.masked_fill(agent == 0, -100),
+        mask=mask,
+        advantages=floats([row.advantages for row in rows]) * mask,
+        weight=per_row([row.weight for row in rows]) * mask,
+        entropy_weight=per_row([row.entropy_weight for row in rows]) * mask,
+        span=ints(_span_numbers(rows), -1)[:, 1:],
+        sampler_logps=floats([row.logprobs for row in rows]),
+        sampled=per_row([float(row.sampled) for row in rows]) * mask,
+        rollout_log_ratio=torch.tensor(
+            [row.rollout_log_ratio for row in rows], dtype=dtype, device=device
+        ),
+        old_logps=_stack([row.old_logps for row in rows], length, device, dtype),
+        ref_logps=_stack([row.ref_logps for row in rows], length, device, dtype),
+        aux_weight=sum(row.aux_weight for row in rows),
+    )
+
+
+def padded_length(rows: Sequence[TrainRow], multiple: int | None = None) -> int:
+    """The common length of rows in a chunk."""
+    longest = max(row.length for row in rows)
+    return longest if multiple is None else -(-longest // multiple) * multiple
+
+
+def _padded(
+    values: Sequence[ArrayLike], length: int, fill: float, dtype: type[np.generic]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    result = np.full((len(values), length), fill, dtype=dtype)
+    for i, row in enumerate(map(np.asarray, values)):
+        result[i, : len(row)] = row
+    return result
+
+
+def _span_numbers(rows: Sequence[TrainRow]) -> list[list[int]]:
+    """For each token the number of its step, counted over the chunk; -1 off agent tokens."""
+    numbers = []
+    number = 0
+    for row in rows:
+        own = [-1] * row.length
+        for span in row.spans:
+            own[span.start : span.stop] = [number] * span.length
+            number += 1
+        numbers.append(own)
+    return numbers
+
+
+def _stack(
+    parts: Sequence[torch.Tensor | None], length: int, device: torch.device, dtype: torch.dtype
+) -> torch.Tensor | None:
+    """Per-row tensors of shape (T,) as one (B, T-1), aligned with the labels."""
+    given = [part for part in parts if part is not None]
+    if len(given) < len(parts):
+        return None
+    rows = [torch.nn.functional.pad(part, (0, length - len(part))) for part in given]
+    return torch.stack(rows).to(device=device, dtype=dtype)[:, 1:]
+
+
+@contextmanager
+def only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]:
+    """Inside the block the output layer computes the logits of these P (row, position) only: shape
+    (1, P, vocabulary). `rows` and `positions` are lists or int64 tensors of length P."""
+
+    def pick(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (given[0][rows, positions][None], *given[1:])
+
+    handle = head.register_forward_pre_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -7,8 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from agentsgym.training.loss.batch import TrainRow, weightless
-from agentsgym.training.loss.chunks import Chunk, collate, only_at, pack, padded_length
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.loss.batch import (
+    Chunk,
+    TrainRow,
+    collate,
+    only_at,
+    pack,
+    padded_length,
+    weightless,
+)
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.trl_base import fused_head_on_agent_tokens
 
@@ -28,24 +36,19 @@ class Scores:
 class Scorer:
     """Computes log-probabilities with models that have TRL's fused head.
 
-    `max_tokens` limits the padded tokens of a forward pass, whose rows are padded to a multiple of
-    `multiple` tokens. All ranks must call it at the same time and with the same number of passes:
-    FSDP and DeepSpeed communicate in each pass.
+    `max_tokens_per_forward` limits the padded tokens of a forward pass, whose rows are padded to
+    `pad_to_multiple_of` tokens. All ranks must call it at the same time and with the same number of
+    passes: FSDP and DeepSpeed communicate in each pass.
     """
 
     def __init__(
-        self,
-        accelerator: Any,
-        ranks: Ranks,
-        pad_token_id: int,
-        max_tokens: int,
-        multiple: int | None = None,
+        self, accelerator: Any, ranks: Ranks, pad_token_id: int, args: GRPOEnvConfig
     ) -> None:
         self._accelerator = accelerator
         self._ranks = ranks
         self._pad_token_id = pad_token_id
-        self._max_tokens = max_tokens
-        self._multiple = multiple
+        self._max_tokens = args.max_tokens_per_forward
+        self._multiple: int | None = args.pad_to_multiple_of
 
     def chunks(self, rows: Sequence[TrainRow], fillers: Sequence[TrainRow]) -> list[list[TrainRow]]:
         """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,

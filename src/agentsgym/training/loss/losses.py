@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from agentsgym.training.loss import weights
-from agentsgym.training.loss.chunks import Chunk
+from agentsgym.training.loss.batch import Chunk
 from agentsgym.training.loss.ratios import rollout_sum
 from agentsgym.training.loss.weights import WeightRule
 from agentsgym.types.names import table
@@ -173,8 +173,3 @@ LOSSES = table(
     ),
 )
 """The loss types by name."""
-
-REFUSED_LOSSES = {
-    "bnpo": "it is normalized per micro-batch, so accumulation would change the gradient"
-}
-"""TRL's loss types that are not supported, with the reason."""

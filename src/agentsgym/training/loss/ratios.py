@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from agentsgym.training.loss.chunks import Chunk
+from agentsgym.training.loss.batch import Chunk
 from agentsgym.types.names import table
 
 

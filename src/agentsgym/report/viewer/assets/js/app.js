@@ -1,17 +1,65 @@
 // The page: its frame, its addresses (#/run, #/rollouts, #/rollout/…, #/compare), its keys.
 import { CompareView } from "./compare_view.js";
 import { button, el, replace } from "./dom.js";
-import { helpDialog, listenToKeys } from "./keys.js";
-import { nameOf } from "./names.js";
-import { VIEWS, RolloutView } from "./rollout_view.js";
+import { RolloutView, VIEWS } from "./rollout_view.js";
 import { RolloutsView } from "./rollouts_view.js";
 import { runView } from "./run_view.js";
 import { openStore } from "./store.js";
-import { startTheme, toggleTheme } from "./theme.js";
-import { visible } from "./text.js";
+import { nameOf, visible } from "./text.js";
+import { keep, recall, startTheme, toggleTheme } from "./theme.js";
 
 const PAGES = [["run", "Run"], ["rollouts", "Rollouts"], ["compare", "Compare"]];
 const REFRESH = 5000;
+
+// Keys, and the page that names them. Single keys can be switched off.
+const KEY = "agentsgym-keys";
+
+const KEYS = [
+  ["1, 2, 3", "run, rollouts, compare"],
+  ["/", "search the conversations"],
+  ["j, k or ↓, ↑", "next, previous in a list"],
+  ["Enter", "open what is marked"],
+  ["Escape", "back to the list"],
+  ["], [", "next, previous rollout or pair"],
+  ["v", "conversation, tokens, group"],
+  ["c, C", "next, previous coloring of the tokens"],
+  ["→, ←, ↓, ↑", "in the tokens: next, previous token or step"],
+  ["d", "dark or light"],
+  ["?", "this page"],
+];
+
+let on = recall(KEY) !== "off";
+
+// `actions`: key → function. Keys do nothing while one types, or with Ctrl, Alt or Meta.
+function listenToKeys(actions) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
+    const typing = event.target.closest?.("input, select, textarea, dialog");
+    if (typing && event.key !== "Escape") return;
+    if (!on && event.key.length === 1) return;
+    const action = actions[event.key];
+    if (!action) return;
+    action();
+    event.preventDefault();
+  });
+}
+
+function helpDialog() {
+  const box = el("input", {
+    type: "checkbox", checked: on,
+    on: { change: () => { on = box.checked; keep(KEY, on ? "on" : "off"); } },
+  });
+  const dialog = el(
+    "dialog",
+    { class: "help", "aria-labelledby": "help-title" },
+    el("h2", { id: "help-title", text: "Keys" }),
+    el("dl", {}, ...KEYS.map(([key, meaning]) =>
+      el("div", {}, el("dt", {}, el("kbd", { text: key })), el("dd", { text: meaning })))),
+    el("label", {}, box, el("span", { text: " single keys work" })),
+    el("p", {}, button("Close", () => dialog.close())),
+  );
+  return dialog;
+}
 
 class App {
   constructor(store) {

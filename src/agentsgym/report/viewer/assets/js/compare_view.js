@@ -1,10 +1,8 @@
 // Two sets on the same tasks: pairs sorted by where they differ, and one pair side by side.
-import { el, labelled, replace, select } from "./dom.js";
 import { stepOf } from "./conversation.js";
+import { el, labelled, replace, select } from "./dom.js";
 import { setKey } from "./filters.js";
-import { addressOf, rolloutName, setName, winText } from "./names.js";
-import { byDifference, firstChoice, pairsOf, WHICH } from "./pairs.js";
-import { formatNumber, formatSigned, plural } from "./text.js";
+import { addressOf, formatNumber, formatSigned, plural, rolloutName, setName, winText } from "./text.js";
 import { VirtualList } from "./virtual_list.js";
 
 export class CompareView {
@@ -184,4 +182,57 @@ function episodeRows(left, right, number, episodes) {
     rows.push(...[a, b].map((step) => (step ? stepOf(step, at) : el("div", { class: "step absent" }))));
   }
   return rows;
+}
+
+// Rollouts of two sets on the same tasks, episode beside episode.
+
+function pairsOf(left, right) {
+  const waiting = new Map();
+  for (const entry of right) {
+    if (!waiting.has(entry.key)) waiting.set(entry.key, []);
+    waiting.get(entry.key).push(entry);
+  }
+  const pairs = [];
+  for (const entry of left) {
+    const other = waiting.get(entry.key)?.shift();
+    if (other) pairs.push(pair(entry, other));
+  }
+  return pairs;
+}
+
+function pair(left, right) {
+  const known = left.reward !== null && right.reward !== null;
+  return { left, right, difference: known ? right.reward - left.reward : null };
+}
+
+function byDifference(pairs) {
+  const size = ({ difference }) => (difference === null ? Infinity : Math.abs(difference));
+  const keyed = pairs.map((one, place) => [size(one), place, one]);
+  keyed.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+  return keyed.map(([, , one]) => one);
+}
+
+const WHICH = {
+  all: { text: "all pairs", test: () => true },
+  different: { text: "different rewards", test: (p) => p.difference !== 0 },
+  better: { text: "better on the right", test: (p) => p.difference > 0 },
+  worse: { text: "better on the left", test: (p) => p.difference < 0 },
+};
+
+// The sets that can be compared, and the two that are shown first.
+function firstChoice(sets) {
+  const usable = sets.filter((set) => !set.omitted && set.phase !== "warmstart");
+  const last = (source, phases) => usable.filter(
+    (set) => set.source === source && phases.includes(set.phase)).at(-1);
+  const two = usable.some((set) => set.source === 1);
+  if (two) {
+    const phases = ["after", "eval", "before", "train"];
+    for (const phase of phases) {
+      const [left, right] = [last(0, [phase]), last(1, [phase])];
+      if (left && right) return [left, right];
+    }
+    return [last(0, phases), last(1, phases)];
+  }
+  const before = last(0, ["before"]) ?? usable.find((set) => set.phase === "eval");
+  return [before ?? usable[0], last(0, ["after", "eval"]) ?? usable.at(-1)];
 }

@@ -1,7 +1,6 @@
 // A rollout as a conversation: episodes, observations, actions, rewards, the environment's notes.
 import { el, longText } from "./dom.js";
-import { winText } from "./names.js";
-import { formatNumber, formatSigned } from "./text.js";
+import { formatNumber, formatSigned, winText } from "./text.js";
 
 export function conversation(detail, options = {}) {
   const several = detail.episodes.length > 1;

@@ -1,14 +1,14 @@
 // One rollout: its facts, its group, its conversation or its tokens.
-import { button, el, labelled, longText, replace, select } from "./dom.js";
 import { conversation } from "./conversation.js";
+import { button, el, labelled, longText, replace, select } from "./dom.js";
 import { marks } from "./filters.js";
-import { addressOf, rolloutName, winText } from "./names.js";
-import { formatNumber } from "./text.js";
+import { addressOf, formatNumber, rolloutName, winText } from "./text.js";
 import { TokensView } from "./tokens_view.js";
 
 export const VIEWS = [["conversation", "Conversation"], ["tokens", "Tokens"], ["group", "Group side by side"]];
 
-let estimator = "grpo";
+// The estimator that the reader chose; before that, the one that the run was trained with.
+let chosen = null;
 
 export class RolloutView {
   constructor(store, entry, view, rollouts) {
@@ -30,7 +30,7 @@ export class RolloutView {
       replace(this._body, await this._sideBySide());
     } else {
       replace(this._body, this._creditSwitch(found.detail),
-        conversation(found.detail, { estimator }), more(found.detail));
+        conversation(found.detail, { estimator: this._estimator(found.detail) }), more(found.detail));
     }
   }
 
@@ -93,16 +93,26 @@ export class RolloutView {
       })));
   }
 
+  // The estimator whose credit is shown: the chosen one, else that of the run.
+  _estimator(detail) {
+    const names = estimatorsOf(detail);
+    const { estimator } = this._store.sources[this.entry.set.source];
+    return [chosen, estimator].find((name) => names.includes(name)) ?? names[0];
+  }
+
   _creditSwitch(detail) {
-    const credit = Object.entries(detail.episodes[0]?.steps[0]?.credit ?? {});
-    const names = credit.filter(([, value]) => value !== null).map(([name]) => name);
+    const names = estimatorsOf(detail);
     if (!names.length) return null;
-    if (!names.includes(estimator)) [estimator] = names;
-    const options = names.map((name) => ({ value: name, text: name }));
-    return el("div", { class: "credit-switch" }, labelled("credit by", select(options, estimator, (value) => {
-      estimator = value;
+    const { estimator } = this._store.sources[this.entry.set.source];
+    const options = names.map((value) => ({
+      value, text: value === estimator ? `${value} (the run’s)` : value,
+    }));
+    const change = (value) => {
+      chosen = value;
       this.fill();
-    }, { name: "estimator" })));
+    };
+    return el("div", { class: "credit-switch" }, labelled("credit by",
+      select(options, this._estimator(detail), change, { name: "estimator" })));
   }
 
   async _sideBySide() {
@@ -118,10 +128,16 @@ export class RolloutView {
           el("a", { href: addressOf(one), text: `rollout ${one.rollout}` }),
           el("span", { class: "chip", text: `reward ${formatNumber(one.reward)}` }),
           one.win === null ? null : el("span", { class: `chip ${one.win === 1 ? "won" : "lost"}`, text: winText(one.win) })),
-        conversation(found[at].detail, { estimator }),
+        conversation(found[at].detail, { estimator: this._estimator(found[at].detail) }),
       )),
     );
   }
+}
+
+// Those with numbers.
+function estimatorsOf(detail) {
+  const credit = Object.entries(detail.episodes[0]?.steps[0]?.credit ?? {});
+  return credit.filter(([, value]) => value !== null).map(([name]) => name);
 }
 
 function more(detail) {

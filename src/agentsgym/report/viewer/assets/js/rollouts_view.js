@@ -1,9 +1,7 @@
 // The rollouts: filters, search, a sorted list.
 import { button, el, labelled, replace, select } from "./dom.js";
-import { COLUMNS, filtered, marks, MARKS, NO_FILTER, RESULTS, setKey } from "./filters.js";
-import { addressOf, setName, winText } from "./names.js";
-import { Search } from "./search.js";
-import { formatNumber, plural } from "./text.js";
+import { COLUMNS, filtered, MARKS, marks, NO_FILTER, RESULTS, Search, setKey } from "./filters.js";
+import { addressOf, formatNumber, plural, setName, winText } from "./text.js";
 import { VirtualList } from "./virtual_list.js";
 
 const ROW_HEIGHT = 34;

@@ -1,9 +1,7 @@
 // The run: its figures before and after, its learning curves, where the time went, its settings.
-import { chart } from "./charts.js";
+import { chart, chartsOf } from "./charts.js";
 import { el } from "./dom.js";
-import { chartsOf } from "./metric_groups.js";
-import { nameOf, setName } from "./names.js";
-import { formatNumber, formatSeconds, formatShare } from "./text.js";
+import { formatNumber, formatSeconds, formatShare, nameOf, setName } from "./text.js";
 
 export function runView(store) {
   const charts = [];
@@ -126,6 +124,9 @@ function beforeAfter(summary, titles) {
     ["win rate", (f) => f.win_rate === null ? null : withInterval(f.win_rate, f.ci95, formatShare)],
     ["reward", (f) => withInterval(f.reward, f.reward_ci95, formatNumber)],
     ["reference player", (f) => f.reference === null ? null : formatNumber(f.reference)],
+    ...Object.entries(summary.references ?? {}).map(([name, score]) => [
+      `${name} (reference)`, () => formatNumber(score),
+    ]),
     ["regret", (f) => f.regret === null ? null : formatNumber(f.regret)],
     ...names(figures, "trial").map((name) => [trialName(name), (f) => formatNumber(f.trial?.[name])]),
     ["actions per rollout", (f) => formatNumber(f.mean_steps)],
@@ -204,6 +205,7 @@ function times(summary) {
   const parts = Object.entries(summary.phases).filter(([, seconds]) => seconds > 0);
   const total = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
   if (!total) return null;
+  const names = { ...PHASES, ...(summary.model === "tiny" ? { model: "warm start of the new model" } : {}) };
   const bar = el("div", { class: "time-bar", "aria-hidden": "true" });
   const keys = parts.map(([name, seconds], number) => {
     const swatch = `line-${(number % 6) + 1}`;
@@ -214,7 +216,7 @@ function times(summary) {
       "span",
       { class: "key" },
       el("i", { class: `swatch ${swatch}` }),
-      el("span", { text: `${PHASES[name] ?? name} ${formatSeconds(seconds)}` }),
+      el("span", { text: `${names[name] ?? name} ${formatSeconds(seconds)}` }),
     );
   });
   return el("div", { class: "times" }, el("h3", { text: "Where the time went" }), bar,

@@ -1,9 +1,8 @@
 // The training view: every token of a rollout, colored by a switch, its numbers on hover and focus.
-import { button, el, labelled, replace, select } from "./dom.js";
-import { colorings, paint } from "./colorings.js";
 import { episodeTitle } from "./conversation.js";
+import { button, el, labelled, replace, select } from "./dom.js";
 import { formatNumber, formatSigned, tokenText } from "./text.js";
-import { rowsOf } from "./tokens.js";
+import { colorings, paint, rowsOf } from "./tokens.js";
 
 const FIRST_TOKENS = 4000;
 let chosen = "advantage";

@@ -1,0 +1,307 @@
+"""What the engines in this process share: requests and their limits, stop rules, sampled tokens and
+their results. They run the module that a trainer trains, or a copy of it in fewer bits; after a
+change of the weights `update_weights` must be called.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from agentsgym.generation.embedded.batch import Counters, RowTable, append_tokens
+from agentsgym.generation.embedded.precision import ModelCopy
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.tokens import ActionText
+from agentsgym.types import (
+    EngineStats,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    WeightUpdate,
+)
+from agentsgym.types.records import Ints
+from agentsgym.types.requests import context_overflow
+
+
+def positions_of(config: Any) -> int | None:
+    """The longest sequence that a model of `config` reads; None: no bound.
+
+    Where positions change beyond a length (rope types dynamic and longrope), it is that length: a
+    longer row would give its earlier tokens other probabilities than those they were sampled with.
+    """
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    for rope in rope_parameters(config):
+        if rope.get("rope_type") in ("dynamic", "longrope"):
+            first = rope.get("original_max_position_embeddings")
+            first = first or getattr(config, "original_max_position_embeddings", None)
+            positions = first or positions
+    return positions
+
+
+def rope_parameters(config: Any) -> list[dict[str, Any]]:
+    """The parameters of rotary positions: one for all layers, or one for each type of layer."""
+    ropes = getattr(config, "rope_parameters", None) or {}
+    nested = [value for value in ropes.values() if isinstance(value, dict)]
+    return nested or [ropes]
+
+
+_WINDOW = 16  # tokens decoded beyond the stop string's own length; pieces may be empty or partial
+
+
+def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
+    generation = getattr(model, "generation_config", None)
+    named = getattr(generation, "eos_token_id", None)
+    ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(named))
+    return tuple(sorted(ids))
+
+
+def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else value
+
+
+def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
+    """Whether the last of `token_ids` completed one of `stops` in the decoded text.
+
+    The text is decoded without special tokens, as in results. The function is called after every
+    token, so it is enough to decode a window at the end.
+    """
+    width = max(map(len, stops)) + _WINDOW
+    text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)
+    return any(stop in text for stop in stops)
+
+
+class InProcessEngine(ABC):
+    """An engine over `model` (a causal language model) and `tokenizer`, without the order in which
+    it reads and samples: that is its subclass's.
+
+    `stop_token_ids` end an action (default: the tokenizer's and the generation config's
+    end-of-sequence ids). `dtype` lets the engine sample from a copy in that dtype, for a model that
+    is trained in more bits; None samples from the model itself. `self.model` is what it samples
+    from.
+    """
+
+    can_generate_ahead = False
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        capacity: int,
+        stop_token_ids: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._trained = model
+        self._copy = None if dtype is None else ModelCopy(model, dtype)
+        self.model = model if self._copy is None else self._copy.model
+        self.tokenizer = tokenizer
+        self.capacity = capacity
+        config = model.config.get_text_config()
+        self._vocabulary = int(config.vocab_size)
+        self._positions = positions_of(config)
+        self._counters = Counters()
+        self.policy_version = 0
+        """The version of the weights that the last `update_weights` named; 0 before any."""
+        self._requests: dict[str, GenerationRequest] = {}
+        self._contexts: dict[str, Ints] = {}
+        self._waiting: deque[str] = deque()
+        self._ready: list[GenerationResult] = []
+        self._table = RowTable()
+        self._is_stop = np.zeros(self._vocabulary, dtype=np.bool_)
+        stops = end_of_turn_ids(tokenizer, model) if stop_token_ids is None else stop_token_ids
+        self._action_text = ActionText(tokenizer, stops)
+        self._is_stop[[token for token in stops if 0 <= token < self._vocabulary]] = True
+
+    @classmethod
+    def from_pretrained(cls, path: str, *, dtype: str = "auto", **options: Any) -> Self:
+        """An engine over the model and tokenizer in a directory or of a hub name.
+
+        `dtype` is transformers' (for instance "bfloat16"); `options` go to the constructor. Only
+        safetensors files are read, and a model's own code is never run.
+        """
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+        return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), **options)
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> Self:
+        """Called by the factory. Raises ValueError for a model that is sharded over processes."""
+        return cls(
+            parts.whole_model(cls.__name__),
+            parts.tokenizer(),
+            stop_token_ids=parts.stop_token_ids,
+            dtype=parts.dtype,
+            **settings.capacity_option,
+        )
+
+    @abstractmethod
+    def poll(self) -> list[GenerationResult]:
+        """Run forward passes until a request finishes; return all finished ones, in any order."""
+
+    def release(self, session_ids: Sequence[str]) -> None:
+        """Drop sessions and their unread results."""
+        gone = set(session_ids)
+        self._ready = [result for result in self._ready if result.session_id not in gone]
+        for session_id in gone:
+            self._close(session_id)
+
+    def _take_ready(self) -> list[GenerationResult]:
+        results, self._ready = self._ready, []
+        return results
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Drop all caches, which is necessary after a change of the weights.
+
+        Open requests continue: their sampled tokens are kept and read again with the new weights.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """The current device of the sampled weights; a trainer may move them."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    @property
+    def stats(self) -> EngineStats:
+        """Totals since construction; `extra` is described in `Counters`."""
+        return self._counters.stats()
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Queue requests; an impossible one comes back as an error result from the next `poll`.
+
+        Raises ValueError, and queues none, if a session already has a request open.
+        """
+        names = [request.session_id for request in requests]
+        for index, name in enumerate(names):
+            if name in self._requests or name in names[:index]:
+                raise ValueError(f"session {name!r} already has a request open")
+        for request in requests:
+            context = np.array(request.token_ids, dtype=np.int64)
+            problem = self._problem(context)
+            if problem is not None:
+                self._answer_error(request.session_id, problem)
+                continue
+            self._requests[request.session_id] = request
+            self._contexts[request.session_id] = context
+            self._waiting.append(request.session_id)
+
+    def _problem(self, context: Ints) -> str | None:
+        """The reason why a request can never be served, or None."""
+        if not len(context):
+            return "the context is empty"
+        outside = context[(context < 0) | (context >= self._vocabulary)]
+        if len(outside):
+            return f"token id {outside[0]} is outside the vocabulary of {self._vocabulary}"
+        if self._positions is not None and len(context) >= self._positions:
+            return context_overflow(len(context), self._positions)
+        return None
+
+    def _longest(self, session_id: str) -> int:
+        """The maximum length of context and action together."""
+        most = self._requests[session_id].sampling.max_tokens
+        wanted = len(self._contexts[session_id]) + most
+        return wanted if self._positions is None else min(wanted, self._positions)
+
+    def cancel(self, session_ids: Sequence[str]) -> None:
+        """End open requests; each result has the tokens so far and the reason "cancelled"."""
+        for session_id in session_ids:
+            if session_id in self._requests:
+                self._finish(session_id, "cancelled")
+
+    def update_weights(self, update: WeightUpdate) -> None:
+        """Sample from the changed weights. Raises ValueError if they are not this engine's."""
+        if update.model is not self._trained and not _shares_weights(self._trained, update.model):
+            raise ValueError(
+                f"{type(self).__name__} samples from another model than the one that is trained; "
+                "hand the trainer an engine over the same model, or none"
+            )
+        if self._copy is not None and update.changed:
+            self._copy.refresh()
+        self.reset()
+        self.policy_version = update.version
+
+    def finish(self) -> None:  # noqa: B027  # nothing to do: each rank samples on its own
+        """Each rank's rollouts end on their own."""
+
+    def close(self) -> None:
+        """Drop all requests and caches."""
+        self.release(list(self._requests))
+        self.reset()
+
+    def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
+        """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
+        table = self._table
+        token_ids, failed = append_tokens(table, rows, logits)
+        self._counters.sampled_tokens += len(rows)
+        stopped = self._is_stop[token_ids]
+        for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
+            stopped[i] = self._hits_stop_string(int(rows[i]))
+        full = table.known[rows] >= table.limit[rows]
+        for i in np.flatnonzero(stopped | full | failed):
+            session_id = table.sessions[rows[i]]
+            assert session_id is not None
+            if failed[i]:
+                self._fail(session_id, "the model's logits are not finite")
+            else:
+                self._finish(session_id, "stop" if stopped[i] else "length")
+
+    def _hits_stop_string(self, row: int) -> bool:
+        table = self._table
+        request = self._requests[table.sessions[row] or ""]
+        sampled = table.tokens[row, table.context[row] : table.known[row]].tolist()
+        return ends_with_stop(self.tokenizer, sampled, request.sampling.stop)
+
+    def _finish(self, session_id: str, reason: FinishReason) -> None:
+        """Close a request and make its result ready."""
+        row = self._table.row_of.get(session_id)
+        sampled: tuple[tuple[int, ...], tuple[float, ...]] = ((), ())
+        if row is not None and self._table.active[row]:
+            sampled = self._table.sampled(row)
+        self._close(session_id)
+        self._answer(
+            session_id,
+            token_ids=sampled[0],
+            logprobs=sampled[1],
+            text=self._action_text(sampled[0]),
+            finish_reason=reason,
+        )
+
+    def _fail(self, session_id: str, reason: str) -> None:
+        """Close a request with an error."""
+        self._close(session_id)
+        self._answer_error(session_id, reason)
+
+    def _answer_error(self, session_id: str, reason: str) -> None:
+        text = f"session {session_id!r}: {reason}"
+        self._answer(session_id, finish_reason="error", error=text)
+
+    def _answer(self, session_id: str, **fields: Any) -> None:
+        result = GenerationResult(session_id, policy_version=self.policy_version, **fields)
+        self._ready.append(result)
+
+    def _close(self, session_id: str) -> None:
+        """Mark the session as having no open request."""
+        if self._requests.pop(session_id, None) is None:
+            return
+        del self._contexts[session_id]
+        row = self._table.row_of.get(session_id)
+        if row is not None and self._table.active[row]:
+            self._table.active[row] = False
+        else:
+            self._waiting.remove(session_id)
+
+
+def _shares_weights(ours: Any, trained: Any) -> bool:
+    """Whether `trained` contains the parameters of `ours`, for instance as a wrapper."""
+    first = next(ours.parameters())
+    return any(parameter is first for parameter in trained.parameters())

@@ -1,0 +1,120 @@
+"""Which rollouts a page in a file contains: all of a small run, a sample of a large one, and those
+that the user named."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agentsgym.envs import ConfigError
+from agentsgym.report.stored import Contents, RolloutSet, Source, groups, spread
+from agentsgym.runs.files import StoredRollout
+
+_MOST_GENERATIONS = 16
+_NAME = re.compile(r"(?P<set>[a-z]+-\d+(?:-[0-9a-f]+)?)/(?P<group>\d+)/(?P<number>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutName:
+    """The rollout `number` of a `group` in the set with the id `set`, such as `train-40/3/1`."""
+
+    set: str
+    group: int
+    number: int
+
+    @property
+    def address(self) -> str:
+        """Where it stands on the page of its run."""
+        return f"#/rollout/0/{self.set}/{self.group}.{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.set}/{self.group}/{self.number}"
+
+
+def rollout_name(text: str) -> RolloutName:
+    """The name that a user wrote. Raises ConfigError."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{text!r} is no rollout: write SET/GROUP/NUMBER, such as train-40/3/1")
+    return RolloutName(found["set"], int(found["group"]), int(found["number"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The `lines` of a set that the page contains, and everything that the set contains."""
+
+    rollouts: RolloutSet
+    lines: list[StoredRollout]
+    contents: Contents
+
+
+def choose(source: Source, most: int | None, named: Sequence[RolloutName] = ()) -> list[Chosen]:
+    """At most about `most` rollouts (None: all) in whole groups, of the evaluations and of
+    generations spread evenly over training, the first and the last among them; and the groups of
+    the `named` ones. Raises ConfigError if one of these does not exist."""
+    every = source.sets()
+    for name in named:
+        if name.set not in {one.id for one in every}:
+            raise ConfigError(f"there is no rollout {name}: the run has no set {name.set}")
+    training = [one for one in every if one.phase == "train"]
+    kept = training if most is None else spread(training, _MOST_GENERATIONS)
+    ids = {one.id for one in kept} | {name.set for name in named}
+    read = {one: one.read() for one in every if one.phase != "train" or one.id in ids}
+    sizes = {one: len(contents.lines) for one, contents in read.items()}
+    budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
+    return [
+        Chosen(one, _lines(one, contents, budgets[one], named), contents)
+        for one, contents in read.items()
+    ]
+
+
+def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int]:
+    """Two fifths for the evaluations, which are compared with each other, the rest for training."""
+    training = {one: size for one, size in sizes.items() if one.phase == "train"}
+    others = {one: size for one, size in sizes.items() if one.phase != "train"}
+    level = share(list(others.values()), max(most * 2 // 5, most - sum(training.values())))
+    kept = {one: min(size, level) for one, size in others.items()}
+    level = share(list(training.values()), most - sum(kept.values()))
+    return kept | {one: min(size, level) for one, size in training.items()}
+
+
+def share(sizes: Sequence[int], most: int) -> int:
+    """The largest number such that at most `most` are taken if each set gives as many or all. So
+    sets of equal tasks give the same tasks."""
+    left = most
+    for place, size in enumerate(ordered := sorted(sizes)):
+        level = left // (len(ordered) - place)
+        if level < size:
+            return level
+        left -= size
+    return max(sizes, default=0)
+
+
+def _lines(
+    one: RolloutSet, contents: Contents, budget: int, named: Sequence[RolloutName]
+) -> list[StoredRollout]:
+    """Groups spread evenly over the set, those with the trainer's numbers first (in two sets of
+    equal groups, the same ones), and those of the named rollouts."""
+    mine = {(name.group, name.number): name for name in named if name.set == one.id}
+    for line in contents.lines:
+        mine.pop((line.rollout.group, line.rollout.index), None)
+    for name in mine.values():
+        raise ConfigError(f"there is no rollout {name} in the set {name.set}")
+    if len(contents.lines) <= budget:
+        return contents.lines
+    found = groups(contents.lines)
+    wanted = max(1, budget * len(found) // len(contents.lines))
+    recorded = [place for place, members in enumerate(found) if _is_recorded(members, contents)]
+    others = [place for place in range(len(found)) if place not in recorded]
+    places = spread(recorded, wanted)
+    places += spread(others, wanted - len(places))
+    numbers = {name.group for name in named if name.set == one.id}
+    return [
+        line
+        for place, members in enumerate(found)
+        if place in places or members[0].rollout.group in numbers
+        for line in members
+    ]
+
+
+def _is_recorded(members: Sequence[StoredRollout], contents: Contents) -> bool:
+    return any(line.rollout.session_id in contents.records for line in members)

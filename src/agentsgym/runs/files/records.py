@@ -1,0 +1,170 @@
+"""The JSON files of a run: summary.json, evaluation.json, and metrics.jsonl with a line for each
+logged optimizer step or evaluation. Every record has the version of its format as `schema`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsgym.evaluation import Evaluation, Passes
+from agentsgym.runs.files.atomic import DamagedFile, naming, write_text
+from agentsgym.types.text import masked, plain, short_repr
+
+KEY, VERSION = "schema", 1
+
+
+class NewerFormat(ValueError):
+    """A file has a later version than this package can read; the message says what to do."""
+
+
+def check_version(version: object, source: str | Path) -> None:
+    """Raise NewerFormat for a later version of a record in `source` than this package writes,
+    DamagedFile for what is no version."""
+    if type(version) is not int or version < 1:
+        raise DamagedFile(f"{KEY} is {short_repr(version)}")
+    if version > VERSION:
+        raise NewerFormat(
+            f"{source} was written by a newer agentsgym (schema {version}; this one reads up "
+            f"to {VERSION}): upgrade with `pip install --upgrade agentsgym`"
+        )
+
+
+def write_record(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a JSON file of one record, without secrets; a reader sees either the old or the new
+    one."""
+    record = {KEY: VERSION, **plain(masked(dict(data)))}
+    write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
+
+
+class JsonRecord(BaseModel):
+    """A JSON file of one record."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def write(self, path: Path) -> None:
+        """Write the file; a reader sees either the old or the new one."""
+        write_record(path, self.model_dump())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The record in a file. Raises DamagedFile if it is none, NewerFormat if a newer agentsgym
+        wrote it."""
+        try:
+            data = json.loads(path.read_bytes())
+            if not isinstance(data, dict):
+                raise DamagedFile(f"it holds a {type(data).__name__}, not an object")
+            check_version(data.pop(KEY, 1), path)
+            return cls.model_validate(data)
+        except NewerFormat:
+            raise
+        except ValidationError as error:
+            problem = error.errors()[0]
+            reason = f"{'.'.join(map(str, problem['loc']))} {problem['msg']}"
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+        raise DamagedFile(f"{path} is damaged: {reason}")
+
+
+class Summary(JsonRecord):
+    """summary.json: what a run did, and its results. `warm_started` are the figures after the warm
+    start of a pretrained model and before RL. `references` are the mean scores of other players on
+    the held-out tasks, by name (see `KnownPlay.other_references`). `seconds` is the sum of `phases`
+    (seconds each, over all resumes); `error` is the error that ended a failed run."""
+
+    name: str
+    status: Literal["running", "interrupted", "failed", "finished"] = "running"
+    stop_reason: str | None = None
+    error: str | None = None
+    seed: int
+    env: str
+    env_config: dict[str, Any]
+    model: str
+    model_figures: dict[str, Any] = Field(default_factory=dict)
+    before: Evaluation | None = None
+    warm_started: Evaluation | None = None
+    after: Evaluation | None = None
+    references: dict[str, float] = Field(default_factory=dict)
+    steps: int = 0
+    agent_tokens: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = Field(default_factory=dict)
+    threads: int | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    def add_time(self, phase: str, seconds: float) -> None:
+        """Add time to a phase and to the total."""
+        self.phases[phase] = round(self.phases.get(phase, 0.0) + seconds, 3)
+        self.seconds = round(sum(self.phases.values()), 3)
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary in a file. Raises the errors of `JsonRecord.read`."""
+    return Summary.read(path)
+
+
+class SavedFigures(JsonRecord):
+    """evaluation.json. `settings` says what was played and how; only with equal settings is an
+    evaluation continued. `versions` are those of its last process, `seconds` its time in all of
+    them. `figures` is None until it is finished; `passes` are pass@k and pass^k."""
+
+    model: str
+    status: Literal["running", "interrupted", "finished"] = "running"
+    settings: dict[str, Any]
+    versions: dict[str, str] = Field(default_factory=dict)
+    seconds: float = 0.0
+    figures: Evaluation | None = None
+    passes: list[Passes] = Field(default_factory=list)
+
+
+# -- metrics.jsonl ---------------------------------------------------------------------------------
+
+
+class MetricsFile:
+    """Appends to a run's `metrics.jsonl`; when `append` returns, the operating system has the
+    line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, phase: str, step: int, values: Mapping[str, Any]) -> None:
+        """Write one line: its version, `step`, `phase`, and the values; infinite numbers and NaN
+        become null."""
+        line = _line({"step": step, "phase": phase, **plain(values)}).encode()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with naming(self._path), self._path.open("ab+") as file:
+            if file.seek(0, 2):
+                file.seek(-1, 2)
+                if file.read(1) != b"\n":  # a failed write left an incomplete line
+                    line = b"\n" + line
+            file.write(line)
+
+    def drop_after(self, step: int) -> None:
+        """Drop the lines after `step`, which a resumed run will write again."""
+        if self._path.exists():
+            kept = [line for line in read_metrics(self._path) if line["step"] <= step]
+            write_text(self._path, "".join(map(_line, kept)))
+
+
+def _line(values: Mapping[str, Any]) -> str:
+    return json.dumps({KEY: VERSION, **values}, allow_nan=False) + "\n"
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file, without their version; a damaged line is ignored.
+
+    Raises NewerFormat if a newer agentsgym wrote it.
+    """
+    if not path.exists():
+        return
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            line = plain(json.loads(text))
+            if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
+                check_version(line.pop(KEY, 1), path)
+                yield line
+        except NewerFormat:
+            raise
+        except (ValueError, RecursionError):
+            continue

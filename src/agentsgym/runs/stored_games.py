@@ -1,0 +1,236 @@
+"""Stored games as a source of a warm start: the rollouts of a run, or the conversations of an
+export. They may come from anybody: only their texts are used, the rows are written anew by the
+model's own codec, and what no game can contain is left out."""
+
+import heapq
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs.files import DamagedFile, NewerFormat, RunDirectory, read_file
+from agentsgym.tokens import Codec, Transcript
+from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
+from agentsgym.types import Episode, GenerationResult, Message, Rollout, Step
+from agentsgym.types.text import clean_text
+
+Note = Callable[[str], None]
+Wanted = Callable[[Rollout], bool]
+
+_BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MOST_CHARACTERS = 4_000_000
+
+
+def check_stored(settings: WarmStartSettings) -> None:
+    """Raise ConfigError if the run or the export is not there."""
+    if settings.source == ROLLOUTS:
+        _training_files(str(settings.run))
+    else:
+        next(_rows_of_export(str(settings.data)), None)
+
+
+def stored_games(
+    settings: WarmStartSettings, codec: Codec, wanted: Wanted, max_tokens: int | None, note: Note
+) -> list[Rollout]:
+    """At most `games` games, those with most reward: of an export of equal ones the first, of a run
+    the best of each group and of equal ones the latest.
+
+    `wanted` selects games by environment and task. Damaged ones, and those with a row of more than
+    `max_tokens`, are left out with a note. Raises ConfigError if none remains.
+    """
+
+    def counts(game: Rollout) -> bool:
+        reward = game.final_reward
+        enough = settings.min_reward is None or reward >= settings.min_reward
+        return not game.failed and math.isfinite(reward) and enough and wanted(game)
+
+    of_run = settings.source == ROLLOUTS
+    key, place = ("run", str(settings.run)) if of_run else ("data", str(settings.data))
+    seen: list[bool] = []
+
+    def usable() -> Iterator[Rollout]:
+        for game in _best_of_run(place, counts, note) if of_run else _games_of_export(place):
+            seen.append(True)
+            try:
+                if game is None:
+                    raise ValueError("it is damaged")
+                if counts(game):
+                    yield rerendered(game, codec, max_tokens)
+            except _BAD:
+                seen[-1] = False
+
+    games = heapq.nlargest(settings.games, usable(), key=lambda game: game.final_reward)
+    if bad := seen.count(False):
+        note(f"warm_start.{key}: {bad} of {len(seen)} games are left out: damaged or too long")
+    if not games:
+        raise ConfigError(
+            f"warm_start.{key}: {place} holds no game of this environment's training tasks"
+            + ("" if settings.min_reward is None else f" with a reward of {settings.min_reward:g}")
+        )
+    return games
+
+
+# -- a run -----------------------------------------------------------------------------------------
+
+
+def _training_files(folder: str) -> list[tuple[int, Path]]:
+    """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
+    files = RunDirectory(Path(folder)).rollout_files()
+    found = [(step, path) for phase, step, path in files if phase == "train"]
+    if not found:
+        raise ConfigError(f"warm_start.run: {folder} holds no training rollouts of a run")
+    return found
+
+
+def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
+    """The best game of each group, the latest generation first."""
+    by_step = groupby(_training_files(folder), key=itemgetter(0))
+    for files in reversed([[path for _, path in files] for _, files in by_step]):
+        best: dict[int, Rollout] = {}  # a group may continue in the next file
+        for path in files:
+            try:
+                for line in read_file(path):
+                    game = line.rollout
+                    known = best.get(game.group)
+                    if counts(game) and (known is None or game.final_reward > known.final_reward):
+                        best[game.group] = game
+            except (DamagedFile, NewerFormat) as error:
+                note(f"warm_start.run: {error}; the rest of this file is left out")
+        yield from best.values()
+
+
+# -- an export -------------------------------------------------------------------------------------
+
+_KINDS = {".parquet": "parquet", ".jsonl": "json"}
+_SHARD = re.compile(r"data-\d+-of-\d+\.arrow")
+_COLUMNS = {"messages", "malformed", "env", "task", "reward"}
+
+
+def _files_of_export(place: str) -> tuple[str, list[str]]:
+    """The kind of the files of an export, and their paths."""
+    path = Path(place)
+    if path.is_dir():
+        shards = (p for p in path.iterdir() if _SHARD.fullmatch(p.name) and not p.is_symlink())
+        kind, files = "arrow", sorted(shards)
+    else:
+        kind, files = _KINDS.get(path.suffix, ""), [path] if path.is_file() else []
+    if not kind or not files:
+        raise ConfigError(
+            f"warm_start.data: {place} is no export; write one with agentsgym export RUN "
+            "--to messages"
+        )
+    return kind, [str(file.absolute()) for file in files]
+
+
+def _rows_of_export(place: str) -> Iterator[Mapping[str, Any]]:
+    from datasets import load_dataset
+
+    kind, files = _files_of_export(place)
+    try:
+        rows = load_dataset(kind, data_files=files, split="train", streaming=True)
+        # A file may declare a column as images or audio, which would be read from where it says.
+        for number, row in enumerate(rows.decode(False)):
+            if not number and not set(row) >= _COLUMNS:
+                raise ConfigError(
+                    f"warm_start.data: {place} has no column "
+                    f"{', '.join(sorted(_COLUMNS - set(row)))}; export it with --to messages"
+                )
+            yield row
+    except ConfigError:
+        raise
+    except (ValueError, OSError, RuntimeError, TypeError, KeyError) as error:
+        raise ConfigError(f"warm_start.data: {place} cannot be read: {error}") from None
+
+
+def _games_of_export(place: str) -> Iterator[Rollout | None]:
+    """The conversations as games of one episode; None for a damaged one."""
+    for number, row in enumerate(_rows_of_export(place), start=1):
+        try:
+            yield _game(row, number)
+        except _BAD:
+            yield None
+
+
+def _game(row: Mapping[str, Any], number: int) -> Rollout:
+    messages: list[Message] = [
+        {"role": message["role"], "content": message["content"]} for message in row["messages"]
+    ]
+    places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+    steps = tuple(
+        Step(
+            index,
+            messages[place - 1]["content"] if place else "",
+            messages[place]["content"],
+            0.0,
+            place == places[-1],
+            malformed=bool(bad),
+        )
+        for index, (place, bad) in enumerate(zip(places, row["malformed"], strict=True))
+    )
+    episode = Episode(0, steps, float(row["reward"]), 1.0, "", written=tuple(messages))
+    return Rollout(
+        session_id=f"export-{number}",
+        group=number,
+        index=0,
+        env_class_path=str(row["env"]),
+        env_config={},
+        task_data=dict(json.loads(row["task"])),
+        episodes=(episode,),
+        rows=(),
+    )
+
+
+# -- new rows --------------------------------------------------------------------------------------
+
+
+def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:
+    """The rollout with the rows that a text agent with these words would have got.
+
+    Its own token ids are not read, so the run may be another model's. Raises ValueError if the
+    conversation is not one of a game, or has a row of more than `max_tokens`.
+    """
+    transcript = Transcript(codec)
+    messages: list[Message] = []
+    for episode in rollout.episodes:
+        if not episode.continues:
+            transcript.restart()
+            messages = []
+        known = len(messages)
+        messages += [_clean(message) for message in episode.messages]
+        _check_turns(messages)
+        answers = [k for k in range(known, len(messages)) if messages[k]["role"] == "assistant"]
+        if len(answers) != len(episode.steps):
+            raise ValueError("the conversation has another number of actions than the game")
+        for step, k in enumerate(answers):
+            transcript.observe(messages[:k])
+            action = GenerationResult(rollout.session_id, None, None, messages[k]["content"])
+            transcript.act(action, episode.index, step)
+    if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
+        raise ValueError("a row is longer than max_rollout_tokens")
+    rows = tuple(
+        row.finished(rollout.session_id, rollout.group, rollout.index, row.spans)
+        for row in transcript.rows
+    )
+    return replace(rollout, rows=rows)
+
+
+def _check_turns(messages: Sequence[Message]) -> None:
+    """Raise ValueError unless user and assistant take turns, after a system message or none."""
+    if sum(len(message["content"]) for message in messages) > _MOST_CHARACTERS:
+        raise ValueError("the conversation is too long")
+    first = 1 if messages[:1] and messages[0]["role"] == "system" else 0
+    for number, message in enumerate(messages[first:]):
+        if message["role"] != ("user", "assistant")[number % 2]:
+            raise ValueError(f"a message has the role {message['role']!r:.40} out of turn")
+
+
+def _clean(message: Message) -> Message:
+    if not isinstance(message["content"], str):
+        raise ValueError("a message's content is no text")
+    return {"role": message["role"], "content": clean_text(message["content"])}

@@ -1,0 +1,391 @@
+"""The warm start of a run: its games, and the training on them.
+
+Of a pretrained model it stands in the folder `warm-start` of the run's directory. Each part leaves
+its result on disk: figures of the untrained model, the games, checkpoints, the trained model. A
+killed warm start continues after the last of them; a finished one is not repeated.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentsgym.agents import DirectOutputAgent
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.dataset import check_row
+from agentsgym.evaluation import default_cluster, rollout_requests
+from agentsgym.evaluation.metrics import record, step_means
+from agentsgym.generation.factory import ENGINES, make_engine
+from agentsgym.generation.settings import EngineParts
+from agentsgym.rollout import play
+from agentsgym.runs.files import DamagedFile, RolloutWriter, RunDirectory, read_file, read_rollouts
+from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.from_config import check_installed, make_env
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.runs.settings import TINY, RunConfig
+from agentsgym.runs.signal_check import signal_text
+from agentsgym.runs.stored_games import check_stored, stored_games
+from agentsgym.training.warm_start_settings import CHAT, EXPORT, ROLLOUTS, WarmStartSettings
+from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
+    from agentsgym.training.warm_start import WarmStartResult
+
+GAMES, PROBE, EVALUATED = "warmstart", "probe", "warmstarted"
+"""Phases of its rollouts: the games to imitate, the model's own games on training tasks before and
+after, and the evaluation of the warm-started model."""
+
+_MOST_COMPARED = 100_000  # training rows
+_ROUND = 64  # tasks played before the next are drawn
+_MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
+
+
+def warm_starts(config: RunConfig) -> bool:
+    """Whether a run begins with a warm start of a pretrained model."""
+    return config.model.path != TINY and config.warm_start.source is not None
+
+
+def settings_of(config: RunConfig) -> WarmStartSettings:
+    """The run's section `warm_start`, with the defaults of its model. Raises ConfigError with a key
+    that has no effect."""
+    try:
+        return config.warm_start.resolved(new_model=config.model.path == TINY)
+    except ValueError as error:
+        raise ConfigError(f"warm_start.{error}") from None
+
+
+def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
+    """The model `tiny`, newly made from games of the environment's teacher. Raises ConfigError if
+    there is none."""
+    from agentsgym.training.warm_start import warm_start
+
+    if config.model.lora is not None:
+        raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
+    settings = settings_of(config)
+    # The teacher reads the answers of the knowledge table, and an endpoint is slow.
+    env = make_env(config.model_copy(update={"answerer": None}))
+    try:
+        teacher = _teacher(settings, env)
+    except ConfigError as error:
+        raise ConfigError(
+            f"model: tiny imitates a player first, but {error}; or let 'model' name a model"
+        ) from error
+    result = warm_start(env, teacher, settings, settings.seed, progress=progress.warm_start)
+    _note_repetition(result.games, progress)
+    return result
+
+
+def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
+    """The environment's agent that is imitated. Raises ConfigError if it has none."""
+    try:
+        return scripted_agent(env, str(settings.source), seed=settings.seed)
+    except ConfigError as error:
+        raise ConfigError(f"warm_start.source: {error}") from error
+
+
+def _note_repetition(games: Sequence[Rollout], progress: Progress) -> None:
+    """Tell if a player did the same in every game: there is next to nothing to learn from it."""
+    played = {tuple(s.action for e in game.episodes for s in e.steps) for game in games}
+    if len(games) > 1 and len(played) == 1:
+        progress.note(
+            f"all {len(games)} games of the warm start have the same actions; a player that draws "
+            "must go on with its generator from game to game, and not seed it anew in each"
+        )
+
+
+def probe(
+    trainer: "GRPOEnvTrainer", rows: Sequence[Mapping[str, Any]], tasks: int, seed: int
+) -> tuple[dict[str, float], list[Rollout]]:
+    """A group of games on each of `tasks` rows, with training's sampling settings, and their
+    figures: `malformed`, `truncated` and the environment's own figures as means per action, and
+    `groups_without_signal`, the share of groups whose rewards are equal."""
+    args = trainer.args
+    requests = rollout_requests(
+        rows,
+        tasks * args.num_generations,
+        rollouts_per_task=args.num_generations,
+        seed=seed,
+        max_rollout_tokens=args.max_rollout_tokens,
+    )
+    trainer.push_weights(trainer.state.global_step)
+    rollouts = trainer.collector.train(requests)
+    live = [rollout for rollout in rollouts if not rollout.failed]
+    rewards: dict[int, set[float]] = {}
+    for rollout in live:
+        rewards.setdefault(rollout.group, set()).add(rollout.final_reward)
+    equal = sum(len(values) < 2 for values in rewards.values())
+    figures = step_means([record(rollout) for rollout in live])
+    return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
+
+
+class WarmStart:
+    """The warm start of one run's pretrained model. The constructor checks the settings and touches
+    no file.
+
+    `resumes` says that the run continues: then its source is needed only for games that the run
+    does not hold yet.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        env: MultistepEnv,
+        rows: Any,
+        held_out: Any,
+        progress: Progress,
+        *,
+        resumes: bool = False,
+    ) -> None:
+        self._settings = settings_of(config)
+        self._env = env
+        self._rows: Sequence[Mapping[str, Any]] = (
+            rows if hasattr(rows, "__getitem__") else list(rows)
+        )
+        self._held_out = held_out
+        self._progress = progress
+        self._directory = RunDirectory(config.directory)
+        self._folder = self._directory.warm_start
+        if not (resumes and self._has_games):
+            self._check_source()
+
+    def __str__(self) -> str:
+        return f"{self._settings.games} games, source {self._settings.source}"
+
+    @property
+    def model(self) -> Path:
+        """The warm-started model, once it is finished."""
+        return self._folder / "model"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is there."""
+        return self.model.is_dir()
+
+    def carry_out(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
+        """Train the trainer's model in place, save it, and return the figures."""
+        self._kept("before", lambda: self._probe(trainer, write, 0))
+        if not self.finished:
+            games = self._games(trainer, write)
+            self._keep("training", self._train(trainer, games))
+            self._set_reference(trainer)
+            with replacing(self.model) as part:
+                trainer.save_model(str(part))
+        for checkpoint in self._folder.glob("*.safetensors"):
+            remove(checkpoint)
+        trainer.sync.forget()
+        self._kept("after", lambda: self._probe(trainer, write, 1))
+        return self._figures()
+
+    def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
+        """Figures of the model's own games."""
+        tasks = self._settings.probe_tasks
+        if not tasks:
+            return {}
+        figures, rollouts = probe(trainer, self._rows, tasks, self._settings.seed)
+        write(rollouts, {"phase": PROBE, "step": step, "advantages": None})
+        when = "after" if step else "before"
+        self._progress.note(f"{when} the warm start: {signal_text(figures)}")
+        return figures
+
+    # -- the games ------------------------------------------------------------------------------
+
+    @property
+    def _has_games(self) -> bool:
+        """Whether all games to imitate are stored, or have been learned from."""
+        return self.finished or self._figures().get("games") is not None
+
+    def _check_source(self) -> None:
+        if self._settings.source in (ROLLOUTS, EXPORT):
+            check_stored(self._settings)
+        elif self._settings.source == CHAT:
+            check_installed(ENGINES[CHAT])
+        else:
+            _teacher(self._settings, self._env)
+
+    def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:
+        """The stored games, completed if the run was killed while they were played."""
+        if not self._has_games:
+            done = self._stored_rounds()
+            for number, rollouts in enumerate(self._new_games(trainer, done), len(done)):
+                write(rollouts, {"phase": GAMES, "step": number, "advantages": None})
+            games = list(read_rollouts(self._directory.root, GAMES))
+            reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
+            self._keep("games", {"games": len(games), "reward": reward})
+            _note_repetition(games, self._progress)
+        games = list(read_rollouts(self._directory.root, GAMES))
+        vocabulary = len(trainer.tokenizer)
+        ids = [row.token_ids for game in games for row in game.rows if len(row.token_ids)]
+        if any(i.min() < 0 or i.max() >= vocabulary for i in ids):
+            raise DamagedFile(f"the games in {self._directory.rollouts} are of another tokenizer")
+        return games
+
+    def _stored_rounds(self) -> list[int]:
+        """Number of games in each stored round; a damaged round and those after it are removed."""
+        files = self._directory.rollout_files()
+        stored = [path for phase, _, path in files if phase == GAMES]
+        done: list[int] = []
+        for path in stored:
+            try:
+                done.append(sum(1 for _ in read_file(path)))
+            except DamagedFile as error:
+                self._progress.note(f"{error}; these games are played again")
+                for later in stored[len(done) :]:
+                    later.unlink(missing_ok=True)
+                break
+        return done
+
+    def _new_games(
+        self, trainer: "GRPOEnvTrainer", done: Sequence[int]
+    ) -> Iterator[Sequence[Rollout]]:
+        """The games in parts, to be kept as they come, without those that are `done`."""
+        if self._settings.source in (ROLLOUTS, EXPORT):
+            most, note = trainer.args.max_rollout_tokens, self._progress.note
+            yield stored_games(self._settings, self._codec(trainer), self._wanted(), most, note)
+            return
+        with self._player() as agent:
+            yield from self._played_games(trainer, agent, done)
+
+    def _wanted(self) -> Callable[[Rollout], bool]:
+        """Selects games of this environment, but none on a task that only the evaluation has. Of a
+        large training set not every row is read: then none on any task of the evaluation."""
+        held_out = {default_cluster(row["task_data"]) for row in self._held_out}
+        if len(self._rows) <= _MOST_COMPARED:
+            held_out -= {default_cluster(row["task_data"]) for row in self._rows}
+        path = self._env.class_path
+        return lambda game: (
+            game.env_class_path == path and default_cluster(game.task_data) not in held_out
+        )
+
+    @contextmanager
+    def _player(self) -> Iterator[Agent]:
+        settings = self._settings
+        if settings.engine is None:
+            yield _teacher(settings, self._env)
+            return
+        engine = make_engine(settings.engine.as_engine(), EngineParts(), training=False)
+        sampling = SamplingParams(settings.max_answer_tokens, settings.temperature)
+        try:
+            yield DirectOutputAgent(engine, sampling, seed=settings.seed)
+        finally:
+            engine.close()
+
+    def _played_games(
+        self, trainer: "GRPOEnvTrainer", agent: Agent, done: Sequence[int]
+    ) -> Iterator[list[Rollout]]:
+        """Rounds of games, `games` in all: the best of `best_of` on each drawn task.
+
+        Raises RuntimeError if all games of a round fail, or if none has enough reward for too long.
+        """
+        settings, count, without = self._settings, sum(done), 0
+        order = _endless(len(self._rows), settings.seed)
+        list(islice(order, _ROUND * len(done)))  # drawn before
+        number = len(done)
+        while count < settings.games:
+            drawn = [self._rows[index] for index in islice(order, _ROUND)]
+            requests = [
+                RolloutRequest.of(
+                    check_row(row, group),
+                    group,
+                    index,
+                    session_seed(settings.seed, "warm start", number, group, index),
+                    max_rollout_tokens=trainer.args.max_rollout_tokens,
+                )
+                for group, row in enumerate(drawn[: settings.games - count])
+                for index in range(settings.best_of)
+            ]
+            played = play(requests, agent, trainer.collector.envs)
+            live = [rollout for rollout in played if not rollout.failed]
+            if not live:
+                last = str(played[0].error).strip().splitlines()[-1]
+                raise RuntimeError(f"every game of the warm start failed; the first: {last}")
+            least = settings.min_reward
+            best = best_of_groups(live)
+            kept = [game for game in best if least is None or game.final_reward >= least]
+            count, number, without = count + len(kept), number + 1, 0 if kept else without + 1
+            yield kept
+            if without >= _MOST_ROUNDS_WITHOUT:
+                raise RuntimeError(
+                    f"warm_start.min_reward: none of the last {without * len(requests)} games of "
+                    f"the {settings.source} player had a reward of {least:g}"
+                )
+
+    # -- training -------------------------------------------------------------------------------
+
+    def _codec(self, trainer: "GRPOEnvTrainer") -> Any:
+        return trainer.collector.envs.get(self._rows[0]).codec
+
+    def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
+        from agentsgym.training.lessons import make_lessons
+        from agentsgym.training.warm_start import fit
+
+        settings = self._settings
+        codec = self._codec(trainer)
+        try:
+            lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
+        except ValueError as error:
+            raise ConfigError(f"warm_start.source: {error}") from None
+        result = fit(
+            trainer.accelerator.unwrap_model(trainer.model),
+            lessons,
+            settings,
+            pad_id=trainer.tokenizer.pad_token_id,
+            folder=self._folder,
+            autocast=trainer.accelerator.autocast,
+            progress=self._progress.warm_start,
+        )
+        counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
+        return counts | {"targets": lessons.targets} | asdict(result)
+
+    def _set_reference(self, trainer: "GRPOEnvTrainer") -> None:
+        """The reference of KL is the warm-started model, as in a resumed run, which loads it."""
+        from agentsgym.training.reference import become_reference
+
+        if trainer.args.beta:
+            unwrap = trainer.accelerator.unwrap_model
+            reference = None if trainer.ref_model is None else unwrap(trainer.ref_model)
+            become_reference(unwrap(trainer.model), reference)
+
+    # -- figures on disk ------------------------------------------------------------------------
+
+    def _kept(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
+        """Keep a part's figures, unless they are stored."""
+        if not isinstance(self._figures().get(name), dict):
+            self._keep(name, make())
+
+    def _keep(self, name: str, values: dict[str, Any]) -> None:
+        write_text(self._path, json.dumps(self._figures() | {name: values}, indent=2) + "\n")
+
+    def _figures(self) -> dict[str, Any]:
+        try:
+            figures = json.loads(self._path.read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return figures if isinstance(figures, dict) else {}
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / "figures.json"
+
+
+def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollout with the highest reward of each group, the first of equal ones."""
+    best: dict[int, Rollout] = {}
+    for rollout in rollouts:
+        known = best.get(rollout.group)
+        if known is None or rollout.final_reward > known.final_reward:
+            best[rollout.group] = rollout
+    return list(best.values())
+
+
+def _endless(size: int, seed: int) -> Iterator[int]:
+    """The numbers below `size` again and again, each time in a new order."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from map(int, rng.permutation(size))

@@ -1,0 +1,91 @@
+"""Runs on a disk that takes no more, and runs that somebody else writes."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentsgym.runs import load_config, load_run, train_run
+from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
+from agentsgym.runs.lock import lock_directory
+
+RUN = Path("runs/toy")
+
+
+def train_with_limit(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`agentsgym train` in a process that can write no file beyond `size` bytes."""
+    return subprocess.run(
+        [sys.executable, "-m", "agentsgym", "train", *arguments],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def one_sentence(result) -> str:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in result.stderr and len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def half_done(workplace):
+    """A run of four steps that is to go on to six."""
+    summary = train_run(load_config("toy.yaml", {"train.save_steps": 2}))
+    summary.status, summary.after = "running", None
+    summary.write(RUN / "summary.json")
+    return RUN
+
+
+@pytest.mark.parametrize("size", [300, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
+    """300 bytes hold the lock and no configuration; with none, Python has no temporary files."""
+    before = contents(half_done)
+    arguments = ["--resume", str(half_done), "train.max_steps=6"]
+    result = train_with_limit(size, *arguments)
+    assert result.returncode == 1, result.stderr
+    expected = "temporary directory" if size == 0 else "config.yaml cannot be written: the file"
+    assert expected in one_sentence(result)
+    assert contents(half_done) == before
+    again = train_run(load_run(half_done, {"train.max_steps": 6}), resume=True)
+    assert (again.status, again.steps) == ("finished", 6)
+
+
+def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, workplace):
+    RUN.mkdir(parents=True)
+    (RUN / "config.yaml").write_text(Path("toy.yaml").read_text())
+    lock = lock_directory(RUN)
+    for arguments in (
+        ["toy.yaml"],
+        ["--resume", str(RUN), "--trust"],
+    ):
+        result = invoke("train", *arguments)
+        assert result.exit_code == 2 and f"by process {os.getpid()} on" in one_sentence(result)
+    assert os.listdir("runs") == ["toy"] and sorted(os.listdir(RUN)) == [".lock", "config.yaml"]
+    lock.release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3_000, 60_000])
+def test_a_disk_that_fills_up_in_training_leaves_a_run_that_goes_on(workplace, size):
+    """3 kB take no shard of rollouts, 60 kB no checkpoint."""
+    result = train_with_limit(size, "toy.yaml", "train.save_steps=2", "train.max_steps=6")
+    assert result.returncode == 1, result.stderr
+    sentence = one_sentence(result)
+    assert "cannot be written" in sentence and "train --resume runs/toy" in sentence
+    assert read_summary(RUN / "summary.json").status == "failed"
+    again = train_run(load_run(RUN), resume=True)
+    assert (again.status, again.steps) == ("finished", 6)
+    assert [line["step"] for line in read_metrics(RUN / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert not list(RunDirectory(RUN).root.rglob("*.part"))

@@ -1,0 +1,92 @@
+"""`agentsgym train … --dry-run`: one step in small of a run that this machine cannot do."""
+
+import tempfile
+
+import pytest
+
+import agentsgym.runs.dry_run as dry_run_module
+from agentsgym.envs import ConfigError
+from agentsgym.runs import Progress, parse_config, presets
+from agentsgym.runs.dry_run import dry_run
+from chat_tokenizers import template, tokenizer_for
+from helpers import CHATML
+
+RUN = {
+    "env": "Bandit",
+    "model": {"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"},
+    "engine": {"urls": ["http://127.0.0.1:9"]},
+    "train": {"max_steps": 200, "per_device_train_batch_size": 64, "generation_batch_size": 128},
+    "max_seconds": 3600,
+}
+
+
+def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = dry_run(parse_config(RUN), Progress())
+    assert done.summary.steps == 1 and done.summary.agent_tokens > 0
+    assert set(done.exchanged) == {"model", "tokenizer", "engine", "sizes"}
+    assert any("no server is started" in text for text in done.not_tried)
+    assert any("the config.json of model 'Qwen/Qwen3-1.7B'" in text for text in done.not_tried)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": {"max_stepz": 1}}, "max_stepz"),
+        ({"env_config": {"arms": "many"}}, "arms"),
+        ({"warm_start": {"source": "nobody"}}, "warm_start.source"),
+    ],
+)
+def test_a_wrong_setting_is_named_before_anything_runs(change, message):
+    with pytest.raises(ConfigError, match=message):
+        dry_run(parse_config({**RUN, **change}), Progress())
+
+
+def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
+    asked = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
+    run = {**RUN, "warm_start": {**asked, "min_reward": 1e9, "probe_tasks": 3}}
+    done = dry_run(parse_config(run), Progress())
+    assert done.summary.warm_started is not None
+    assert "agent" in done.exchanged["warm_start"].instead
+    assert any("endpoint is not asked" in text for text in done.not_tried)
+
+
+def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
+    """TRL's belongs to the model's own tokenizer; a template file is used with any."""
+    seen = []
+    play = dry_run_module.train_run
+    monkeypatch.setattr(
+        dry_run_module, "train_run", lambda run, **more: seen.append(run) or play(run, **more)
+    )
+    tokenizer_for(template("qwen3")).save_pretrained("model")
+    model = {"path": "model", "chat_template": "training"}
+    run = {**RUN, "model": model}
+    assert "chat template" not in dry_run(parse_config(run), Progress()).exchanged
+    assert seen[-1].model.chat_template == "training"
+    elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
+    assert "own" in dry_run(parse_config(elsewhere), Progress()).exchanged["chat template"].instead
+    assert seen[-1].model.chat_template == "own"
+
+
+def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):
+    (tmp_path / "t.jinja").write_text(CHATML.replace("assistant", "player"))
+    said = []
+    build = dry_run_module.with_template
+    monkeypatch.setattr(
+        dry_run_module, "with_template", lambda *given: said.append(build(*given)) or said[-1]
+    )
+    model = {**RUN["model"], "chat_template": str(tmp_path / "t.jinja")}
+    dry_run(parse_config({**RUN, "model": model}), Progress())
+    assert "player" in said[0].chat_template
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_runs_in_small(name, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke("train", name, "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "1 optimizer step ran" in done.stdout and "peak" in done.stdout
+    assert not list(tmp_path.iterdir())

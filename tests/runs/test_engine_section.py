@@ -1,0 +1,139 @@
+"""The section `engine` of a run's file: `train`, `eval` and `play` take the same one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentsgym.envs import ConfigError
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs import load_config, parse_config
+from agentsgym.runs.files import RunDirectory, read_metrics
+from agentsgym.runs.from_config import train_settings
+from chat_server import ChatServer
+from completions_server import CompletionsServer
+
+KEY = "sk-8f2c91aa77"
+DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
+
+
+@pytest.fixture
+def vllm(tiny_llama, chat_tokenizer):
+    """A server of the workplace's model that wants a key."""
+    server = CompletionsServer(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=64), key=KEY)
+    yield server
+    server.close()
+
+
+def run_of(engine, **train):
+    return parse_config({"env": "Bandit", "engine": engine, "train": {"max_steps": 1} | train})
+
+
+def test_a_string_is_the_name_and_dotted_keys_go_into_the_section(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"env": "Bandit", "engine": "vllm"}))
+    assert load_config(str(path)).engine.name == "vllm"
+    changed = load_config(str(path), {"engine.urls": "http://a", "engine.capacity": 3}).engine
+    assert (changed.name, changed.urls, changed.capacity) == ("vllm", ["http://a"], 3)
+    assert load_config(str(path), {"engine": "embedded"}).engine.name == "embedded"
+
+
+def test_the_section_sets_the_fields_of_the_trainer():
+    section = {
+        "name": "vllm",
+        "urls": ["http://a", "http://b"],
+        "served_model": "base",
+        "key_env": "PATH",
+        "capacity": 5,
+    }
+    settings = train_settings(run_of(section))
+    assert settings.engine == EngineSettings(launch=0, **section)
+    untouched = train_settings(run_of({})).engine
+    assert (untouched.name, untouched.capacity) == (None, 256)
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"url": "x"}, "did you mean 'engine.urls'"),
+        ({"capacity": 0}, "engine.capacity"),
+        (7, "engine must be a mapping"),
+    ],
+)
+def test_a_bad_section_is_refused_by_its_keys(section, told):
+    with pytest.raises(ConfigError, match=told):
+        run_of(section)
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("chat", "no token ids, so it cannot be trained"),
+        ("vllm", "'vllm' needs engine.urls"),
+        ({"name": "embedded", "urls": ["http://a"]}, "does not use engine.urls"),
+        ({"key_env": "K"}, "'embedded' does not use engine.key_env"),
+        ("nothing", "engine.name must be one of embedded"),
+        ({"command": "/other/vllm"}, "engine.command belongs to engine.launch"),
+    ],
+)
+def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, told):
+    with pytest.raises(ConfigError, match=told):
+        train_settings(run_of(section))
+
+
+def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkeypatch):
+    command = ("train", "toy.yaml", "train.max_steps=1", f"engine.urls=[{vllm.url}]")
+    refused = invoke(*command)
+    assert refused.exit_code == 1 and "401" in refused.stderr, refused.output
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    missing = invoke(*command, "engine.key_env=SOME_KEY", "model=nowhere")
+    assert missing.exit_code == 1 and "SOME_KEY" in missing.stderr, missing.output
+    monkeypatch.setenv("SOME_KEY", KEY)
+    result = invoke(*command, "engine.key_env=SOME_KEY")
+    assert result.exit_code == 0, result.output
+    assert vllm.completions > 16 and KEY not in result.output
+    [line] = read_metrics(RunDirectory(workplace / "runs" / "toy").metrics)
+    written = sum(file.stat().st_size for file in Path(vllm.loaded[0]).iterdir())
+    assert line["weights/bytes"] == written > 0
+    assert line["time/weights"] >= line["time/weights_server"] > 0
+    stored = (workplace / "runs" / "toy" / "config.yaml").read_text()
+    assert "key_env: SOME_KEY" in stored and KEY not in stored
+
+
+def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", KEY)
+    section = (f"engine.urls=[{vllm.url}]", "engine.served_model=tiny", "engine.key_env=SOME_KEY")
+    result = invoke("eval", "model", *section, *DIGIT)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["failures"] == 0 and vllm.completions > 0
+    before = vllm.completions
+    played = invoke("play", "digit.DigitEnv", *section, "--agent", "model")
+    assert played.exit_code == 0 and vllm.completions > before, played.output
+
+
+def test_an_option_takes_the_place_of_its_key(invoke):
+    with_options = ("--base-url", "http://127.0.0.1:9", "--served-model", "there")
+    server = ChatServer(say=lambda _: "[1]", delay=0.2)
+    try:
+        section = ("engine.name=chat", "engine.urls=[http://127.0.0.1:9]", "engine.capacity=2")
+        command = ("eval", "m", "--env", "Bandit", "--episodes", "4", "--json", *section)
+        result = invoke(*command, "--base-url", server.url, *with_options[2:])
+    finally:
+        server.close()
+    assert result.exit_code == 0, result.output
+    assert {body["model"] for body in server.bodies} == {"there"} and server.most_at_once == 2
+
+
+def test_eval_of_a_strangers_run_asks_none_of_its_servers(invoke, workplace, vllm):
+    directory = workplace / "theirs"
+    directory.mkdir()
+    shutil.move(workplace / "model", directory / "model")
+    section = {"urls": [vllm.url], "served_model": "tiny", "key_env": "SOME_KEY", "capacity": 3}
+    settings = {"env": "digit.DigitEnv", "model": "model", "engine": section}
+    (directory / "config.yaml").write_text(yaml.safe_dump(settings))
+    result = invoke("eval", "theirs", *DIGIT)
+    assert result.exit_code == 0 and "are not used" in result.stderr, result.output
+    assert vllm.completions == 0

@@ -1,0 +1,138 @@
+"""`agentsgym train … --estimate`: memory and tokens of a run that nobody starts."""
+
+import json
+
+import pytest
+from transformers import Qwen3Config
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import load_config, parse_config
+from agentsgym.runs.estimate import estimate
+from agentsgym.training.warm_start_settings import WarmStartSettings
+
+QWEN = {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
+SMALL = Qwen3Config(
+    num_hidden_layers=28, hidden_size=2048, num_attention_heads=16, intermediate_size=6144,
+    tie_word_embeddings=True, **QWEN,
+)  # fmt: skip
+LARGE = Qwen3Config(
+    num_hidden_layers=36, hidden_size=4096, num_attention_heads=32, intermediate_size=12288,
+    tie_word_embeddings=False, **QWEN,
+)  # fmt: skip
+N = 1_720_574_976
+"""Parameters of Qwen3-1.7B."""
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    """A directory with the config.json of Qwen3-1.7B."""
+    SMALL.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def run(path, model=(), **data):
+    section = {"path": path, **dict(model)}
+    train = {"max_steps": 1, "use_cpu": True} | data.pop("train", {})
+    return parse_config({"env": "Bandit", "model": section, "train": train, **data})
+
+
+def one(config, **options):
+    return estimate(config, **options).memory["one process"]
+
+
+def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
+    found = estimate(run(path, {"dtype": "float32"}))
+    memory = found.memory["one process"]
+    assert found.parameters == N and found.adapter == 0
+    assert memory["weights"] + memory["optimizer"] + memory["gradients"] == 16 * N
+    assert memory["copies"] == 0
+    held = 12 * N + max(memory["gradients"] + memory["activations"], memory["cache"])
+    assert memory["peak"] == held
+
+
+def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
+    config = run(path, {"dtype": "float32"})
+    ddp, zero = (estimate(config, processes=8).memory[name] for name in ("DDP", "ZeRO-2"))
+    assert ddp["gradients"] == 8 * N and ddp["optimizer"] == 8 * N
+    assert (zero["weights"], zero["optimizer"], zero["gradients"]) == (
+        2 * N,
+        12 * N // 8,
+        2 * N // 8,
+    )
+
+
+def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
+    every, kept = (
+        one(run(path, train={"gradient_checkpointing": on}))["activations"] for on in (False, True)
+    )
+    assert every / 28 < kept < every / 2
+
+
+def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it(path):
+    found = estimate(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
+    memory = found.memory["one process"]
+    linear = [(2048, 2048), (2048, 1024), (2048, 1024), (2048, 2048)] + 3 * [(2048, 6144)]
+    assert found.adapter == 28 * 16 * sum(a + b for a, b in linear)
+    assert memory["weights"] == 2 * N + 4 * found.adapter
+    assert memory["optimizer"] == 8 * found.adapter
+    some = {"r": 16, "target_modules": ["q_proj"], "layers_to_transform": [3, 4]}
+    assert estimate(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
+
+
+def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
+    assert one(run(path, {"dtype": "float32"}, train={"beta": 0.1}))["copies"] == 4 * N
+    assert one(run(path, {"dtype": "bfloat16"}))["copies"] == 2 * N
+    apart = one(run(path, {"dtype": "float32"}, engine={"name": "process"}))
+    assert apart["copies"] == 8 * N and apart["cache"] > 0
+    served = estimate(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
+    memory = served.memory["one process"]
+    assert memory["copies"] == memory["cache"] == 0
+    assert any("engine's own memory is not counted" in note for note in served.notes)
+
+
+def test_the_warm_start_of_a_pretrained_model_has_larger_chunks(path):
+    plain = run(path, train={"max_rollout_tokens": 512, "max_tokens_per_forward": 1024})
+    warm = plain.model_copy(update={"warm_start": WarmStartSettings(source="teacher")})
+    assert one(warm)["activations"] == 4 * one(plain)["activations"]
+
+
+def test_the_settings_decide_the_tokens_of_a_step(path):
+    train = {
+        "per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 2,
+        "max_action_tokens": 10, "max_rollout_tokens": 300,
+    }  # fmt: skip
+    tokens = estimate(run(path, env_config={"max_steps_per_episode": 5}, train=train)).tokens
+    assert (tokens.rollouts, tokens.turns, tokens.agent, tokens.read) == (16, 5, 800, 4800)
+    assert tokens.known
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"model_type": "no such type"}', None, 10_000_000])
+def test_a_model_without_a_usable_config_file_is_one_sentence(content, tmp_path):
+    if isinstance(content, int):
+        content = json.dumps(SMALL.to_dict() | {"num_hidden_layers": content})
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        estimate(run(str(tmp_path)))
+
+
+def test_the_command_prints_the_estimate_and_writes_nothing(invoke, path, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    shown = invoke("train", "quickstart", "--estimate", f"model={path}", "--processes", "8")
+    assert shown.exit_code == 0, shown.output
+    for words in ("1.72 B parameters", "each of 8, ZeRO-2", "optimizer state", "peak"):
+        assert words in shown.stdout
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "layout", "processes"),
+    [("one-gpu", SMALL, "one process", 1), ("eight-gpus", LARGE, "ZeRO-2", 6)],
+)
+def test_a_preset_costs_what_the_estimate_says(name, shape, layout, processes, tmp_path):
+    shape.save_pretrained(tmp_path)
+    config = load_config(name)
+    peak = estimate(load_config(name, {"model": str(tmp_path)}), processes).memory[layout]["peak"]
+    assert config.costs.startswith(f"{peak / 1e9:.1f} GB "), peak
+    assert "never run on a GPU" in config.run_on

@@ -1,0 +1,271 @@
+"""`agentsgym eval --output`, `--vs` and `--plan`."""
+
+import json
+import shutil
+
+import pytest
+
+from agentsgym import MultistepEnv, task_dataset
+from agentsgym.envs import register
+from agentsgym.evaluation import assess
+from agentsgym.runs import load_config
+from agentsgym.runs.files import RunDirectory, read_rollouts
+from agentsgym.runs.files.evaluation import EvaluationDirectory
+from agentsgym.runs.trust import own_directories, remember_own
+
+PLAYED: list[str] = []
+STOP_AFTER: list[int] = []
+
+
+class InterruptedEnv(MultistepEnv):
+    """A coin: "heads" wins on even tasks. The user presses Ctrl-C after so many rollouts."""
+
+    def _initialize_episode(self, session_id, task_data):
+        if STOP_AFTER and len(PLAYED) >= STOP_AFTER[0]:
+            raise KeyboardInterrupt
+        PLAYED.append(session_id)
+        return task_data["seed"]
+
+    def _format_prompt(self, state, step):
+        return "heads or tails?"
+
+    def _step_episode(self, session_id, state, action):
+        win = (action == "heads") == (state % 2 == 0)
+        return state, float(win), True, {"win": win}
+
+    def admissible_actions(self, state):
+        return ["heads", "tails"]
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"seed": k} for k in range(120)])
+
+
+@pytest.fixture(autouse=True)
+def coin():
+    register("tests/Coin", InterruptedEnv)
+    PLAYED.clear()
+    STOP_AFTER.clear()
+
+
+def coin_eval(invoke, *more, episodes=12):
+    return invoke("eval", "agent:random", "--env", "tests/Coin", "--episodes", str(episodes), *more)
+
+
+def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_path):
+    STOP_AFTER.append(70)
+    assert coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100).exit_code != 0
+    stored = EvaluationDirectory(tmp_path / "it")
+    assert stored.read().status == "interrupted" and stored.read().figures is None
+    assert len(list(stored.rollouts())) == 70
+    STOP_AFTER.clear()
+    PLAYED.clear()
+    continued = coin_eval(invoke, "-o", str(tmp_path / "it"), "--json", episodes=100)
+    assert len(PLAYED) == 30 and "has 70 rollouts" in continued.stderr
+    whole = coin_eval(invoke, "-o", str(tmp_path / "whole"), "--json", episodes=100)
+    assert json.loads(continued.stdout) == json.loads(whole.stdout)
+    assert stored.read().status == "finished"
+    assert stored.read().figures == EvaluationDirectory(tmp_path / "whole").read().figures
+    rollouts = [list(read_rollouts(tmp_path / name)) for name in ("it", "whole")]
+    assert rollouts[0] == rollouts[1] and len(rollouts[0]) == 100
+    assert assess(rollouts[0]) == stored.read().figures.model_copy(
+        update={"reference": None, "regret": None}
+    )
+
+
+def test_the_file_says_what_was_played_and_how(invoke, workplace):
+    result = invoke(
+        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "--max-action-tokens", "3", "--seed", "7", "-o", "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    file = json.loads((workplace / "out/evaluation.json").read_text())
+    assert (file["schema"], file["model"], file["status"]) == (1, "model", "finished")
+    settings = file["settings"]
+    assert settings["sampling"]["temperature"] == 0.5 and settings["sampling"]["max_tokens"] == 3
+    assert settings["seed"] == 7 and settings["env_config"]["explain_actions"] is True
+    assert file["versions"]["torch"] and file["figures"]["episodes"] == 4
+    before = settings["weights"]
+    shutil.copy(workplace / "model/config.json", workplace / "model/other.bin")
+    changed = invoke(
+        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "--max-action-tokens", "3", "--seed", "7", "-o", "out",
+    )  # fmt: skip
+    assert changed.exit_code == 2 and "weights is" in changed.stderr and before in changed.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "1"], "in which seed is 0, not 1"),
+        (["explain_actions=false"], "in which env_config.explain_actions is True, not False"),
+        (["--episodes", "11"], "in which episodes is 12, not 11"),
+    ],
+)
+def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path, more, said):
+    coin_eval(invoke, "-o", str(tmp_path))
+    other = coin_eval(invoke, "-o", str(tmp_path), *more)
+    assert other.exit_code == 2 and said in " ".join(other.stderr.split())
+    assert len(list(read_rollouts(tmp_path))) == 12
+
+
+def test_a_directory_with_other_files_is_refused(invoke, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    result = coin_eval(invoke, "-o", str(tmp_path))
+    assert result.exit_code == 2 and "is no evaluation and not empty" in result.stderr
+
+
+def test_two_players_on_the_same_tasks(invoke, tmp_path):
+    options = ["--env", "Bandit", "--episodes", "48", "--seed", "3"]
+    result = invoke("eval", "agent:optimal", "--vs", "agent:random", *options, "--json", "-o",
+                    str(tmp_path))  # fmt: skip
+    found = json.loads(result.stdout)
+    alone = json.loads(invoke("eval", "agent:random", *options, "--json").stdout)
+    assert alone.pop("passes") == [] and alone.pop("other_references") == {}
+    assert found["evaluations"][1] == alone
+    reward = found["comparison"]["reward"]
+    assert reward["second"] == alone["reward"] and reward["interval"][0] > 0
+    assert reward["difference"] == pytest.approx(reward["first"] - alone["reward"])
+    stored = json.loads((tmp_path / "comparison.json").read_text())
+    assert stored.pop("schema") == 1 and stored == found
+    sides = [list(read_rollouts(tmp_path / name)) for name in ("model", "vs")]
+    assert [r.session_id for r in sides[0]] == [r.session_id for r in sides[1]]
+    shown = invoke("eval", "agent:optimal", "--vs", "agent:random", *options).stdout
+    assert "agent:optimal is higher" in shown
+
+
+def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace):
+    run = RunDirectory(workplace / "runs/toy")
+    shutil.copytree("model", run.model)
+    run.config.write_text(load_config("toy.yaml", {"eval.episodes": 4}).to_yaml())
+    remember_own(run.root)
+    result = invoke("eval", "runs/toy", "--vs", "model", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["comparison"]["pairs"] == 4
+    turned = invoke("eval", "model", "--vs", "runs/toy", "--json")
+    assert turned.exit_code == 0, turned.stderr
+    assert json.loads(turned.stdout)["comparison"]["pairs"] == 4
+    own_directories().unlink()
+    untrusted = invoke("eval", "model", "--vs", "runs/toy")
+    assert untrusted.exit_code == 2 and "env=digit.DigitEnv" in untrusted.stderr
+    alone = invoke("eval", "model", "--vs", "agent:random")
+    assert alone.exit_code == 2 and "name the environment with --env" in alone.stderr
+
+
+def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
+    result = coin_eval(invoke, "--plan", "--json", "-o", str(tmp_path / "no"), episodes=100)
+    plan = json.loads(result.stdout)
+    assert (plan["pairs"], plan["clusters"]) == (100, 100)
+    # (t(0.975) + t(0.8)) · sqrt(0.5 / 100), with 99 degrees of freedom
+    assert plan["smallest_win_rate_difference"] == pytest.approx(0.2001, abs=1e-3)
+    assert not PLAYED and not (tmp_path / "no").exists()
+    told = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
+    assert "100 rollouts in 25 clusters" in told and "If all rollouts of a cluster" in told
+
+
+def test_a_model_without_a_chat_template_is_told(invoke, workplace):
+    (workplace / "model/chat_template.jinja").unlink()
+    result = invoke("eval", "model", "--env", "digit.DigitEnv", "--episodes", "2")
+    assert result.exit_code == 0 and "no chat template" in " ".join(result.stderr.split())
+
+
+def test_rollouts_are_kept_when_the_end_cannot_be_written(invoke, tmp_path, monkeypatch):
+    def full(self, rollouts):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("agentsgym.runs.files.evaluation.EvaluationDirectory.write_all", full)
+    result = invoke(
+        "eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"
+    )
+    assert result.exit_code != 0
+    assert len(list(read_rollouts(tmp_path / "out"))) == 4
+
+
+@pytest.mark.parametrize("more", [[], ["--vs", "agent:optimal"]])
+def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_path, more):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4"]
+    assert invoke(*played, "-o", str(mine)).exit_code == 0
+    before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    side = theirs / "model" if more else theirs
+    side.mkdir(parents=True)
+    shutil.copy(mine / "evaluation.json", side)
+    (side / "rollouts").symlink_to(mine / "rollouts")
+    result = invoke(*played, *more, "-o", str(theirs))
+    assert result.exit_code == 2 and "is a link to" in result.stderr
+    assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
+
+
+def test_a_wrong_second_player_is_told_before_the_first_plays(invoke, tmp_path):
+    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"]
+    result = invoke(*played, "--vs", "agent:nope")
+    assert result.exit_code == 2 and "no agent is called 'nope'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def against(invoke, saved, *more, episodes=12):
+    return coin_eval(invoke, "--vs", str(saved), *more, episodes=episodes)
+
+
+def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tmp_path):
+    heads, out = tmp_path / "heads", tmp_path / "out"
+    alone = json.loads(coin_eval(invoke, "-o", str(heads), "--json").stdout)
+    PLAYED.clear()
+    result = against(invoke, heads, "-o", str(out), "--json")
+    assert result.exit_code == 0, result.stderr
+    assert len(PLAYED) == 12
+    found = json.loads(result.stdout)
+    of_one_side = {"passes", "other_references"}
+    assert found["evaluations"][1] == {k: v for k, v in alone.items() if k not in of_one_side}
+    assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
+    assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
+    assert EvaluationDirectory(out / "vs").read() == EvaluationDirectory(heads).read()
+    assert "agent:random (" in against(invoke, heads).stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "1"], "seed is 0 there, and 1 here"),
+        (["max_steps_per_episode=3"], "env_config.max_steps_per_episode is 20 there, and 3 here"),
+        (["--episodes", "11"], "episodes is 12 there, and 11 here"),
+        (["--rollouts-per-task", "2"], "tasks is 12 there, and 6 here"),
+    ],
+)
+def test_a_saved_evaluation_of_something_else_is_refused_before_anything_is_played(
+    invoke, tmp_path, more, said
+):
+    coin_eval(invoke, "-o", str(tmp_path / "it"))
+    PLAYED.clear()
+    result = against(invoke, tmp_path / "it", *more)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert not PLAYED
+
+
+def test_an_interrupted_evaluation_and_links_of_a_strangers_are_refused(invoke, tmp_path):
+    STOP_AFTER.append(70)
+    coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100)
+    STOP_AFTER.clear()
+    result = against(invoke, tmp_path / "it", episodes=100)
+    assert result.exit_code == 2 and "only a finished one" in " ".join(result.stderr.split())
+    coin_eval(invoke, "-o", str(tmp_path / "mine"))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    shutil.copy(tmp_path / "mine/evaluation.json", theirs)
+    (theirs / "rollouts").symlink_to(tmp_path / "mine/rollouts")
+    result = against(invoke, theirs)
+    assert result.exit_code == 2 and "would be read" in " ".join(result.stderr.split())
+
+
+def test_lost_rollouts_of_a_saved_evaluation_are_told(invoke, tmp_path):
+    coin_eval(invoke, "-o", str(tmp_path / "it"))
+    shutil.rmtree(tmp_path / "it/rollouts")
+    result = against(invoke, tmp_path / "it")
+    assert result.exit_code == 2 and "lacks 12 of its 12 rollouts" in result.stderr
+
+
+def test_different_temperatures_are_told(invoke, workplace):
+    saved = ["eval", "model", "--env", "digit.DigitEnv", "--episodes", "4"]
+    assert invoke(*saved, "--temperature", "0.5", "-o", "half").exit_code == 0
+    result = invoke(*saved, "--vs", "half")
+    said = " ".join(result.stderr.split())
+    assert "half was sampled at temperature 0.5, model at 1" in said, result.stderr

@@ -1,0 +1,272 @@
+"""`agentsgym eval --suite`."""
+
+import base64
+import hashlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agentsgym import make
+from agentsgym.cli.tables import print_tables
+from agentsgym.envs import ConfigError
+from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
+from agentsgym.report.suite import suite_page, suite_tables
+from agentsgym.runs import parse_config
+from agentsgym.runs.files import read_rollouts
+from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
+from agentsgym.types import Rollout
+from agentsgym.types.requests import context_overflow
+from chat_server import ChatServer
+
+SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
+FROZEN = {"explore": (1, "ad1e55efa6b003a6")}
+"""Whoever changes a suite raises its version here and in scripts/suites.py."""
+
+
+def test_suites_are_frozen():
+    assert {name: (load_suite(name).version, load_suite(name).digest) for name in suites()} == (
+        FROZEN
+    )
+
+
+def test_suites_and_their_references_are_those_of_the_script():
+    spec = importlib.util.spec_from_file_location("suites_script", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert {name: script.text_of(suite) for name, suite in script.suites().items()} == suites()
+
+
+def test_no_task_is_in_a_dataset_of_its_environment():
+    for game in load_suite("explore").games:
+        env = make(game.env, env_config=game.env_config)
+        if game.env in ("Explore", "Bandit"):
+            seeds = {task["seed"] for task in game.frozen_tasks}
+            for rows in (env.get_train_dataset(), env.get_eval_dataset()):
+                assert not seeds & {task["seed"] for task in rows["task_data"]}
+
+
+def figures(invoke, *arguments):
+    result = invoke("eval", *arguments, "--suite", "explore", "--episodes", "8", "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_best_player_earns_one_and_the_same_again(invoke, tmp_path):
+    found = figures(invoke, "agent:optimal", "-o", str(tmp_path))
+    assert found["digest"] == FROZEN["explore"][1] and not found["complete"]
+    low, high = found["information"]["ci95"]
+    assert low <= 1.0 <= high and low > 0.7
+    exact = {"place", "place-two-facts", "switches", "rule", "mastermind", "twenty-questions"}
+    assert {g["name"] for g in found["games"] if g["of_best"]["value"] == 1.0} >= exact
+    again = figures(invoke, "agent:optimal", "-o", str(tmp_path))
+    assert again == found
+    assert len(list(read_rollouts(tmp_path / "place"))) == 8
+    stored = json.loads((tmp_path / "suite.json").read_text())
+    assert stored.pop("schema") == 1 and stored == found
+
+
+def test_the_best_player_that_never_explores_earns_zero(invoke):
+    found = figures(invoke, "agent:never")
+    low, high = found["information"]["ci95"]
+    assert low <= 0.0 <= high
+    assert {game["name"] for game in found["games"]} == {
+        "place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"
+    }  # fmt: skip
+    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in found["games"])
+
+
+def test_the_noise_of_a_game_is_its_own():
+    run = parse_config({"env": "Explore", "model": "agent:random"})
+    asked = [requests_of(g, place_of(g, run), 0) for g in load_suite("explore").games[:2]]
+    assert not {r.seed for r in asked[0]} & {r.seed for r in asked[1]}
+    first = load_suite("explore").games[0]
+    assert requests_of(first, place_of(first, run), 0, most_tasks=5) == asked[0][:5]
+
+
+def test_an_endpoint_plays_a_suite_and_against_another_player(invoke):
+    server = ChatServer(say=lambda messages: "look")
+    try:
+        there = ("--base-url", server.url, "--json")
+        found = figures(invoke, "chat:some-model", *there[:2], "--episodes", "2")
+        place = found["games"][0]
+        assert place["episodes"][0]["informing"] == 1.0 and place["score"]["value"] == 0.0
+        vs = invoke("eval", "agent:optimal", "--env", "Explore", "--episodes", "8", "--vs",
+                    "chat:some-model", *there)  # fmt: skip
+        assert vs.exit_code == 0, vs.stderr
+        alone = invoke("eval", "agent:optimal", "--env", "Explore", *there)
+        assert alone.exit_code == 2 and "has no effect" in " ".join(alone.stderr.split())
+        assert json.loads(vs.stdout)["comparison"]["reward"]["difference"] == 1.0
+    finally:
+        server.close()
+
+
+FILE = """\
+games:
+- {name: small, env: Bandit, env_config: {arms: 2}, episodes: 6}
+- {name: codes, env: Mastermind, tasks: [{solution: red blue}, {solution: red red}],
+   rollouts_per_task: 3}
+"""
+
+
+def test_a_suite_of_ones_own(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(FILE)
+    result = invoke("eval", "agent:random", "--suite", "mine.yaml", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "agent:random on mine 1" in result.stdout and "codes" in result.stdout
+    assert [len(list(read_rollouts(f"out/{name}"))) for name in ("small", "codes")] == [6, 6]
+    assert parse_suite({"name": "mine", "games": [GAME]}, "x").digest
+
+
+HOSTILE_SUITE = """\
+name: <script>alert(1)</script>
+games: [{name: small, env: Bandit, env_config: {arms: 2}, episodes: 6}]
+"""
+
+
+def test_the_page_of_a_suite_runs_nothing_and_escapes_its_names(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(HOSTILE_SUITE)
+    played = ["eval", "agent:random", "--suite", "mine.yaml"]
+    assert invoke(*played, "--out", "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "http" not in page[200:]
+    policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    style = re.search("<style>(.*?)</style>", page, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; style-src 'sha256-" + digest)
+    assert "script-src" not in policy
+
+
+def test_models_of_a_suite_are_compared_and_stand_side_by_side(invoke, tmp_path):
+    models = ("agent:optimal", "--vs", "agent:never", "--vs", "agent:random")
+    places = ("-o", f"{tmp_path}/out", "--out", f"{tmp_path}/page.html")
+    found = figures(invoke, *models, *places)
+    alone = figures(invoke, "agent:never")
+    never, at_random = found["comparisons"]
+    assert (never["vs"], at_random["vs"]) == ("agent:never", "agent:random")
+    assert never["figures"]["games"] == alone["games"]
+    assert set(never["games"]) == {game["name"] for game in alone["games"]}
+    reward = never["games"]["place"]["reward"]
+    assert reward["first"] == 1.0 and reward["second"] == alone["games"][0]["score"]["value"]
+    assert reward["interval"][0] > 0
+    for folder in ("model", "vs", "vs-2"):
+        assert len(list(read_rollouts(tmp_path / "out" / folder / "place"))) == 8
+    stored = json.loads((tmp_path / "out/suite.json").read_text())
+    assert stored["comparisons"] == found["comparisons"]
+    page = (tmp_path / "page.html").read_text()
+    assert "against agent:never" in page and "agent:optimal is higher" in page
+    models_of_page = page.partition("<h2>reward on explore 1</h2>")[2].partition("</section>")[0]
+    heads = re.findall('<th scope="col">([^<]+)</th>', models_of_page)
+    assert heads == ["agent:optimal", "agent:never", "agent:random"]
+    shown = invoke("eval", *models, "--suite", "explore", "--episodes", "4").stdout
+    assert "reward, agent:optimal against agent:never" in shown and "reward on explore 1" in shown
+
+
+GAME = {"name": "small", "env": "Bandit", "episodes": 6}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--suite", "none"], "'none' is neither a file nor a suite; suites: explore"),
+        (["--suite", "explore", "arms=3"], "leave out arms"),
+        (["--suite", "explore", "--plan"], "leave out --env, --plan"),
+        (["--suite", "explore", "--vs", "agent:nobody"], "no game of the suite explore has"),
+        (["--suite", "explore", "--rollouts-per-task", "2"], "leave out --rollouts-per-task"),
+        (
+            ["--env", "Bandit", "--vs", "agent:never", "--vs", "agent:random"],
+            "compared on a --suite",
+        ),
+        (["--env", "Bandit", "--out", "page.html"], "the page of a suite"),
+        (["--suite", "bad.yaml"], "a: task_data needs a 'solution'"),
+    ],
+)
+def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, said):
+    monkeypatch.chdir(tmp_path)
+    game = "{name: a, env: Mastermind, tasks: [{solution: 5}]}"
+    (tmp_path / "bad.yaml").write_text(f"games: [{game}]")
+    result = invoke("eval", "agent:optimal", *more)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert "explore: place" not in result.stderr  # nothing was played
+
+
+LATE = """\
+games:
+- {{name: first, env: Bandit, episodes: 2}}
+- {{name: second, {second}}}
+"""
+THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: never_informing}"
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("env: Mastermind, tasks: [{solution: 5}]", "second: task_data needs a 'solution'"),
+        (
+            f"env: Explore, episodes: 2, references: {THREE}",
+            "second: the references are for 3 episodes, and a trial has 2",
+        ),
+        ("env: strangers_game.Env, episodes: 2", "env=strangers_game.Env"),
+        (
+            "env: ClassicalReasoning, env_config: {questions_file: /etc/passwd}, episodes: 2",
+            "--trust",
+        ),
+    ],
+)
+def test_a_wrong_game_is_refused_before_any_is_played(invoke, tmp_path, monkeypatch, second, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strangers_game.py").write_text("open('imported', 'w').close()")
+    (tmp_path / "late.yaml").write_text(LATE.format(second=second))
+    result = invoke("eval", "agent:random", "--suite", "late.yaml", "-o", "out")
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert not (tmp_path / "out").exists() and not (tmp_path / "imported").exists()
+
+
+def test_references_need_a_reward_for_each_episode():
+    unequal = {"random": [0.0], "unexploring": [0.0, 0.0], "best": [1.0], "without": "scored_alone"}
+    with pytest.raises(ConfigError, match="one reward for each episode"):
+        parse_suite({"name": "s", "games": [GAME | {"references": unequal}]}, "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("error", "row"),
+    [
+        ("GenerationError: " + context_overflow(540, 512), "does not fit"),
+        ("This model's maximum context length is 512 tokens. However, you", "does not fit"),
+        ("RuntimeError: no such arm", "failed"),
+    ],
+)
+def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
+    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error=error)
+    suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
+    figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
+    print_tables(suite_tables("agent:random", figures))
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"small {row} " in said and "nan" not in said
+    why = "longer than the model's context are small 1 of 1 rollouts"
+    assert (why in said) == (row == "does not fit")
+    page = "".join(suite_page("agent:random", figures, {}))
+    assert ("<td>does not fit</td>" in page) == (row == "does not fit")
+
+
+ROOM = """\
+games:
+- {name: place, env: Explore, episodes: 2, references:
+   {random: [0, 0], unexploring: [0, 0], best: [1, 1], without: never_informing}}
+- {name: lasting, env: Explore, env_config: {episodes_per_trial: 12, free_shots: 11}, episodes: 2}
+"""
+
+
+def test_a_model_plays_the_games_that_fit_in_its_context(invoke, tmp_path):
+    """Without spoiling them by those that do not fit."""
+    (tmp_path / "room.yaml").write_text(ROOM)
+    command = ("eval", "builtin:quickstart", "--suite", str(tmp_path / "room.yaml"), "--json")
+    result = invoke(*command)
+    assert result.exit_code == 0, result.stderr
+    place, lasting = json.loads(result.stdout)["games"]
+    assert (place["too_long"], place["failures"]) == (0, 0) and place["of_best"] is not None
+    assert lasting["too_long"] == lasting["failures"] == 2

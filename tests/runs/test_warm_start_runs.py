@@ -1,0 +1,412 @@
+"""Runs of a pretrained model that begin with a warm start: real models on disk, real games."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import agentsgym.training.warm_start as training_warm_start
+from agentsgym import ScriptedAgent
+from agentsgym.envs import ConfigError
+from agentsgym.runs import Progress, load_run, parse_config, train_run
+from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
+from agentsgym.runs.signal_check import NoSignal
+from agentsgym.runs.stored_games import check_stored, stored_games
+from agentsgym.runs.trust import check_untrusted
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from chat_server import ChatServer
+from workplace import Notes
+
+CHATTY = """
+from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
+
+
+class WordEnv(MultistepEnv):
+    "Say the word of the task within two steps; words without a letter are malformed."
+
+    def _initialize_episode(self, session_id, task_data):
+        return dict(task_data)
+
+    def _format_prompt(self, state, step):
+        return f"guess the number {state['solution']}" if step == 0 else "no"
+
+    def _step_episode(self, session_id, state, action):
+        win = action.strip() == state["solution"]
+        info = {"malformed": not action.strip().isdigit(), "win": win}
+        return state, float(win), win, info
+
+    def admissible_actions(self, state):
+        return ["0", "1", "2", "3", "4", "5", "6", "7"]
+
+    def teacher_agent(self, *, seed=0):
+        return Reader()
+
+    def optimal_agent(self):
+        return ScriptedAgent(["3"])
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"solution": str(k % 6)} for k in range(24)])
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"solution": str(6 + k % 2), "seed": k} for k in range(4)])
+
+
+class Reader:
+    "Reads the solution in the prompt."
+
+    def get_action(self, messages, agent_state):
+        return messages[0]["content"].split()[-1], None
+"""
+
+WARM = {
+    "source": "teacher",
+    "games": 24,
+    "epochs": 10,
+    "batch_size": 4,
+    "eval_steps": 10,
+    "patience": 9,
+    "learning_rate": 2e-2,
+    "held_out_share": 0.2,
+    "probe_tasks": 2,
+}
+
+
+@pytest.fixture
+def run(workplace):
+    """Makes the configuration of a run in the current directory."""
+    Path("word.py").write_text(CHATTY)
+
+    def make(name="warm", warm=None, train=None, **keys):
+        return parse_config(
+            {
+                "name": name,
+                "env": "word.WordEnv",
+                "env_config": {"max_steps_per_episode": 2},
+                "model": "model",
+                "warm_start": {**WARM, **(warm or {})},
+                "train": {
+                    "max_steps": 1,
+                    "per_device_train_batch_size": 8,
+                    "num_generations": 4,
+                    "max_action_tokens": 3,
+                    "learning_rate": 1e-4,
+                    "use_cpu": True,
+                    **(train or {}),
+                },
+                "eval": {"episodes": 8},
+                "threads": 1,
+                "output_dir": name,
+                **keys,
+            }
+        )
+
+    return make
+
+
+class KilledAt(Progress):
+    """Kills the process when an update of the warm start is reported."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def warm_start(self, step, steps, values):
+        if step == self._step:
+            raise KeyboardInterrupt
+
+
+class KilledBefore(Progress):
+    """Kills the process at the beginning of a phase."""
+
+    def __init__(self, phase: str) -> None:
+        self._phase = phase
+
+    def phase(self, name, what):
+        if name == self._phase:
+            raise KeyboardInterrupt
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one | other)
+
+
+def test_a_warm_started_run_from_beginning_to_end(run):
+    notes = Notes()
+    summary = train_run(run(signal_check=False), progress=notes)
+    directory = RunDirectory(Path("warm"))
+    assert summary.status == "finished" and read_summary(directory.summary) == summary
+    assert None not in (summary.before, summary.warm_started, summary.after)
+    assert {"before", "warm_start", "warm_started", "rl", "after"} <= set(summary.phases)
+    figures = summary.model_figures["warm_start"]
+    assert figures["games"] == {"games": 24, "reward": 1.0}
+    losses = figures["training"]["held_out_losses"]
+    assert losses[str(figures["training"]["step"])] == min(losses.values()) < losses["0"]
+    assert figures["after"]["malformed"] < figures["before"]["malformed"]
+    assert any("before the warm start" in note for note in notes.notes)
+    assert any("first generation" in note for note in notes.notes)
+    # What is evaluated is the warm-started model, and RL goes on from it.
+    texts = [
+        [s.action for r in read_rollouts("warm", phase) for e in r.episodes for s in e.steps]
+        for phase in ("before", "warmstarted", "after")
+    ]
+    assert texts[0] != texts[1]
+    assert not same(weights("warm/warm-start/model"), weights("model"))
+    assert not same(weights("warm/warm-start/model"), weights("warm/model"))
+    assert not list(directory.warm_start.glob("*.safetensors"))
+
+
+def test_a_killed_warm_start_continues_to_the_same_weights(run):
+    """Killed before its first checkpoint, then after it."""
+    train_run(run("whole", signal_check=False))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run("parts", signal_check=False), progress=KilledAt(3))
+    with pytest.raises(KeyboardInterrupt):
+        train_run(load_run(Path("parts")), resume=True, progress=KilledAt(16))
+    assert Path("parts/warm-start/checkpoint.safetensors").is_file()
+    assert read_summary(Path("parts/summary.json")).status == "interrupted"
+    games = list(read_rollouts("parts", "warmstart"))
+    again = train_run(load_run(Path("parts")), resume=True)
+    assert again.status == "finished"
+    assert list(read_rollouts("parts", "warmstart")) == games
+    for folder in ("warm-start/model", "model"):
+        assert same(weights(f"parts/{folder}"), weights(f"whole/{folder}"))
+    whole = read_summary(Path("whole/summary.json"))
+    assert (again.before, again.warm_started, again.after) == (
+        whole.before,
+        whole.warm_started,
+        whole.after,
+    )
+
+
+@pytest.mark.slow
+def test_a_finished_warm_start_is_not_repeated(run, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run(signal_check=False), progress=KilledBefore("rl"))
+    before = weights("warm/warm-start/model")
+    monkeypatch.setattr(training_warm_start, "fit", None)
+    summary = train_run(load_run(Path("warm")), resume=True)
+    assert summary.status == "finished" and summary.warm_started is not None
+    assert same(weights("warm/warm-start/model"), before)
+
+
+def test_the_reference_of_kl_is_the_warm_started_model(run, monkeypatch):
+    """One step later the KL to the warm-started model is small, to the first model it is not."""
+    from agentsgym.training import GRPOEnvTrainer
+
+    seen = []
+    train = GRPOEnvTrainer.train
+
+    def look(trainer, **options):
+        seen.append({k: v.clone() for k, v in trainer.ref_model.state_dict().items()})
+        return train(trainer, **options)
+
+    monkeypatch.setattr(GRPOEnvTrainer, "train", look)
+    train_run(run(train={"beta": 0.1}, signal_check=False))
+    start = weights("warm/warm-start/model")
+    assert all(torch.equal(seen[0][name], start[name]) for name in start)
+    shutil.rmtree("warm/checkpoints")
+    shutil.rmtree("warm/model")
+    train_run(load_run(Path("warm")), resume=True)
+    assert all(torch.equal(seen[1][name], start[name]) for name in start)
+
+
+@pytest.mark.slow
+def test_the_best_game_of_a_random_player_is_imitated(run):
+    train_run(run(warm={"source": "random", "best_of": 12, "min_reward": 1.0}, signal_check=False))
+    games = list(read_rollouts("warm", "warmstart"))
+    assert len(games) == 24 and {game.final_reward for game in games} == {1.0}
+    actions = {step.action for game in games for step in game.episodes[0].steps}
+    assert len(actions) > 2
+
+
+def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):
+    """Its held-out tasks are not learned from, its damaged parts left out."""
+    from word import Reader, WordEnv
+
+    env = WordEnv(chat_tokenizer, {"max_steps_per_episode": 2})
+    tasks = [{"solution": str(k)} for k in (0, 1, 2, 7)]  # 7 is a task of the evaluation
+    games = list(env.run_trial(tasks, Reader()).rollouts)
+    episode = games[1].episodes[0]
+    odd = replace(episode, reward=99.0, written=({"role": "assistant", "content": "1"},))
+    games[1] = replace(games[1], episodes=(odd,))
+    write = RolloutWriter(Path("first"))
+    for step in (0, 1):
+        write(games, {"phase": "train", "step": step, "advantages": None})
+    *_, (_, _, last) = RunDirectory(Path("first")).rollout_files()
+    last.write_bytes(b"broken")
+    notes = Notes()
+    train_run(
+        run("second", warm={"source": "rollouts", "run": "first"}, signal_check=False),
+        progress=notes,
+    )
+    games = list(read_rollouts("second", "warmstart"))
+    assert [game.task_data["solution"] for game in games] == ["0", "2"]
+    assert all(row.spans and not row.sampled for game in games for row in game.rows)
+    assert any("is damaged" in note for note in notes.notes)
+    assert any("left out: damaged or too long" in note for note in notes.notes)
+
+
+def test_a_player_that_repeats_itself_is_told(run):
+    notes = Notes()
+    steps = {"max_steps_per_episode": 1}
+    warm = {"source": "optimal", "games": 4}
+    train_run(run(warm=warm, env_config=steps, signal_check=False), progress=notes)
+    assert any("have the same actions" in note for note in notes.notes)
+
+
+def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
+    """Of its conversations those with most reward are taken, if they are on training tasks and a
+    game can contain them."""
+    from word import Reader, WordEnv
+
+    env = WordEnv(chat_tokenizer, {"max_steps_per_episode": 2})
+    tasks = [{"solution": str(k)} for k in (0, 1, 2, 7)]  # 7 is a task of the evaluation
+    played = [env.run_trial(tasks, agent).rollouts for agent in (Reader(), ScriptedAgent(["x"]))]
+    write = RolloutWriter(Path("first"))
+    for step, rollouts in enumerate(played):
+        write(rollouts, {"phase": "train", "step": step, "advantages": None})
+    for name in ("data", "data.jsonl"):
+        result = invoke("export", "first", "--to", "messages", "--out", name)
+        assert result.exit_code == 0 and "8 examples" in result.output
+    config = run(
+        "second", warm={"source": "export", "data": "data", "games": 2}, signal_check=False
+    )
+    train_run(config)
+    games = list(read_rollouts("second", "warmstart"))
+    assert [game.task_data for game in games] == tasks[:2]
+    assert all(row.spans and not row.sampled for game in games for row in game.rows)
+    with pytest.raises(ConfigError, match=r"warm_start.data="):
+        check_untrusted(load_run(Path("second")), training=True)
+    # A damaged line costs itself, and malformed actions are known.
+    broken = json.loads(Path("data.jsonl").read_text().splitlines()[0])
+    broken |= {"messages": broken["messages"][:1], "reward": 99.0}
+    with Path("data.jsonl").open("a") as file:
+        file.write(json.dumps(broken) + "\n")
+    notes: list[str] = []
+    games = stored_games(
+        WarmStartSettings(source="export", data="data.jsonl"),
+        env.codec,
+        lambda game: True,
+        None,
+        notes.append,
+    )
+    assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
+    assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
+    assert [row.token_ids.tolist() for row in games[0].rows] == [
+        row.token_ids.tolist() for row in played[0][0].rows
+    ]
+    assert notes == ["warm_start.data: 1 of 9 games are left out: damaged or too long"]
+    assert invoke("export", "first", "--to", "tokens", "--out", "tokens").exit_code == 0
+    Path("broken.parquet").write_bytes(b"no parquet")
+    for data, problem in (("tokens", "has no column malformed"), ("broken.parquet", "cannot be")):
+        with pytest.raises(ConfigError, match=problem):
+            train_run(run("third", warm={"source": "export", "data": data}, signal_check=False))
+
+
+def test_a_foreign_export_names_no_place_to_read(tmp_path, monkeypatch):
+    """Its file may declare a column as images, which `datasets` reads from where they say."""
+    import pyarrow.parquet
+    from datasets import Dataset, Features, Image, List, Value
+
+    opened = []
+    monkeypatch.setattr(Image, "decode_example", lambda self, value, **_: opened.append(value))
+    chat = List({"role": Value("string"), "content": Value("string")})
+    texts = {"env": Value("string"), "task": Value("string"), "reward": Value("float64")}
+    row = {
+        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}],
+        "malformed": [False],
+        "env": "Bandit",
+        "task": "{}",
+        "reward": 1.0,
+        "image": {"path": "http://127.0.0.1:9/secret.png", "bytes": None},
+    }
+    features = {"messages": chat, "malformed": List(Value("bool")), **texts, "image": Image()}
+    table = Dataset.from_list([row], features=Features(features)).data.table
+    pyarrow.parquet.write_table(table, tmp_path / "foreign.parquet")
+    with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as shard:
+        shard.write_table(table)
+    for place in (tmp_path / "foreign.parquet", tmp_path):
+        check_stored(WarmStartSettings(source="export", data=str(place)))
+    assert not opened
+
+
+def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
+    server = ChatServer(say=lambda messages: messages[0]["content"].split()[-1], key=None)
+    engine = {"urls": [server.url], "served_model": "big"}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_run(
+                run(warm={"source": "chat", "engine": engine}, signal_check=False),
+                progress=KilledAt(2),
+            )
+        asked = len(server.bodies)
+        assert asked == 24 and server.bodies[0]["model"] == "big"
+        stored = load_run(Path("warm"))
+        with pytest.raises(ConfigError, match=r"warm_start.engine.urls="):
+            check_untrusted(stored, training=True)
+        train_run(stored, resume=True)
+        assert len(server.bodies) == asked
+    finally:
+        server.close()
+    assert {g.final_reward for g in read_rollouts("warm", "warmstart")} == {1.0}
+
+
+def test_a_model_that_only_says_nonsense_is_stopped_with_advice(run):
+    config = run(warm_start={})
+    with pytest.raises(NoSignal, match=r"0% of the groups.*warm_start\.source=teacher"):
+        train_run(config)
+    summary = read_summary(Path("warm/summary.json"))
+    assert summary.status == "failed" and "signal_check=false" in summary.error
+    assert "before the first evaluation" in summary.error and "before" not in summary.phases
+    assert len(list(read_rollouts("warm", "probe"))) == 8  # as many as the first generation has
+    assert train_run(run("other", warm_start={}, signal_check=False)).status == "finished"
+
+
+def test_a_warm_start_that_taught_nothing_stops_before_its_evaluation(run):
+    config = run(warm={"games": 4, "epochs": 1, "learning_rate": 0.0})
+    with pytest.raises(NoSignal, match="stopped after the warm start"):
+        train_run(config)
+    phases = read_summary(Path("warm/summary.json")).phases
+    assert "warm_start" in phases and "warm_started" not in phases
+
+
+def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_stored(run):
+    train_run(run("first", signal_check=False, train={"max_steps": 2}))
+    warm = {"source": "rollouts", "run": "first"}
+    for name, progress in (("parts", KilledAt(1)), ("none", KilledBefore("warm_start"))):
+        with pytest.raises(KeyboardInterrupt):
+            train_run(run(name, warm=warm, signal_check=False), progress=progress)
+    Path("first").rename("moved")
+    assert train_run(load_run(Path("parts")), resume=True).status == "finished"
+    with pytest.raises(ConfigError, match="first holds no training rollouts"):
+        train_run(load_run(Path("none")), resume=True)
+    with pytest.raises(ConfigError, match="first holds no training rollouts"):
+        train_run(run("parts", warm=warm, signal_check=False), set_aside=True)
+
+
+@pytest.mark.parametrize(
+    ("warm", "key"),
+    [
+        ({"source": "nobody"}, "warm_start.source"),
+        ({"gamse": 3}, "did you mean 'warm_start.games'"),
+        ({"games": 0}, "warm_start.games"),
+        ({"run": "first"}, "run is only for source"),
+        ({"source": "rollouts"}, "run"),
+        ({"source": "export", "data": "nowhere.parquet"}, "nowhere.parquet is no export"),
+        ({"source": "rollouts", "run": "nowhere"}, "nowhere holds no training rollouts"),
+        ({"source": "chat", "engine": {"urls": ["http://x"]}}, "warm_start.engine.served_model"),
+        ({"vocab_size": 500}, "vocab_size has no effect"),
+    ],
+)
+def test_bad_settings_are_told_before_anything_is_written(run, warm, key):
+    with pytest.raises(ConfigError, match=key):
+        train_run(run(warm=warm))
+    assert not Path("warm").exists()
