@@ -1,6 +1,7 @@
 """The reinforcement learning of a run: the trainer with the run's callbacks (metrics, time limit,
 graceful stop, check for a signal), until it stops."""
 
+import math
 import signal
 import threading
 import time
@@ -25,15 +26,72 @@ Note = Callable[[str], None]
 _FINAL = "train_runtime"
 
 
-class StopRequest:
-    """A request to stop, which training obeys at the end of the generation."""
+class Clock:
+    """The seconds of RL so far, `used` of them before a resume; it runs from `start` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, used: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
+        self._used = used
+        self._now = now
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._started = self._now()
+
+    @property
+    def seconds(self) -> float:
+        """What it says."""
+        return self._used + (0.0 if self._started is None else self._now() - self._started)
+
+
+class StopCallback(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the end of a generation once a stop was requested or `max_seconds` of RL
+    are used up. Every stop, also another callback's, saves a checkpoint.
+
+    With `decay_to`, the learning rate decreases linearly with the used time, from the schedule's
+    value to that fraction of it (so choose a constant schedule).
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        updates_per_generation: int,
+        max_seconds: float | None = None,
+        decay_to: float | None = None,
+    ) -> None:
+        self._clock = clock
+        self._updates_per_generation = updates_per_generation
+        self._max_seconds = max_seconds or math.inf
+        self._decay_to = decay_to
         self.reason: str | None = None
 
-    def ask(self, reason: str) -> None:
+    def request(self, reason: str) -> None:
         """Request a stop; the first reason is kept."""
         self.reason = self.reason or reason
+
+    def share_used(self) -> float:
+        """The used fraction of the time, at most 1."""
+        return min(1.0, self._clock.seconds / self._max_seconds)
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
+    ) -> None:
+        """Scale the rate that the schedule has set for this step."""
+        if self._decay_to is None or optimizer is None:
+            return
+        factor = 1.0 - (1.0 - self._decay_to) * self.share_used()
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Obey a request, but not within a generation, which would have to be played again."""
+        if self.share_used() >= 1.0:
+            self.request("max_seconds")
+        if self.reason and state.global_step % self._updates_per_generation == 0:
+            control.should_training_stop = True
+        if control.should_training_stop:
+            control.should_save = True
+        return control
 
 
 @contextmanager
@@ -51,13 +109,13 @@ def _handled(handle: Callable[[int, Any], None], *numbers: int) -> Iterator[None
             signal.signal(number, handler)
 
 
-def ctrl_c_asks(request: StopRequest, note: Note) -> AbstractContextManager[None]:
+def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
     """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts."""
 
     def handle(number: int, frame: Any) -> None:
-        if request.reason is not None:
+        if stop.reason is not None:
             raise KeyboardInterrupt
-        request.ask("interrupted")
+        stop.request("interrupted")
         note("stopping after this step; press Ctrl-C again to abort at once")
 
     return _handled(handle, signal.SIGINT, signal.SIGTERM)
@@ -87,24 +145,20 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         metrics: MetricsFile,
         writer: RolloutWriter,
         progress: Progress,
-        *,
-        used: float = 0.0,
-        time_share: Callable[[], float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
+        time_share: Callable[[], float],
     ) -> None:
         self._metrics = metrics
         self._writer = writer
         self._progress = progress
-        self._used = used
-        self._time_share = time_share
         self._clock = clock
-        self._started = self._last = clock()
-        self._tokens = 0
+        self._time_share = time_share
+        self._last, self._tokens = 0.0, 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
-        self._started = self._last = self._clock()
-        self._tokens = self._writer.agent_tokens
+        self._clock.start()
+        self._last, self._tokens = self._clock.seconds, self._writer.agent_tokens
 
     def on_log(
         self,
@@ -118,7 +172,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not logs or _FINAL in logs:
             return
         phase = "eval" if any(name.startswith("eval_") for name in logs) else "train"
-        values = dict(logs) | {"seconds": self._used + self._clock() - self._started}
+        values = dict(logs) | {"seconds": self._clock.seconds}
         if phase == "train":
             values["total_agent_tokens"] = self._writer.agent_tokens
             values["tokens_per_second"] = self._rate()
@@ -128,14 +182,14 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._progress.step(self._report(state, values))
 
     def _rate(self) -> float:
-        now, tokens = self._clock(), self._writer.agent_tokens
+        now, tokens = self._clock.seconds, self._writer.agent_tokens
         rate = (tokens - self._tokens) / max(now - self._last, 1e-9)
         self._last, self._tokens = now, tokens
         return rate
 
     def _report(self, state: Any, values: Mapping[str, Any]) -> StepReport:
         by_steps = state.global_step / max(state.max_steps, 1)
-        by_time = self._time_share() if self._time_share else 0.0
+        by_time = self._time_share()
         timed = by_time > by_steps
         return StepReport(
             step=state.global_step,
@@ -144,70 +198,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             seconds=values["seconds"],
             values=values,
         )
-
-
-class GracefulStopCallback(TrainerCallback):  # type: ignore[misc]
-    """Stops training at the end of a generation after a request; every stop saves a checkpoint."""
-
-    def __init__(self, request: StopRequest, updates_per_generation: int) -> None:
-        self._request = request
-        self._updates_per_generation = updates_per_generation
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Obey the request, but not within a generation, which would have to be played again."""
-        if self._request.reason and state.global_step % self._updates_per_generation == 0:
-            control.should_training_stop = True
-        if control.should_training_stop:
-            control.should_save = True
-        return control
-
-
-class TimeBudgetCallback(TrainerCallback):  # type: ignore[misc]
-    """Requests a stop after `seconds` of training, of which `used` were spent before a resume.
-
-    With `decay_to`, the learning rate decreases linearly with the used time, from the schedule's
-    value to that fraction of it (so choose a constant schedule).
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        request: StopRequest,
-        *,
-        used: float = 0.0,
-        decay_to: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._request = request
-        self._used = used
-        self._decay_to = decay_to
-        self._clock = clock
-        self._started: float | None = None
-
-    def share_used(self) -> float:
-        """The used fraction of the time budget, at most 1."""
-        running = 0.0 if self._started is None else self._clock() - self._started
-        return min(1.0, (self._used + running) / self._seconds)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock."""
-        self._started = self._clock()
-
-    def on_pre_optimizer_step(
-        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
-    ) -> None:
-        """Scale the rate that the schedule has set for this step."""
-        if self._decay_to is None or optimizer is None:
-            return
-        factor = 1.0 - (1.0 - self._decay_to) * self.share_used()
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a stop when the time is used up."""
-        if self.share_used() >= 1.0:
-            self._request.ask("max_seconds")
 
 
 class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
@@ -255,27 +245,22 @@ def train_until_stopped(
     `used` is the number of seconds of RL before a resume. Raises NoSignal after the first
     generation of a run if it is hopeless.
     """
-    request = StopRequest()
-    share = None
-    if config.max_seconds is not None:
-        budget = TimeBudgetCallback(
-            config.max_seconds, request, used=used, decay_to=config.time_decay_to
-        )
-        trainer.add_callback(budget)
-        share = budget.share_used
-    written = MetricsCallback(metrics, writer, progress, used=used, time_share=share)
-    trainer.add_first_callback(written)
-    trainer.add_callback(GracefulStopCallback(request, trainer.args.updates_per_generation))
+    clock = Clock(used)
+    stop = StopCallback(
+        clock, trainer.args.updates_per_generation, config.max_seconds, config.time_decay_to
+    )
+    trainer.add_first_callback(MetricsCallback(metrics, writer, progress, clock, stop.share_used))
+    trainer.add_callback(stop)
     check = SignalCheckCallback(
         lambda: trainer.reports.first_figures, progress.note, stop=config.signal_check
     )
     if checkpoint is None:
         trainer.add_callback(check)
-    with ctrl_c_asks(request, progress.note):
+    with ctrl_c_stops(stop, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     check_signal(check.hopeless or {}, "after the first generation")
     if trainer.low_signal.reason is not None:
         return f"no signal: {trainer.low_signal.reason}"
     if trainer.state.global_step >= trainer.state.max_steps:
         return "max_steps"
-    return request.reason or "max_steps"
+    return stop.reason or "max_steps"

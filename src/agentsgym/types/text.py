@@ -196,11 +196,6 @@ def mask_known(text: str) -> str:
     return text
 
 
-def knows_secrets() -> bool:
-    """Whether any secret was remembered."""
-    return bool(_KNOWN)
-
-
 def masked(value: Any, key: str = "") -> Any:
     """A configuration value that is safe to store: values under keys such as `api_key` are `***`
     and all other texts are masked."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from agentsgym.runs.files.atomic import DamagedFile
@@ -23,7 +22,6 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.text import (
     clean_text,
     finite,
-    knows_secrets,
     mask_known,
     mask_secrets,
     masked,
@@ -183,26 +181,9 @@ def _text(value: Any) -> str:
     return clean_text(mask_known(value))
 
 
-_JSON_TYPES_ONLY = (
-    orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
-    | orjson.OPT_PASSTHROUGH_SUBCLASS
-)
-_LARGE = 1 << 22
-
-
 def _json(value: Any) -> str:
-    """A free-form value as JSON; in `plain` form if it is not made of JSON's own types, or large.
-    Secrets are masked before JSON escapes them."""
-    if knows_secrets():
-        return json.dumps(_masked(plain(value)), ensure_ascii=False, allow_nan=False)
-    try:
-        text = orjson.dumps(value, option=_JSON_TYPES_ONLY)
-        if len(text) <= _LARGE:
-            return text.decode()
-    except TypeError:
-        pass
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    """A free-form value as JSON. Secrets are masked before JSON escapes them."""
+    return json.dumps(_masked(plain(value)), ensure_ascii=False, allow_nan=False)
 
 
 def _masked(value: Any) -> Any:

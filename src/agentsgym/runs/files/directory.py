@@ -90,22 +90,17 @@ class RunDirectory:
         own."""
         order = {name: number for number, name in enumerate(_PHASES)}
         files = [
-            (int(match["step"]), order.get(match["phase"], len(order)), _rank(match), path)
-            for path, match in self._matches("*")
+            (
+                int(match["step"]),
+                order.get(match["phase"], len(order)),
+                int(match["rank"] or 0),
+                path,
+            )
+            for path in self.rollouts.glob("*.parquet")
+            if (match := _ROLLOUTS.fullmatch(path.name))
         ]
         for step, _, _, path in sorted(files):
             yield path.name.partition("-")[0], step, path
-
-    def training_files(self) -> Iterator[tuple[int, int, Path]]:
-        """Process, step and path of each file of training rollouts."""
-        for path, match in self._matches("train-*"):
-            if match["phase"] == "train":
-                yield _rank(match), int(match["step"]), path
-
-    def _matches(self, names: str) -> Iterator[tuple[Path, re.Match[str]]]:
-        for path in self.rollouts.glob(f"{names}.parquet"):
-            if match := _ROLLOUTS.fullmatch(path.name):
-                yield path, match
 
     def token_record(self, step: int, *, rank: int = 0) -> Path:
         """The file of the process `rank` for the generation at optimizer step `step`."""
@@ -137,11 +132,6 @@ def dataset_of(path: Path) -> str | None:
     """The evaluation set that the name of a file of rollouts names; None for the only one."""
     match = _ROLLOUTS.fullmatch(path.name)
     return None if match is None or match["dataset"] is None else unquote(match["dataset"])
-
-
-def _rank(match: re.Match[str]) -> int:
-    """The process in a file's name."""
-    return int(match["rank"] or 0)
 
 
 def _is_complete(checkpoint: Path) -> bool:

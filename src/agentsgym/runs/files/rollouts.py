@@ -25,10 +25,8 @@ _ROW_GROUP = 1 << 19
 
 
 class RolloutFile(NamedTuple):
-    """A file of a generation: the process that wrote it, the optimizer steps before it, its path,
-    and its bytes on disk."""
+    """A file of a generation: the optimizer steps before it, its path, and its bytes on disk."""
 
-    rank: int
     step: int
     path: Path
     size: int
@@ -46,9 +44,8 @@ class KeepRollouts(Section):
         default=None, description="Of these the newest that fit in 10⁹ bytes, compressed."
     )
 
-    def outdated(self, files: Sequence[RolloutFile], rank: int = 0) -> list[Path]:
-        """The files that the process `rank` deletes, of all files of a run's generations: its
-        own, and the first one also those of processes that wrote none of the last two."""
+    def outdated(self, files: Sequence[RolloutFile]) -> list[Path]:
+        """Those of all files of a run's generations that are to be deleted."""
         newest = sorted({one.step for one in files}, reverse=True)
         kept = newest
         if self.last is not None or self.every is not None:
@@ -58,12 +55,7 @@ class KeepRollouts(Section):
             sizes = [sum(one.size for one in files if one.step == step) for step in kept]
             fitting = sum(total <= self.gigabytes * 1e9 for total in accumulate(sizes))
             kept = kept[: max(1, fitting)]
-        there = {one.rank for one in files if one.step in newest[:2]}
-        return [
-            one.path
-            for one in files
-            if one.step not in kept and (one.rank == rank or (rank == 0 and one.rank not in there))
-        ]
+        return [one.path for one in files if one.step not in kept]
 
 
 _KEEP_ALL = KeepRollouts()
@@ -73,8 +65,8 @@ class RolloutWriter:
     """A trainer's rollout sink: writes its rollouts to the run's files, and deletes those of
     generations that `keep` does not name.
 
-    A file appears only when it is complete. Each of several processes writes and deletes files of
-    its own. `agent_tokens` counts the tokens that this process sampled in training.
+    A file appears only when it is complete. Each of several processes writes files of its own.
+    `agent_tokens` counts the tokens that this process sampled in training.
     """
 
     def __init__(self, run_dir: Path, keep: KeepRollouts = _KEEP_ALL) -> None:
@@ -92,14 +84,15 @@ class RolloutWriter:
         if phase == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
             if self._keep != _KEEP_ALL:
-                for old in self._keep.outdated(self._training_files(), rank):
+                for old in self._keep.outdated(self._training_files()):
                     old.unlink(missing_ok=True)
 
     def _training_files(self) -> list[RolloutFile]:
         files = []
-        for rank, step, path in self._directory.training_files():
+        for phase, step, path in self._directory.rollout_files():
             try:
-                files.append(RolloutFile(rank, step, path, path.stat().st_size))
+                if phase == "train":
+                    files.append(RolloutFile(step, path, path.stat().st_size))
             except FileNotFoundError:  # another process has deleted it
                 continue
         return files
