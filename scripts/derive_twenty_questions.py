@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from offensive_words import listed, offensive_in
 
 HERE = Path(__file__).resolve().parent

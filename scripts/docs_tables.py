@@ -13,11 +13,12 @@ from agentsgym.checks.token_report import REASONS, RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
-from agentsgym.envs.exploration import ExploreEnv, RandomPlayer, worth
+from agentsgym.envs.exploration import ExploreEnv
 from agentsgym.report.doctor import RULES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
+from expectations import RandomPlayer, explored
 
 ROOT = Path(__file__).parents[1]
 
@@ -123,7 +124,7 @@ EXPLORED: tuple[Mapping[str, object], ...] = (
 def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
     env = ExploreEnv(None, config)
     players = (RandomPlayer(env.plan), env.player(informs=False), env.player())
-    found = [worth(env.plan, player) for player in players]
+    found = [explored(env.plan, player) for player in players]
     shown = ", ".join(f"{key}={value}" for key, value in config.items())
     informs = ", ".join(f"{share:.2f}" for share in found[-1].informing)
     return (f"`{shown}`" if shown else "the defaults", *(f"{f.score:.3f}" for f in found), informs)

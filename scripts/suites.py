@@ -15,8 +15,9 @@ import yaml
 from agentsgym import make
 from agentsgym.envs.bandit import FiniteHorizon, trial_weights
 from agentsgym.envs.bandit.best_play import UNIFORM, observe, predictive
-from agentsgym.envs.exploration import BestPlayer, RandomPlayer, worth
-from agentsgym.envs.mastermind import TrialPlan, make_player, worth_with_hint
+from agentsgym.envs.exploration import BestPlayer
+from agentsgym.envs.mastermind import TrialPlan, make_player
+from expectations import RandomPlayer, explored, guessed_with_hint
 
 FOLDER = Path(__file__).parents[1] / "src/agentsgym/suites"
 FIRST_SEED = 2_000_000  # beyond the seeds of every environment's training and evaluation tasks
@@ -56,7 +57,7 @@ def explore(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "unexploring": BestPlayer(plan, informs=False),
         "best": BestPlayer(plan),
     }
-    found = {key: worth(plan, player).rewards for key, player in players.items()}
+    found = {key: explored(plan, player).rewards for key, player in players.items()}
     first = FIRST_SEED + SEEDS_APART * list(EXPLORE).index(name)
     return game(name, "Explore", config, found, "never_informing", {"seeds": balanced(env, first)})
 
@@ -102,8 +103,8 @@ def mastermind() -> dict[str, Any]:
     config = {"colors": 6, "length": 2, "max_steps_per_episode": 2, **TRIAL}
     env = make("Mastermind", env_config=config)
     space, steps, one = env.space, 2, TrialPlan(2)
-    best = worth_with_hint(space, make_player("exact", space, env.plan), env.plan).wins
-    alone = worth_with_hint(space, make_player("exact", space, one), one).score
+    best = guessed_with_hint(space, make_player("exact", space, env.plan), env.plan).wins
+    alone = guessed_with_hint(space, make_player("exact", space, one), one).score
     chance = 1 - (1 - 1 / len(space)) ** steps
     codes = [f"{a} {b}" for a in env.color_names for b in env.color_names]
     tasks = [{"solution": code, "seed": FIRST_SEED + k} for k in range(2) for code in mixed(codes)]

@@ -54,8 +54,8 @@ CHECKED = [
     "make coverage",
     "make test-trl",
     *(
-        f"make test-{door} MARKS=not slow"
-        for door in ("openenv", "verifiers", "text-gym", "inspect")
+        f"make test-{framework} MARKS=not slow"
+        for framework in ("openenv", "verifiers", "text-gym", "inspect")
     ),
 ]
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from agentsgym.cli.console import line, out, shown
 from agentsgym.envs import UnknownEnvironment, find, registered
-from agentsgym.envs.builtin import BUILTIN, DOORS
+from agentsgym.envs.builtin import KNOWN
 from agentsgym.types.names import install_command
 
 
@@ -35,7 +35,7 @@ def envs() -> None:
 
 def _missing_extra(name: str) -> str | None:
     """The command that installs a built-in environment's missing extra; None if none is missing."""
-    env = {**BUILTIN, **DOORS}.get(name)
+    env = KNOWN.get(name)
     if env is None or env.module is None or env.extra is None:
         return None
     if find_spec(env.module) is not None:
@@ -44,7 +44,7 @@ def _missing_extra(name: str) -> str | None:
 
 
 def _description(name: str) -> str:
-    known = {**BUILTIN, **DOORS}.get(name)
+    known = KNOWN.get(name)
     if known is not None:
         return known.help
     try:

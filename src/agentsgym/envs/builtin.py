@@ -24,7 +24,7 @@ class BuiltinEnv:
     """An environment of the package.
 
     `path` is its class's dotted path, `help` a sentence about it, `page` its page in
-    docs/environments (of `DOORS` in docs/integrations). `extra` is the extra that it needs, if any,
+    docs/environments (OpenEnv's in docs/integrations). `extra` is the extra that it needs, if any,
     and `module` what that brings.
     """
 
@@ -108,7 +108,8 @@ BUILTIN = table(
 )
 """The environments of the package by their registered names."""
 
-DOORS = table(
+KNOWN = table(
+    *BUILTIN.values(),
     BuiltinEnv(
         name="OpenEnv",
         path="agentsgym.integrations.openenv.env.OpenEnvEnv",
@@ -118,4 +119,4 @@ DOORS = table(
         module="aiohttp",
     ),
 )
-"""Environments that play those of another framework; they need its settings to be made."""
+"""Also the one that plays another framework's environments, and needs its settings to be made."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.builtin import BUILTIN, DOORS
+from agentsgym.envs.builtin import KNOWN
 from agentsgym.types import (
     ImportRefused,
     Tokenizer,
@@ -14,7 +14,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.names import did_you_mean
 
-_PATHS: dict[str, str] = {name: env.path for name, env in {**BUILTIN, **DOORS}.items()}
+_PATHS: dict[str, str] = {name: env.path for name, env in KNOWN.items()}
 _CLASSES: dict[str, type[MultistepEnv]] = {}
 
 

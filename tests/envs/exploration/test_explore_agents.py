@@ -2,7 +2,8 @@
 
 import pytest
 
-from agentsgym.envs.exploration import ExploreEnv, worth
+from agentsgym.envs.exploration import ExploreEnv
+from expectations import explored
 
 CONFIGS = {
     "place": {},
@@ -64,7 +65,7 @@ def test_what_the_careless_teacher_earns_by_hand():
 
 def test_the_teachers_shares_are_settings():
     env = ExploreEnv(None, {"teacher_looks": 1.0})
-    assert worth(env.plan, env.player()).informing == (1.0, 0.0)
+    assert explored(env.plan, env.player()).informing == (1.0, 0.0)
     steps = [s for r in rollouts_of(env, env.teacher_agent()) for e in r.episodes for s in e.steps]
     assert all(step.info["informing"] for step in steps)
     env = ExploreEnv(None, {"teacher_looks": 0.0, "teacher_uses": 1.0})

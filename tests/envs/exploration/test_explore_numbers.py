@@ -10,10 +10,9 @@ from agentsgym.envs.exploration import (
     ExploreEnv,
     Inform,
     Plan,
-    RandomPlayer,
-    worth,
 )
 from agentsgym.envs.known_game import episode_weights
+from expectations import RandomPlayer, explored
 
 LOOK = ((0, 1, 2),)
 BITS = ((0, 1, 0, 1), (0, 0, 1, 1))
@@ -77,7 +76,7 @@ def test_best_play_equals_enumeration_over_all_histories(name, informs):
     plan = PLANS[name]
     player = BestPlayer(plan, informs=informs)
     assert player.value() == pytest.approx(enumerated(plan, informs=informs), abs=1e-12)
-    found = worth(plan, player)
+    found = explored(plan, player)
     assert found.score == pytest.approx(player.value(), abs=1e-12)
     assert informs or not any(found.informing)
 
@@ -108,16 +107,16 @@ def test_numbers_by_hand(config, best, never):
 
 def test_looking_that_pays_nothing_is_never_best():
     env = ExploreEnv(None, {"carry": "none"})
-    assert worth(env.plan, env.player()).informing == (0.0,)
+    assert explored(env.plan, env.player()).informing == (0.0,)
     costly = ExploreEnv(None, {"free_shots": 0, "look_cost": 2.0})
-    assert worth(costly.plan, costly.player()).informing == (0.0, 0.0)
+    assert explored(costly.plan, costly.player()).informing == (0.0, 0.0)
 
 
 def test_expectations_of_the_best_and_the_random_player():
     plan = ExploreEnv().plan
-    best = worth(plan, BestPlayer(plan))
+    best = explored(plan, BestPlayer(plan))
     assert (best.rewards, best.informing) == ((0.0, 1.0), (1.0, 0.0))
-    drawn = worth(plan, RandomPlayer(plan))
+    drawn = explored(plan, RandomPlayer(plan))
     assert drawn.rewards == pytest.approx((1 / 9, 1 / 9))
     assert drawn.informing == pytest.approx((1 / 9, 1 / 9))
 

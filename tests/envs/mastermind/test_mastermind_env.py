@@ -3,7 +3,8 @@
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.mastermind import MastermindEnv, worth
+from agentsgym.envs.mastermind import MastermindEnv
+from expectations import guessed
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 BARE = {"hints": 0, "split": "codes"}
@@ -73,7 +74,7 @@ def test_agents_earn_what_their_numbers_say(carry, kind):
         played = [(e.win, len(own)) for e, own in zip(rollout.episodes, steps, strict=True)]
         assert played == [(e.win, e.steps) for e in env.reference_play(task, kind)]
     mean = sum(rollout.final_reward for rollout in rollouts) / len(rollouts)
-    expected = worth(env.space, env.player(kind), env.plan, env.space.everything)
+    expected = guessed(env.space, env.player(kind), env.plan, env.space.everything)
     assert mean == pytest.approx(expected.score)
 
 

@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsgym.envs.mastermind import (
-    CodeSpace,
-    TrialPlan,
-    make_player,
-    worth,
-    worth_with_hint,
-)
+from agentsgym.envs.mastermind import CodeSpace, TrialPlan, make_player
 from agentsgym.envs.mastermind.best_play import ExactPlayer
 from agentsgym.envs.mastermind.codes import Feedback, feedback
+from expectations import guessed, guessed_with_hint
 
 KINDS = ("exact", "entropy", "minimax")
 codes = st.integers(1, 4).flatmap(
@@ -70,7 +65,7 @@ def values(colors, length, *plan):
     space = CodeSpace(colors, length)
     trial = TrialPlan(*plan)
     return [
-        worth(space, make_player(kind, space, trial), trial, space.everything) for kind in KINDS
+        guessed(space, make_player(kind, space, trial), trial, space.everything) for kind in KINDS
     ]
 
 
@@ -90,7 +85,7 @@ def test_two_colors_two_pegs_after_a_hint_by_hand():
     space = CodeSpace(2, 2)
     for steps, wins, guesses in ((1, 2 / 3, 1.0), (2, 1.0, 4 / 3)):
         plan = TrialPlan(steps)
-        one = worth_with_hint(space, ExactPlayer(space, plan), plan)
+        one = guessed_with_hint(space, ExactPlayer(space, plan), plan)
         assert one.wins == pytest.approx((wins,)) and one.guesses == pytest.approx((guesses,))
 
 
@@ -153,7 +148,7 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
 def test_exact_play_against_plain_search(size, plan):
     space, trial = CodeSpace(*size), TrialPlan(*plan)
     best = brute_force(space, trial)
-    found = worth(space, ExactPlayer(space, trial), trial, space.everything)
+    found = guessed(space, ExactPlayer(space, trial), trial, space.everything)
     assert found.score == pytest.approx(best)
 
 

@@ -31,7 +31,7 @@ ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink
 NO_ARM = "No such arm."
 
 
-class State(TypedDict):
+class ArmsState(TypedDict):
     """An episode: the task, its position in the trial, the pulls, and the environment's last text.
 
     `carried` counts the earlier episodes if the agent may know them (`carry`), `counts` this one.
@@ -98,9 +98,9 @@ class BanditEnv(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ArmsState:
         seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
-        return State(
+        return ArmsState(
             seed=seed,
             probabilities=probabilities,
             trial=self.trial_info(),
@@ -110,10 +110,10 @@ class BanditEnv(KnownGame):
             said="",
         )
 
-    def _carry_over(self, state: State, last: State) -> None:
+    def _carry_over(self, state: ArmsState, last: ArmsState) -> None:
         state["carried"] = _known(last)
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: ArmsState, step: int) -> str:
         if step > 0:
             return state["said"]
         *most, last = self.arm_names
@@ -129,12 +129,12 @@ class BanditEnv(KnownGame):
         return f"{place} {rules}".strip()
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: ArmsState, action: str
+    ) -> tuple[ArmsState, float, bool, dict[str, Any]]:
         name = read_option(action, self.arm_names)
         arm = None if name is None else self.arm_names.index(name)
         done = state["steps"] + 1 >= self.pulls
-        after: State = {**state, "steps": state["steps"] + 1}
+        after: ArmsState = {**state, "steps": state["steps"] + 1}
         info: dict[str, Any] = {"stop_reason": "pulls_used"}
         best = max(state["probabilities"])
         if arm is None:
@@ -152,7 +152,7 @@ class BanditEnv(KnownGame):
         info |= {"win": gap == 0, "success": success, "anchor": self._anchor(after)}
         return after, success / self.pulls, done, info
 
-    def _anchor(self, state: State) -> str:
+    def _anchor(self, state: ArmsState) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
         return f"{self.episode_of(state)}/{state['steps']}/{_known(state)}"
 
@@ -172,15 +172,15 @@ class BanditEnv(KnownGame):
         )
         return self._best_play
 
-    def admissible_actions(self, state: State) -> list[str]:
+    def admissible_actions(self, state: ArmsState) -> list[str]:
         """The arms' names."""
         return list(self.arm_names)
 
-    def example_action(self, state: State) -> str:
+    def example_action(self, state: ArmsState) -> str:
         """The first arm's name."""
         return self.arm_names[0]
 
-    def best_action(self, state: State, kind: str = "best") -> str:
+    def best_action(self, state: ArmsState, kind: str = "best") -> str:
         """The best arm's name. Raises ValueError if the trial is too large for exact play."""
         pulled = state["steps"] + self.episode_of(state) * self.pulls
         return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
@@ -189,7 +189,7 @@ class BanditEnv(KnownGame):
         """Check that exact play is possible."""
         _ = self.best_play
 
-    def notes(self, state: State) -> str:
+    def notes(self, state: ArmsState) -> str:
         """The counts in words: "red 2 won 1 lost, green 0 won 1 lost"."""
         pairs = zip(self.arm_names, _known(state), strict=True)
         return ", ".join(f"{name} {won} won {lost} lost" for name, (won, lost) in pairs)
@@ -199,7 +199,7 @@ class BanditEnv(KnownGame):
         return self.drawn_agent(lambda state, rng, _: rng.choice(self.arm_names), seed)
 
 
-def _known(state: State) -> Counts:
+def _known(state: ArmsState) -> Counts:
     return add(state["carried"], state["counts"])
 
 

@@ -1,13 +1,6 @@
 """Explore: games in which exploring costs an episode and pays in later ones, with exact scores."""
 
-from agentsgym.envs.exploration.best_play import (
-    BestPlayer,
-    Claim,
-    Inform,
-    Plan,
-    RandomPlayer,
-    worth,
-)
+from agentsgym.envs.exploration.best_play import BestPlayer, Claim, Inform, Plan
 from agentsgym.envs.exploration.env import ExploreEnv
 
-__all__ = ["BestPlayer", "Claim", "ExploreEnv", "Inform", "Plan", "RandomPlayer", "worth"]
+__all__ = ["BestPlayer", "Claim", "ExploreEnv", "Inform", "Plan"]

@@ -6,8 +6,7 @@ smallest such number. With answers that are wrong with probability ε among M po
 with count c has the posterior probability ρ^c / Σ ρ^c', ρ = (1 − ε)(M − 1) / ε.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
@@ -220,10 +219,6 @@ class BestPlayer:
         """The expected score of the trial."""
         return self._next(0, self._plan.start)
 
-    def moves(self, episode: int, step: int, beliefs: Beliefs) -> list[tuple[float, Move]]:
-        """Moves with their probabilities: the best one."""
-        return [(1.0, self.best_move(episode, step, beliefs))]
-
     def best_move(self, episode: int, step: int, beliefs: Beliefs) -> Move:
         """The best move, with `step` actions of the episode used."""
         key = (episode, step, beliefs)
@@ -281,61 +276,3 @@ class BestPlayer:
         if self._informs:
             for fact in range(plan.facts):
                 yield from (Inform(fact, query) for query in self._queries)
-
-
-class RandomPlayer:
-    """Plays any of the moves, each with the same probability."""
-
-    def __init__(self, plan: Plan) -> None:
-        queries = [Inform(f, q) for f in range(plan.facts) for q in range(len(plan.queries))]
-        every: list[Move] = [*map(Claim, range(plan.choices)), *queries]
-        self._moves = [(1.0 / len(every), move) for move in every]
-
-    def moves(self, episode: int, step: int, beliefs: Beliefs) -> list[tuple[float, Move]]:
-        """All moves with their probabilities."""
-        return self._moves
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """A player's expectations: the `score` of the trial, and for each episode its reward and the
-    number of informing actions in it."""
-
-    score: float
-    rewards: tuple[float, ...]
-    informing: tuple[float, ...]
-
-
-def worth(plan: Plan, player: BestPlayer | RandomPlayer) -> Worth:
-    """What `player` can expect in a trial, summed over all histories: it visits all reachable
-    beliefs."""
-    episodes = len(plan.weights)
-    rewards, informing = [0.0] * episodes, [0.0] * episodes
-    reached = {plan.start: 1.0}
-    for episode in range(episodes):
-        at: list[dict[Beliefs, float]] = [defaultdict(float) for _ in range(plan.steps)]
-        over: dict[Beliefs, float] = defaultdict(float)
-        for beliefs, weight in reached.items():
-            for fact in range(plan.facts):
-                at[0][plan.canonical(plan.asking(beliefs, fact))] += weight / plan.facts
-        for step, beliefs, chance, move in _moves(at, episode, player):
-            looks = isinstance(move, Inform)
-            informing[episode] += chance * looks
-            following = at[step + 1] if looks and step + 1 < plan.steps else over
-            for p, reward, after in plan.outcomes(beliefs, move):
-                rewards[episode] += chance * p * reward
-                following[plan.canonical(after)] += chance * p
-        reached = over
-    score = sum(w * reward for w, reward in zip(plan.weights, rewards, strict=True))
-    return Worth(score, tuple(rewards), tuple(informing))
-
-
-def _moves(
-    at: Sequence[Mapping[Beliefs, float]], episode: int, player: BestPlayer | RandomPlayer
-) -> Iterator[tuple[int, Beliefs, float, Move]]:
-    """(step, beliefs, probability, move) of an episode, step by step: later beliefs may be added
-    meanwhile."""
-    for step, reached in enumerate(at):
-        for beliefs, weight in reached.items():
-            for chance, move in player.moves(episode, step, beliefs):
-                yield step, beliefs, weight * chance, move

@@ -101,7 +101,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
 
 
-class State(TypedDict):
+class ExploreState(TypedDict):
     """An episode: the task, its position in the trial, and what its player may know.
 
     `hidden` has the value of each fact, `question` what this episode asks. `known` is the evidence
@@ -167,10 +167,10 @@ class ExploreEnv(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ExploreState:
         seed, config = read_seed(task_data), self.config
         rng = random.Random(f"explore-{seed}")
-        return State(
+        return ExploreState(
             seed=seed,
             hidden=tuple(rng.randrange(config.choices) for _ in range(config.facts)),
             question=self.question(task_data, 0),
@@ -182,15 +182,17 @@ class ExploreEnv(KnownGame):
             heard=(),
         )
 
-    def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> State:
-        state: State = super()._begin_episode(session_id, task_data, trial)
+    def _begin_episode(
+        self, session_id: str, task_data: dict[str, Any], trial: TrialInfo
+    ) -> ExploreState:
+        state: ExploreState = super()._begin_episode(session_id, task_data, trial)
         state["question"] = self.question(task_data, trial.episode)
         return state
 
-    def _carry_over(self, state: State, last: State) -> None:
+    def _carry_over(self, state: ExploreState, last: ExploreState) -> None:
         state["known"], state["heard"] = last["known"], last["heard"]
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: ExploreState, step: int) -> str:
         if step > 0:
             return state["said"]
         game, place = self.game, state["trial"].round_line(self.game.words.same)
@@ -214,10 +216,10 @@ class ExploreEnv(KnownGame):
         )
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: ExploreState, action: str
+    ) -> tuple[ExploreState, float, bool, dict[str, Any]]:
         move = self.game.read_move(action, state["question"])
-        after: State = {**state, "steps": state["steps"] + 1, "said": NO_ACTION}
+        after: ExploreState = {**state, "steps": state["steps"] + 1, "said": NO_ACTION}
         informing, win, done = isinstance(move, Inform), False, after["steps"] >= self.steps
         stop, reward = "actions_used", min(0.0, self.wrong)  # a malformed action earns no more
         if move is not None:
@@ -240,7 +242,7 @@ class ExploreEnv(KnownGame):
         }
         return after, reward, done, info | ({} if move else {"malformed": True})
 
-    def _outcome(self, state: State, move: Move) -> Reply | Judgment:
+    def _outcome(self, state: ExploreState, move: Move) -> Reply | Judgment:
         """The answer to a query, or the judgment of a claim."""
         if isinstance(move, Claim):
             asked = state["question"].fact
@@ -251,7 +253,7 @@ class ExploreEnv(KnownGame):
         answer = answer_of(true, self.plan.answers, self.plan.noise, place)
         return Reply(move.fact, move.query, answer)
 
-    def _anchor(self, state: State) -> str:
+    def _anchor(self, state: ExploreState) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""
         return f"{self.episode_of(state)}/{state['steps']}/{state['question']}/{state['known']}"
 
@@ -276,11 +278,11 @@ class ExploreEnv(KnownGame):
             raise ValueError(self._problem)
         return player
 
-    def admissible_actions(self, state: State) -> list[str]:
+    def admissible_actions(self, state: ExploreState) -> list[str]:
         """All paid actions, then all informing ones."""
         return [*self.game.claims, *self.game.informs]
 
-    def example_action(self, state: State) -> str:
+    def example_action(self, state: ExploreState) -> str:
         """A paid action."""
         return self.game.words.example
 
@@ -288,14 +290,14 @@ class ExploreEnv(KnownGame):
         """Find the best play, with informing actions or ("never") without."""
         self.player(informs=kind != "never")
 
-    def best_action(self, state: State, kind: str = "best") -> str:
+    def best_action(self, state: ExploreState, kind: str = "best") -> str:
         """The best action, or ("never") the best one that does not inform."""
         question, episode = state["question"], self.episode_of(state)
         beliefs = self.plan.asking(state["known"], question.fact)
         move = self.player(informs=kind != "never").best_move(episode, state["steps"], beliefs)
         return self.game.say(_own_facts(move, question), question)
 
-    def notes(self, state: State) -> str:
+    def notes(self, state: ExploreState) -> str:
         """The environment's sentences."""
         return " ".join(state["heard"]) or NOTHING
 
@@ -319,7 +321,7 @@ class ExploreEnv(KnownGame):
         claims, else any value."""
         return self.drawn_agent(self._drawn, f"explore-teacher-{seed}")
 
-    def _drawn(self, state: State, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _drawn(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
         plan, question = self.plan, state["question"]
         if rng.random() < self.config.teacher_looks:
             move: Move = Inform(rng.randrange(plan.facts), rng.randrange(len(plan.queries)))

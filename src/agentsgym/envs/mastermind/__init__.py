@@ -1,7 +1,7 @@
-"""Mastermind in words: the environment, its codes, and the players whose worth is known."""
+"""Mastermind in words: the environment, its codes, and its reference players."""
 
-from agentsgym.envs.mastermind.best_play import TrialPlan, make_player, worth, worth_with_hint
+from agentsgym.envs.mastermind.best_play import TrialPlan, make_player
 from agentsgym.envs.mastermind.codes import CodeSpace
 from agentsgym.envs.mastermind.env import MastermindEnv
 
-__all__ = ["CodeSpace", "MastermindEnv", "TrialPlan", "make_player", "worth", "worth_with_hint"]
+__all__ = ["CodeSpace", "MastermindEnv", "TrialPlan", "make_player"]

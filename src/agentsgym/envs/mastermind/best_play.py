@@ -1,5 +1,5 @@
 """Trials of Mastermind as numbers: their rewards, the players (exact, and greedy by entropy or by
-the worst case), and a player's exact expected score.
+the worst case).
 
 Ties go to a guess that may be the code itself, then to the earlier code, so play is deterministic.
 """
@@ -47,47 +47,6 @@ class Player(Protocol):
     def choose(self, candidates: int, episode: int, left: int) -> int:
         """Index of the guess, with `left` guesses left in the episode, including this one."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """A player's expectations: `score` of the trial, and per episode wins and guesses."""
-
-    score: float
-    wins: tuple[float, ...]
-    guesses: tuple[float, ...]
-
-
-def worth(space: CodeSpace, player: Player, plan: TrialPlan, *known: int) -> Worth:
-    """The player's expectations over all codes in these sets, equally likely; exact. The player
-    knows in which of the sets the code is."""
-    wins, guesses = [0.0] * plan.episodes, [0.0] * plan.episodes
-    pending = [(candidates, 0, plan.steps) for candidates in known]
-    while pending:
-        candidates, episode, left = pending.pop()
-        if episode == plan.episodes:
-            continue
-        guesses[episode] += candidates.bit_count()
-        for answer, part in space.split(candidates, player.choose(candidates, episode, left)):
-            won = answer == space.win
-            wins[episode] += won
-            over = won or left == 1
-            pending.append((part, episode + 1, plan.steps) if over else (part, episode, left - 1))
-    count = sum(candidates.bit_count() for candidates in known)
-    score = sum(
-        plan.weight(e) * (wins[e] - plan.step_cost * guesses[e]) for e in range(plan.episodes)
-    )
-    return Worth(score / count, tuple(w / count for w in wins), tuple(g / count for g in guesses))
-
-
-def worth_with_hint(space: CodeSpace, player: Player, plan: TrialPlan) -> Worth:
-    """The player's expectations after one opening hint, averaged over all codes and hints.
-
-    A hint is a code other than the secret, each equally likely, with its feedback.
-    """
-    hints = (space.parts(guess) for guess in range(len(space)))
-    parts = (part for hint in hints for answer, part in hint.items() if answer != space.win)
-    return worth(space, player, plan, *parts)
 
 
 def entropy(sizes: Sequence[int]) -> float:

@@ -32,7 +32,7 @@ MAX_CODES = 1296
 NO_GUESS = "That is no code."
 
 
-class State(TypedDict):
+class CodeState(TypedDict):
     """An episode: the task, its position in the trial, and the feedback so far.
 
     `told` holds the hints, this episode's guesses and, if the agent may know them (`carry`), those
@@ -108,12 +108,12 @@ class MastermindEnv(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> CodeState:
         solution, hints = self.read_task(task_data)
         possible = self.space.everything
         for hint, answer in hints:
             possible = self.space.narrow(possible, hint, answer)
-        return State(
+        return CodeState(
             solution=solution,
             seed=int(task_data.get("seed", 0)),
             hints=hints,
@@ -124,10 +124,10 @@ class MastermindEnv(KnownGame):
             said="",
         )
 
-    def _carry_over(self, state: State, last: State) -> None:
+    def _carry_over(self, state: CodeState, last: CodeState) -> None:
         state["told"], state["possible"] = last["told"], last["possible"]
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: CodeState, step: int) -> str:
         if step > 0:
             return state["said"]
         names, explained = self.color_names, self.config.explain_actions
@@ -146,10 +146,10 @@ class MastermindEnv(KnownGame):
         return f"Notes:\n{reflection}"
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: CodeState, action: str
+    ) -> tuple[CodeState, float, bool, dict[str, Any]]:
         guess = read_guess(action, self.color_names, self.config.length)
-        after: State = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
+        after: CodeState = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
         win, consistent, reward = False, 0.0, -float(self.config.step_cost)
         if guess is not None:
             answer = feedback(guess, state["solution"])
@@ -172,7 +172,7 @@ class MastermindEnv(KnownGame):
         done = win or after["steps"] >= self.config.max_steps_per_episode
         return after, reward, done, info
 
-    def _anchor(self, state: State) -> str:
+    def _anchor(self, state: CodeState) -> str:
         """The information state: equal for equal feedback, in whatever order."""
         told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
         return f"{self.episode_of(state)}/{state['steps']}/{told}"
@@ -221,21 +221,21 @@ class MastermindEnv(KnownGame):
             self._players[kind] = make_player(kind, self.space, self.plan)
         return self._players[kind]
 
-    def admissible_actions(self, state: State) -> list[str]:
+    def admissible_actions(self, state: CodeState) -> list[str]:
         """All codes."""
         return [say_code(code, self.color_names) for code in self.space.codes]
 
-    def example_action(self, state: State) -> str:
+    def example_action(self, state: CodeState) -> str:
         """The first color, then the second one in all other places."""
         return say_code((0, *[1] * (self.config.length - 1)), self.color_names)
 
-    def best_action(self, state: State, kind: str = "best") -> str:
+    def best_action(self, state: CodeState, kind: str = "best") -> str:
         """The guess of a reference player (see `player`)."""
         left = self.config.max_steps_per_episode - state["steps"]
         guess = self.player(kind).choose(state["possible"], self.episode_of(state), left)
         return say_code(self.space.codes[guess], self.color_names)
 
-    def notes(self, state: State) -> str:
+    def notes(self, state: CodeState) -> str:
         """The guesses with their feedback, one per line, in the form of the opening hints."""
         answers = dict(state["told"])
         lines = (f"{say_code(c, self.color_names)}: {say_feedback(f)}" for c, f in answers.items())
@@ -246,6 +246,6 @@ class MastermindEnv(KnownGame):
         code."""
         return self.drawn_agent(self._drawn, seed)
 
-    def _drawn(self, state: State, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _drawn(self, state: CodeState, rng: random.Random, memory: dict[str, Any]) -> str:
         among = state["possible"] if rng.random() < 0.5 else self.space.everything
         return say_code(self.space.codes[rng.choice(members(among))], self.color_names)

@@ -44,7 +44,7 @@ Hints = list[tuple[str, bool]]
 Tasks = list[dict[str, Any]]
 
 
-class State(TypedDict):
+class QuestionsState(TypedDict):
     """An episode: the secret, the opening hints, the conversation, and the number of actions.
 
     `possible` are the secrets of the table that agree with all answers so far (bit i: secret i),
@@ -131,7 +131,7 @@ class TwentyQuestionsEnv(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> State:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> QuestionsState:
         solution, seed = task_data.get("solution"), task_data.get("seed", 0)
         if not isinstance(solution, str) or not solution.strip():
             raise ValueError(f"task_data needs a 'solution' (a word), got {short_repr(task_data)}")
@@ -141,7 +141,7 @@ class TwentyQuestionsEnv(KnownGame):
         possible = self.best_play.everything
         for key, value in hints:
             possible = self.best_play.agreeing(possible, key, value)
-        return State(
+        return QuestionsState(
             trial=self.trial_info(),
             solution=self.table.canonical(solution) or solution,
             hints=hints,
@@ -152,10 +152,10 @@ class TwentyQuestionsEnv(KnownGame):
             steps=0,
         )
 
-    def _carry_over(self, state: State, last: State) -> None:
+    def _carry_over(self, state: QuestionsState, last: QuestionsState) -> None:
         state["carried"] = _known(last)
 
-    def _format_prompt(self, state: State, step: int) -> str:
+    def _format_prompt(self, state: QuestionsState, step: int) -> str:
         turns = self.config.max_steps_per_episode - step
         if step > 0:
             if self.config.answer_style == "echo":
@@ -173,8 +173,8 @@ class TwentyQuestionsEnv(KnownGame):
         return with_form("\n".join(lines), _FORM, self.example_action(state))
 
     def _step_episode(
-        self, session_id: str, state: State, action: str
-    ) -> tuple[State, float, bool, dict[str, Any]]:
+        self, session_id: str, state: QuestionsState, action: str
+    ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         said = spoken(action)
         guesses = _GUESS.findall(said)
         state = {**state, "steps": state["steps"] + 1}
@@ -186,11 +186,15 @@ class TwentyQuestionsEnv(KnownGame):
             return self._guess(state, guesses[0])
         return self._question(state, said)
 
-    def _malformed(self, state: State) -> tuple[State, float, bool, dict[str, Any]]:
+    def _malformed(
+        self, state: QuestionsState
+    ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         info = {"malformed": True, "win": False, "metrics": {"unparsed": 0.0}}
         return {**state, "said": _MALFORMED}, 0.0, False, info
 
-    def _guess(self, state: State, guess: str) -> tuple[State, float, bool, dict[str, Any]]:
+    def _guess(
+        self, state: QuestionsState, guess: str
+    ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         solution = state["solution"]
         win = matches(guess, solution, self.table.synonyms.get(solution, ()))
         info = {
@@ -200,7 +204,9 @@ class TwentyQuestionsEnv(KnownGame):
         }
         return {**state, "said": "Right." if win else "Wrong."}, float(win), True, info
 
-    def _question(self, state: State, question: str) -> tuple[State, float, bool, dict[str, Any]]:
+    def _question(
+        self, state: QuestionsState, question: str
+    ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         answer = self.answerer.answer(state["solution"], question, state["history"])
         history = [*state["history"], (question, answer.text)]
         said = f"{answer.text}."
@@ -217,7 +223,7 @@ class TwentyQuestionsEnv(KnownGame):
             "anchor": repr((state["hints"], sorted(set(history)))),
         }
         bits = math.log2(state["possible"].bit_count() / possible.bit_count())
-        after: State = {**state, "history": history, "said": said, "possible": possible}
+        after: QuestionsState = {**state, "history": history, "said": said, "possible": possible}
         return after, self.config.information_reward * bits, False, info
 
     def _echo(self, key: str, answer: bool | str) -> str:
@@ -235,7 +241,7 @@ class TwentyQuestionsEnv(KnownGame):
         answers = isinstance(self.answerer, TableAnswerer) and self.answerer.table is self.table
         return None if answers else "an answerer of its own"
 
-    def example_action(self, state: State) -> str:
+    def example_action(self, state: QuestionsState) -> str:
         """The question for the table's first attribute that no hint tells."""
         hinted = {key for key, _ in state["hints"]}
         others = (attribute for attribute in self.table.attributes if attribute.key not in hinted)
@@ -293,7 +299,7 @@ class TwentyQuestionsEnv(KnownGame):
 
     # -- the players ----------------------------------------------------------------------------
 
-    def best_action(self, state: State, kind: str = "best") -> str:
+    def best_action(self, state: QuestionsState, kind: str = "best") -> str:
         """The most informative question; the first possible secret if no question separates them,
         or as the last action."""
         last = state["steps"] + 1 >= self.config.max_steps_per_episode
@@ -303,7 +309,7 @@ class TwentyQuestionsEnv(KnownGame):
     def _said_guess(self, number: int) -> str:
         return f"[{self.table.secrets[number]}]"
 
-    def notes(self, state: State) -> str:
+    def notes(self, state: QuestionsState) -> str:
         """The hints, and the questions with their answers."""
         hints = (self._echo(key, value) for key, value in state["hints"])
         answers = (f"{question} {answer}." for question, answer in state["history"])
@@ -327,7 +333,7 @@ class TwentyQuestionsEnv(KnownGame):
         """
         return self.drawn_agent(self._drawn, f"random-teacher-{seed}")
 
-    def _drawn(self, state: State, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _drawn(self, state: QuestionsState, rng: random.Random, memory: dict[str, Any]) -> str:
         if not memory:
             memory["guess_at"] = rng.randint(1, self.config.max_steps_per_episode)
             memory["skill"] = rng.uniform(0.0, 6.0)
@@ -346,7 +352,7 @@ class TwentyQuestionsEnv(KnownGame):
         return guess_figures(model, tokenizer, self)
 
 
-def _known(state: State) -> int:
+def _known(state: QuestionsState) -> int:
     return state["possible"] & state["carried"] or state["possible"]
 
 
