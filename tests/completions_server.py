@@ -68,12 +68,10 @@ class CompletionsServer:
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
-    requests were open; `pauses` says whether it has the endpoints that avoid that, `resumes`
-    whether it ever ends a pause. `raw` makes it answer as vLLM does by default, with
-    log-probabilities at temperature 1; `runtime_lora` and
-    `dev_mode` switch the endpoints on that take weights; `device` is where it says that it runs,
-    `chunked` whether it says that it cuts prefills. With a `key` it answers under /v1 only to those
-    who send it. `names` are those of its model, `length` is its context.
+    requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
+    temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device`
+    is where it says that it runs. With a `key` it answers under /v1 only to those who send it.
+    `names` are those of its model, `length` is its context.
     """
 
     def __init__(
@@ -85,11 +83,8 @@ class CompletionsServer:
         runtime_lora: bool = True,
         dev_mode: bool = True,
         device: str | None = "cpu",
-        chunked: bool = False,
         stall_seconds: float = 60.0,
         load_seconds: float = 0.0,
-        pauses: bool = True,
-        resumes: bool = True,
         follow: bool = False,
         key: str | None = None,
         port: int = 0,
@@ -102,11 +97,8 @@ class CompletionsServer:
         self.runtime_lora = runtime_lora
         self.dev_mode = dev_mode
         self.device = device
-        self.chunked = chunked
         self.stall_seconds = stall_seconds
         self.load_seconds = load_seconds
-        self._pauses = pauses
-        self._resumes, self.resumed = resumes, 0
         self.completions = self.open = 0
         self.served: list[tuple[str, tuple[int, ...]]] = []
         self.loaded: list[str] = []
@@ -166,12 +158,10 @@ class CompletionsServer:
         app.router.add_post("/v1/completions", self._complete)
         if self.runtime_lora:
             app.router.add_post("/v1/load_lora_adapter", self._load)
-            app.router.add_post("/v1/unload_lora_adapter", self._unload)
         if self.dev_mode:
             app.router.add_post("/collective_rpc", self._rpc)
             app.router.add_post("/reset_prefix_cache", self._rpc)
             app.router.add_get("/server_info", self._info)
-        if self.dev_mode and self._pauses:
             app.router.add_post("/pause", self._pause)
             app.router.add_post("/resume", self._resume)
             app.router.add_get("/is_paused", self._is_paused)
@@ -215,10 +205,6 @@ class CompletionsServer:
         self.loaded.append(body["lora_path"])
         return web.Response(text="Success")
 
-    async def _unload(self, request: web.Request) -> web.Response:
-        self.adapters.discard((await request.json())["lora_name"])
-        return web.Response(text="Success")
-
     async def _rpc(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "kwargs" in body:
@@ -237,9 +223,7 @@ class CompletionsServer:
         return web.json_response({"status": "paused"})
 
     async def _resume(self, _: web.Request) -> web.Response:
-        self.resumed += 1
-        if self._resumes:
-            self._resumed.set()
+        self._resumed.set()
         return web.json_response({"status": "resumed"})
 
     async def _is_paused(self, _: web.Request) -> web.Response:
@@ -253,9 +237,7 @@ class CompletionsServer:
         return web.json_response({"weight_version": self.version})
 
     async def _info(self, _: web.Request) -> web.Response:
-        scheduler = {"enable_chunked_prefill": self.chunked}
-        config = {"device_config": {"device": self.device}, "scheduler_config": scheduler}
-        return web.json_response({"vllm_config": config})
+        return web.json_response({"vllm_config": {"device_config": {"device": self.device}}})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         await self._resumed.wait()
@@ -270,8 +252,9 @@ class CompletionsServer:
         if body["model"] not in {*self._names, *self.adapters}:
             error = {"message": f"The model `{body['model']}` does not exist."}
             return web.json_response({"error": error}, status=404)
-        if body["logprobs"]:
-            return web.json_response(self._probe(body))
+        if body["top_k"] == 1:  # the engine asks what the log-probabilities are
+            logprobs = {"token_logprobs": [-1.0 if self.raw else 0.0]}
+            return web.json_response({"choices": [{"logprobs": logprobs}]})
         self.completions += 1
         spoiled = await self._spoil(request, self.fault(self.completions))
         if spoiled is not None:
@@ -302,12 +285,6 @@ class CompletionsServer:
         if fault == "stall":
             await asyncio.sleep(self.stall_seconds)
         return None
-
-    def _probe(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Two tokens whose log-probabilities are what `logprob_mode` looks at."""
-        warm = 1.0 if self.raw else body["temperature"]
-        top = {"token_id:5": -1.0 / warm, "token_id:6": -3.0 / warm}
-        return {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
 
 
 def load_weights(engine: Any, path: str) -> None:

@@ -6,13 +6,10 @@ import pytest
 from generation_helpers import QUICK, ask, assert_exact, requests
 
 from agentsgym.generation import EngineUnavailable, VLLMEngine
-from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.protocol import (
     MalformedAnswer,
-    are_processed,
     read_completion,
 )
-from agentsgym.generation.vllm.servers import SessionRouter
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
 from helpers import random_llama
@@ -101,15 +98,6 @@ def test_a_server_that_was_started_again_gets_the_weights_first(serve, connect) 
     assert {model for model, _ in server.served} == {"run-v7"}
 
 
-def test_old_adapters_are_unloaded(serve, connect) -> None:
-    server = serve()
-    engine = connect(server)
-    for version in range(4):
-        engine.load(Weights(version, "adapter", f"run-v{version}", f"/v{version}"))
-    assert server.adapters == {"run-v2", "run-v3"}
-    assert engine.policy_version == 3
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
@@ -178,34 +166,19 @@ def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> Non
 
 
 @pytest.mark.parametrize(
-    ("cold", "warm", "verdict"),
-    [
-        ({"a": -0.5, "b": -1.5, "c": -3.0}, {"a": -0.9, "b": -1.4, "c": -2.15}, True),
-        ({"a": -0.5, "b": -1.5, "c": -3.0}, {"a": -0.5, "b": -1.5, "c": -3.0}, False),
-        ({"a": 3.0, "b": 1.0}, {"a": 1.5, "b": 0.5}, False),  # logits
-        ({"a": -2.0, "b": -2.001}, {"a": -2.0, "b": -2.0005}, None),
-        ({"a": -1.0}, {"b": -1.0}, None),
-    ],
-)
-def test_what_a_servers_logprobs_are(cold, warm, verdict) -> None:
-    assert are_processed(cold, warm) is verdict
-
-
-@pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"token_ids": None}, "0.10.2"),
+        ({"token_ids": None}, r"0\.10\.2.*token_ids"),
         ({"token_ids": [1]}, "1 token ids came with 2"),
-        ({"logprobs": {"token_logprobs": [None, -1.0]}}, "not finite"),
         ({"finish_reason": "abort"}, "abort"),
-        ({"token_ids": [1, 50]}, r"token id 50 is no integer in \[0, 50\)"),
-        ({"token_ids": [1, 1.7]}, r"token id 1\.7"),
-        ({"token_ids": [1, True]}, "token id True"),
-        ({"token_ids": "12"}, "must be lists"),
-        ({"token_ids": [1, 2, 3], "logprobs": {"token_logprobs": [-1.0] * 3}}, "2 were asked for"),
-        ({"logprobs": {"token_logprobs": [0.5, -1.0]}}, r"0\.5 is positive"),
-        ({"logprobs": {"token_logprobs": [float("nan"), -1.0]}}, "not finite"),
-        ({"logprobs": {"token_logprobs": [10**400, -1.0]}}, "positive"),
+        ({"token_ids": [1, 50]}, r"token id 50 is not in \[0, 50\)"),
+        ({"token_ids": [1, 1.7]}, r"token_ids\.1: .* not 1\.7"),
+        ({"token_ids": [1, True]}, r"token_ids\.1: .* not True"),
+        ({"token_ids": [1, 2, 3], "logprobs": {"token_logprobs": [-1.0] * 3}}, "2 were requested"),
+        ({"logprobs": {"token_logprobs": [0.5, -1.0]}}, r"token_logprobs\.0: .* not 0\.5"),
+        ({"logprobs": {"token_logprobs": [None, -1.0]}}, r"token_logprobs\.0: .* not None"),
+        ({"logprobs": {"token_logprobs": [float("nan"), -1.0]}}, "finite number"),
+        ({"logprobs": {"token_logprobs": [10**400, -1.0]}}, r"token_logprobs\.0"),
     ],
 )
 def test_half_answers_are_named(change, words) -> None:
@@ -218,37 +191,3 @@ def test_half_answers_are_named(change, words) -> None:
     assert read_completion({"choices": [choice]}, **bounds) == ((1, 2), (-1.0, -2.0), "stop")
     with pytest.raises(MalformedAnswer, match=words):
         read_completion({"choices": [choice | change]}, **bounds)
-
-
-def test_a_server_that_dies_of_chunked_prefills_is_named(serve, connect, caplog) -> None:
-    connect(serve(chunked=False)), connect(serve(dev_mode=False, chunked=True))
-    assert "--no-enable-chunked-prefill" not in caplog.text
-    server = serve(chunked=True)
-    engine = connect(server, retries=Retries(3, 0.01, 0.01))
-    assert "--no-enable-chunked-prefill" in caplog.text
-    server.die()
-    [result] = ask(engine, requests(1)).values()
-    assert "it is down; its log says why" in (result.error or "")
-    assert "--no-enable-chunked-prefill" in (result.error or "")
-
-
-def test_requests_that_fail_together_are_one_incident() -> None:
-    [server] = SessionRouter(["http://a"]).servers
-    sent_at = time.monotonic()
-    for _ in range(5):
-        server.failed(sent_at, answered=False)
-    assert server.alive
-    assert not server.checked
-    server.failed(time.monotonic(), answered=False)
-    assert not server.alive
-
-
-def test_a_server_that_says_not_now_counts_as_dead_after_eight_times() -> None:
-    [server] = SessionRouter(["http://a"]).servers
-    server.checked = True
-    for _ in range(7):
-        server.failed(time.monotonic(), answered=True)
-    assert server.alive
-    assert server.checked
-    server.failed(time.monotonic(), answered=True)
-    assert not server.alive

@@ -70,25 +70,6 @@ def test_open_requests_finish_on_their_adapter_and_new_ones_use_the_new(serve, c
     ]
 
 
-def test_an_adapter_is_unloaded_when_neither_requests_nor_other_processes_use_it(
-    serve, connect
-) -> None:
-    """Other processes may name the previous one until they know of the newest."""
-    server = serve(fault=first_stalls, stall_seconds=60)
-    engine = connect(server)
-    engine.load(adapter(1))
-    engine.submit(requests(1))
-    wait_until(lambda: server.open)
-    for version in (2, 3, 4):
-        engine.load(adapter(version))
-        wait_until(lambda newest=f"run-v{version}": newest in server.adapters)
-    wait_until(lambda: server.adapters == {"run-v1", "run-v3", "run-v4"})
-    engine.release(["s0"])
-    wait_until(lambda: not server.open)
-    engine.load(adapter(5))
-    wait_until(lambda: server.adapters == {"run-v4", "run-v5"})
-
-
 def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> None:
     """vLLM drops adapters that were not used for a while, and reads them again."""
     from peft import LoraConfig, get_peft_model
@@ -103,8 +84,7 @@ def test_files_of_an_adapter_in_use_stay(serve, connect, model, tmp_path) -> Non
         engine.update_weights(WeightUpdate(adapted, version, tmp_path))
         wait_until(lambda count=version: len(server.loaded) == count)
     used = {path.name.rpartition("-v")[2] for path in tmp_path.iterdir()}
-    assert {"1", "4", "5"} <= used
-    assert "2" not in used
+    assert used == {"1", "4", "5"}
 
 
 def test_files_that_no_request_uses_are_removed(serve, connect, model, tmp_path) -> None:
@@ -266,10 +246,8 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
 
 
 def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
-    serve, connect, checkpoints, caplog, monkeypatch
+    serve, connect, checkpoints, caplog
 ) -> None:
-    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 5.0)
-    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 0.1)
     server = serve(follow=True)
     server.pause()
     learner = connect(server, resume_paused=True)
@@ -283,30 +261,6 @@ def in_a_thread(work, *arguments, **options):
     thread = threading.Thread(target=work, args=arguments, kwargs=options)
     thread.start()
     return thread
-
-
-def test_a_second_learner_does_not_resume_a_server_that_is_loading(
-    serve, connect, checkpoints
-) -> None:
-    server = serve(follow=True, load_seconds=SECONDS)
-    learner = connect(server)
-    loading = in_a_thread(learner.load, checkpoints[1][1])
-    wait_until(lambda: server.is_paused)
-    connect(server, resume_paused=True)
-    assert server.loaded and server.resumed == 1
-    loading.join()
-
-
-def test_a_server_that_stays_paused_whatever_it_is_told_is_given_up(
-    serve, connect, monkeypatch
-) -> None:
-    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 0.4)
-    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 0.0)
-    server = serve(resumes=False)
-    server.pause()
-    with pytest.raises(EngineUnavailable, match="it is paused"):
-        connect(server, resume_paused=True)
-    assert server.resumed == 1
 
 
 def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(

@@ -8,7 +8,6 @@ import torch
 
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
@@ -114,8 +113,7 @@ def test_another_process_knows_which_weights_sampled_its_answers(
     assert_sampled_by(models, played)
 
 
-def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer, monkeypatch):
-    monkeypatch.setattr(vllm_servers, "NOTE_SECONDS", 1.0)
+def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer):
     for server in servers:
         url = f"{server.url}/pause?mode=wait"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):

@@ -13,9 +13,7 @@ from agentsgym.generation.chat import ChatClient, EndpointError
 from agentsgym.generation.http import LoopThread, Retries
 from agentsgym.generation.vllm.protocol import (
     MalformedAnswer,
-    are_processed,
     read_completion,
-    top_logprobs,
 )
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
@@ -131,8 +129,6 @@ COMPLETIONS = (
 
 def check_completion(answer: Any) -> bool:
     """Ids and log-probabilities that training can use, or a sentence."""
-    probed = top_logprobs({"choices": [{"logprobs": {"top_logprobs": [answer]}}]})
-    are_processed(probed, probed)
     try:
         ids, logprobs, _ = read_completion(answer, vocab_size=50, max_tokens=3)
     except MalformedAnswer as error:

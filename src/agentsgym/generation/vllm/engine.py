@@ -8,7 +8,7 @@ Weights may be updated from another thread than the one that samples.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentsgym.generation.http import (
@@ -79,9 +79,9 @@ class VLLMEngine(RemoteEngine):
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
         servers: servers of this process; they are ended when the engine is closed.
-        resume_paused: this is the only process of its run that pauses the servers, to load weights;
-            so one that stays paused for a minute was left by a learner that ended, and is resumed.
-            Other processes wait for it.
+        resume_paused: this is the only process that pauses the servers, to load weights; so one
+            that is paused was left by a learner that ended, and is resumed. Other processes wait
+            for it.
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`.
@@ -125,7 +125,7 @@ class VLLMEngine(RemoteEngine):
             self.access.urls,
             self._http,
             model=model,
-            probe_ids=tokenizer.encode("The number is", add_special_tokens=False)[:3],
+            probe_ids=tokenizer.encode("The number is larger", add_special_tokens=False),
             resume_paused=resume_paused,
         )
         try:
@@ -137,17 +137,8 @@ class VLLMEngine(RemoteEngine):
     @classmethod
     def reaching(cls, access: ServerAccess, tokenizer: Any, capacity: int) -> "VLLMEngine":
         """An engine over the servers of another process's engine, which has this `access`."""
-        return cls(
-            access.urls,
-            tokenizer,
-            model=access.model,
-            capacity=capacity,
-            request_timeout=access.request_timeout,
-            retries=access.retries,
-            stop_token_ids=access.stop_token_ids,
-            api_key=access.api_key,
-            vocab_size=access.vocab_size,
-        )
+        arguments = {part.name: getattr(access, part.name) for part in fields(access)}
+        return cls(tokenizer=tokenizer, capacity=capacity, **arguments)
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
@@ -330,7 +321,7 @@ class VLLMEngine(RemoteEngine):
         sent_at = time.monotonic()
         server.open[weights] += 1
         try:
-            answer = await self._send(server, body, sent_at)
+            answer = await self._send(server, body)
             await self.pool.confirm(server, weights)
         finally:
             server.open[weights] -= 1
@@ -349,20 +340,18 @@ class VLLMEngine(RemoteEngine):
             policy_version=weights.version,
         )
 
-    async def _send(self, server: VLLMServer, body: dict[str, Any], sent_at: float) -> Any:
+    async def _send(self, server: VLLMServer, body: dict[str, Any]) -> Any:
         where = f"{server.url}/v1/completions"
         try:
-            answer = await self._http.post(where, body, self.access.request_timeout)
-        except Unreachable as error:
-            server.failed(sent_at, answered=error.status is not None)
+            return await self._http.post(where, body, self.access.request_timeout)
+        except Unreachable:
+            server.checked = False
             raise
         except Refused as error:
             if error.status != 404:
                 raise
-            server.failed(sent_at, answered=False)  # it was restarted, without our adapter
+            server.checked = False  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
-        server.failures = 0
-        return answer
 
 
 def _end_ids(tokenizer: Any) -> Sequence[int]:

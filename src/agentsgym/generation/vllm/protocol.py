@@ -5,25 +5,22 @@ Token ids go in, token ids and log-probabilities come out. Checked against vLLM 
 
 vLLM's default, `--logprobs-mode raw_logprobs`, returns log-probabilities at temperature 1 for any
 sampling temperature; importance ratios need `processed_logprobs`. A server only reports its mode in
-development mode, so we request the same distribution at two temperatures and compare: for tokens a
-and b, logp(a) − logp(b) halves when the temperature doubles, if the mode is `processed_logprobs`.
-
-vLLM 0.31 rewinds the random generator of a request whose prefill was split (`set_offset` in its
-`gpu_model_runner`). A CPU's generator cannot be rewound ("CPU Generator does not use offset"), so
-the server's engine crashes. It happens with requests that have a seed, and all of ours have one.
+development mode, so we look at a token that was sampled with top_k=1: in that mode it has the
+log-probability 0, as the only one that top_k leaves (unless two are equally likely).
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused, printable
 from agentsgym.generation.remote import request_seed
-from agentsgym.types import FinishReason, GenerationRequest
+from agentsgym.types import FinishReason, GenerationRequest, SamplingParams
 
-_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
-_LEAST = -1e4  # nats; anything below counts as impossible, and an integer may not fit a float
+_LEAST = -1e4  # nats; anything below counts as impossible
 
 _UNTRUNCATED = {
     "top_p": 1.0,
@@ -35,17 +32,9 @@ _UNTRUNCATED = {
     "watermarking": False,
     "n": 1,
 }
-_TEMPERATURES = (1.0, 2.0)
-_TOP = 5
-_FLAT = 0.02  # below this gap (nats) two tokens say nothing about the mode
-_NEAR = 0.2  # allowed relative error of the gap, for rounding
+_ZERO = 1e-3  # nats by which rounding may move the log-probability of the only possible token
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
 _INFO_SECONDS = 60.0  # for its first answer the server collects facts about its machine
-
-MEND = (
-    "start vLLM on a CPU with --no-enable-chunked-prefill and --max-num-batched-tokens of at "
-    "least --max-model-len"
-)
 
 
 class EngineUnavailable(RuntimeError):
@@ -117,101 +106,67 @@ def read_completion(
     numbers of at most 0.
     """
     try:
-        choice = answer["choices"][0]
-        ids = choice["token_ids"]
-        logprobs = choice["logprobs"]["token_logprobs"]
-        reason = choice["finish_reason"]
-    except (KeyError, IndexError, TypeError) as error:
-        raise MalformedAnswer(f"the answer has no {error}: {str(answer)[:200]}") from None
-    if ids is None:
-        raise MalformedAnswer("the answer has no token_ids; vLLM 0.10.2 or later gives them")
-    if not isinstance(reason, str) or reason not in _FINISH:
-        raise MalformedAnswer(f"the server ended the request with finish_reason {reason!r}")
-    if not isinstance(ids, list) or not isinstance(logprobs, list):
-        raise MalformedAnswer("token_ids and token_logprobs must be lists")
-    if len(logprobs) != len(ids) or not ids:
+        choice = _Completion.model_validate(answer).choices[0]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise MalformedAnswer(
+            f"the answer cannot be used (vLLM 0.10.2 or later is needed): {where}: {first['msg']}, "
+            f"not {str(first['input'])[:200]}"
+        ) from None
+    ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs
+    if len(logprobs) != len(ids):
         raise MalformedAnswer(f"{len(ids)} token ids came with {len(logprobs)} log-probabilities")
     if len(ids) > max_tokens:
-        raise MalformedAnswer(f"{len(ids)} tokens came, {max_tokens} were asked for")
-    _check_ids(ids, vocab_size)
-    return tuple(ids), tuple(map(_logprob, logprobs)), _FINISH[reason]
+        raise MalformedAnswer(f"{len(ids)} tokens came, {max_tokens} were requested")
+    if max(ids) >= vocab_size:
+        raise MalformedAnswer(
+            f"token id {max(ids)} is not in [0, {vocab_size}), the model's vocabulary"
+        )
+    # Rounding may raise a value above 0.
+    values = tuple(min(max(value, _LEAST), 0.0) for value in logprobs)
+    return tuple(ids), values, choice.finish_reason
 
 
-def _check_ids(ids: list[Any], vocab_size: int) -> None:
-    for token_id in ids:
-        if type(token_id) is not int or not 0 <= token_id < vocab_size:
-            raise MalformedAnswer(
-                f"token id {token_id!r} is no integer in [0, {vocab_size}), the model's vocabulary"
-            )
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True)
 
 
-def _logprob(value: Any) -> float:
-    """A log-probability as a float; a value that rounding raised above 0 becomes 0."""
-    if type(value) not in (int, float) or not -math.inf < value < math.inf:
-        raise MalformedAnswer(f"log-probability {str(value)[:40]!r} is not finite")
-    if value > _ROUNDING:
-        raise MalformedAnswer(f"log-probability {str(value)[:40]} is positive")
-    return min(float(value), 0.0) if value > _LEAST else _LEAST
+class _Logprobs(_Answer):
+    token_logprobs: list[Annotated[float, Field(le=_ROUNDING, allow_inf_nan=False)]]
+
+
+class _Choice(_Answer):
+    token_ids: list[NonNegativeInt] = Field(min_length=1)
+    logprobs: _Logprobs
+    finish_reason: Literal["stop", "length"]
+
+
+class _Completion(_Answer):
+    choices: list[_Choice] = Field(min_length=1)
 
 
 async def check_logprobs(
     client: JsonClient, url: str, model: str, probe_ids: Sequence[int]
 ) -> None:
-    """Ask a server after each of `probe_ids`, until it is clear what its log-probabilities mean.
+    """Ask a server after each of `probe_ids`, until it is clear what its log-probabilities are.
 
     Raises EngineUnavailable where they are not those at the sampling temperature.
     """
     for token_id in probe_ids:
-        body = {
-            "model": model,
-            "prompt": [token_id],
-            **_UNTRUNCATED,
-            "max_tokens": 1,
-            "seed": 0,
-            "logprobs": _TOP,
-            "return_tokens_as_token_ids": True,
-            "return_token_ids": True,
-        }
-        cold, warm = [
-            top_logprobs(
-                await client.post(
-                    f"{url}/v1/completions", body | {"temperature": temperature}, _PROBE_SECONDS
-                )
-            )
-            for temperature in _TEMPERATURES
-        ]
-        verdict = are_processed(cold, warm)
-        if verdict:
+        request = GenerationRequest("probe", [token_id], SamplingParams(max_tokens=1))
+        body = completion_body(request, model, max_model_len=None, stop_token_ids=())
+        answer = await client.post(f"{url}/v1/completions", body | {"top_k": 1}, _PROBE_SECONDS)
+        try:
+            value = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            value = math.nan
+        if abs(value) < _ZERO:
             return
-        if verdict is False:
-            raise EngineUnavailable(
-                f"{url} returns other values than the log-probabilities at the sampling "
-                "temperature: start vLLM with --logprobs-mode processed_logprobs"
-            )
-
-
-def top_logprobs(answer: Any) -> dict[str, float]:
-    """The most likely tokens and their values in a probe's answer; empty if none."""
-    try:
-        top = answer["choices"][0]["logprobs"]["top_logprobs"][0]
-        return {token: float(value) for token, value in top.items()}
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
-        return {}
-
-
-def are_processed(cold: Mapping[str, float], warm: Mapping[str, float]) -> bool | None:
-    """Whether values at the temperatures 1 (`cold`) and 2 (`warm`) are log-probabilities at these.
-
-    None if the distribution is too even to decide; then it makes no difference either.
-    """
-    if sum(math.exp(min(value, 1.0)) for value in cold.values()) > 1.01:
-        return False  # logits
-    common = sorted(set(cold) & set(warm), key=lambda token: cold[token])
-    if len(common) < 2:
-        return None
-    before = cold[common[-1]] - cold[common[0]]
-    after = warm[common[-1]] - warm[common[0]]
-    return None if before < _FLAT else abs(after - before / 2) < _NEAR * before
+    raise EngineUnavailable(
+        f"{url} returns other values than the log-probabilities at the sampling temperature: start "
+        "vLLM with --logprobs-mode processed_logprobs"
+    )
 
 
 async def server_config(client: JsonClient, url: str) -> dict[str, Any]:
@@ -238,12 +193,6 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
     if not isinstance(dtype, str) or model.get("quantization") is not None:
         return None
     return dtype.removeprefix("torch.")
-
-
-def dies_of_chunks(config: Mapping[str, Any]) -> bool:
-    """Whether the server runs on a CPU and may split prefills."""
-    chunked = _part(config, "scheduler_config").get("enable_chunked_prefill")
-    return device_of(config) == "cpu" and bool(chunked)
 
 
 def _part(of: Any, name: str) -> dict[str, Any]:

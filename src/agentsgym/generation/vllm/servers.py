@@ -16,77 +16,52 @@ from typing import Any
 
 from agentsgym.generation.http import JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.protocol import (
-    MEND,
     EngineUnavailable,
     check_logprobs,
     device_of,
-    dies_of_chunks,
     dtype_of,
     served_models,
     server_config,
 )
 from agentsgym.generation.vllm.weights import (
     Weights,
+    has_checkpoint,
     is_paused,
     load_adapter,
     load_checkpoint,
     named_by,
     paused,
-    unload_adapter,
+    resume_server,
     weight_tag,
 )
 
 logger = logging.getLogger(__name__)
 
-# A server counts as dead after two incidents in a row without an answer, or eight with a "try
-# later" answer.
-_DEAD_AT = 8
-_NO_ANSWER = 4
-_NOT_NOW = 1
 _RETRY_SECONDS = 0.5  # between two attempts to bring a dead server back
 _LOOK = 0.25  # seconds between two looks at a paused server
 
 WAIT_SECONDS = 600.0
 """How long a server may stay paused before it is given up."""
-NOTE_SECONDS = 60.0
-"""How long a server may stay paused in silence. Then a learner takes the one that paused it for
-ended and resumes it: before, it may be another one, which shares the server and loads weights."""
 
 
 @dataclass(slots=True)
 class VLLMServer:
     """A server at `url` (without a trailing slash).
 
-    `checked`: since its last failure it was asked what it is, and found to suit us. `weights` are
-    those that new requests ask for, None where unknown. `adapters` are loaded, the newest last.
-    `open` counts its open requests by the weights that sample them, `load_seconds` is how long the
-    last weights took. `failures` weighs what went wrong since its last good answer, the last of it
-    at `failed_at` (monotonic seconds).
+    `checked`: since its last failure it was asked what it is, and found to suit us; a server that
+    fails that is not `alive` until it is tried again, last at `tried_at` (monotonic seconds).
+    `weights` are those that new requests ask for, None where unknown. `open` counts its open
+    requests by the weights that sample them, `load_seconds` is how long the last weights took.
     """
 
     url: str
     alive: bool = True
     checked: bool = False
     weights: Weights | None = None
-    failures: int = 0
-    failed_at: float = -math.inf
     tried_at: float = -math.inf
     load_seconds: float = 0.0
-    adapters: list[Weights] = field(default_factory=list)
     open: Counter[Weights] = field(default_factory=Counter)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def failed(self, sent_at: float, *, answered: bool) -> None:
-        """A request sent at `sent_at` (monotonic seconds) failed; `answered` says whether the
-        server answered with an error. If not, it may have been restarted, so its weights are
-        unknown. Requests that were open at the last failure belong to the same incident."""
-        self.checked = self.checked and answered
-        if sent_at <= self.failed_at:
-            return
-        self.failed_at = time.monotonic()
-        self.failures += _NOT_NOW if answered else _NO_ANSWER
-        if self.failures >= _DEAD_AT:
-            self.checked = self.alive = False
 
 
 class SessionRouter:
@@ -132,7 +107,7 @@ class ServerPool:
     `base` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
     says that a server runs on a CPU, or did not report where (a busy one may answer too late).
-    `resume_paused`: no other process of this run pauses these servers.
+    `resume_paused`: no other process pauses these servers.
     """
 
     def __init__(
@@ -154,7 +129,6 @@ class ServerPool:
         self._probe_ids = probe_ids
         self._resume_paused = resume_paused
         self._follows = False  # another process loads the weights, at any time
-        self._reviving: Any = None
 
     @property
     def dtype(self) -> Any:
@@ -182,7 +156,10 @@ class ServerPool:
 
         Raises the first error other than a missing answer; EngineUnavailable if none answers.
         """
-        outcomes = await self._tried(self.router.servers)
+        self._try_all_again()
+        outcomes = await asyncio.gather(
+            *map(self.prepare, self.router.servers), return_exceptions=True
+        )
         for outcome in outcomes:
             if isinstance(outcome, Unreachable):
                 logger.warning("vLLM server left out: %s", outcome)
@@ -212,25 +189,21 @@ class ServerPool:
 
     async def follow(self, weights: Weights) -> None:
         """Use weights that another process has loaded into the servers, or may load at any time.
-
-        Each server is asked which weights it has before it is used and after each answer; one that
-        was left out is tried again.
-        """
+        Each server is asked which weights it has before it is used and after each answer."""
         self.weights, self._follows = weights, True
+        self._try_all_again()
         for server in self.router.servers:
             server.weights = None
-        dead = [server for server in self.router.servers if not server.alive]
-        self._reviving = asyncio.ensure_future(self._tried(dead))
 
     def used_paths(self) -> set[str]:
         """The directories that servers may still read."""
-        used = [self.weights, *(w for s in self.router.servers for w in (*s.adapters, *+s.open))]
-        return {weights.path for weights in used if weights is not None}
+        used = {weights.path for server in self.router.servers for weights in +server.open}
+        return used | {self.weights.path if self.weights else ""}
 
-    async def _tried(self, servers: Sequence[VLLMServer]) -> list[Any]:
-        for server in servers:
-            server.tried_at = -math.inf
-        return await asyncio.gather(*map(self.prepare, servers), return_exceptions=True)
+    def _try_all_again(self) -> None:
+        """Let servers that were left out get requests again."""
+        for server in self.router.servers:
+            server.alive = True
 
     def _is_ready(self, server: VLLMServer) -> bool:
         if self._asks_for_weights:
@@ -245,7 +218,7 @@ class ServerPool:
     async def _ensure_ready(self, server: VLLMServer) -> None:
         left = _RETRY_SECONDS - (time.monotonic() - server.tried_at)
         if not server.alive and left > 0:
-            raise Unreachable(server.url, f"it is down; its log says why ({MEND})", wait=left)
+            raise Unreachable(server.url, "it is down; its log says why", wait=left)
         server.tried_at = started = time.monotonic()
         try:
             if not server.checked:
@@ -255,7 +228,6 @@ class ServerPool:
             server.alive = False
             raise
         server.checked = server.alive = True
-        server.failures = 0
         server.load_seconds = time.monotonic() - started
 
     async def _bring(self, server: VLLMServer) -> None:
@@ -263,17 +235,17 @@ class ServerPool:
         weights = self.weights
         assert weights is not None
         if self._asks_for_weights:
-            server.weights = await self._held_by(server)
-        elif weights.kind == "checkpoint":
+            weights = await self._held_by(server)
+        elif weights.kind == "adapter":
+            await load_adapter(self.client, server.url, weights)
+        elif weights.kind == "checkpoint" and not await has_checkpoint(
+            self.client, server.url, weights
+        ):
             async with paused(self.client, server.url):
                 server.weights = None  # an answer that comes from now on may be of either
                 await load_checkpoint(self.client, server.url, weights)
                 server.weights = weights
-        else:
-            if weights.kind == "adapter":
-                await load_adapter(self.client, server.url, weights)
-            server.weights = weights
-            await self._unload_unused(server, weights)
+        server.weights = weights
 
     async def _held_by(self, server: VLLMServer) -> Weights:
         """The weights that another process has loaded into a server. Raises Unreachable if it has
@@ -284,17 +256,6 @@ class ServerPool:
             server.weights = None
             raise Unreachable(server.url, "it has not the weights of this run")
         return held
-
-    async def _unload_unused(self, server: VLLMServer, weights: Weights) -> None:
-        """Unload the adapters that no request uses, but for the newest and the one before, which
-        other processes may still name. They unload none."""
-        if weights.kind != "adapter":
-            return
-        held = [old for old in server.adapters if old != weights] + [weights]
-        unused = [old for old in held[:-2] if not server.open[old]]
-        server.adapters = [old for old in held if old not in unused]
-        for old in [] if self._follows else unused:
-            await unload_adapter(self.client, server.url, old)
 
     async def _check(self, server: VLLMServer) -> None:
         """Check the server's model and its log-probability mode, when it is not paused."""
@@ -316,44 +277,27 @@ class ServerPool:
         )
         self.maybe_on_cpu = self.maybe_on_cpu or device_of(config) in ("cpu", None)
         self._dtypes.add(dtype_of(config))
-        if dies_of_chunks(config):
-            logger.warning(
-                "%s runs on a CPU and may split long prefills, which makes vLLM crash if requests "
-                "have seeds, as ours do: %s",
-                server.url,
-                MEND,
-            )
-        server.weights = None
-        server.adapters = [known for known in server.adapters if known.model in models]
         self.weights = self.weights or Weights(0, "base", self.base)
 
 
 async def await_running(client: JsonClient, url: str, *, resume: bool) -> None:
-    """Return when a server is not paused. `resume`: no other process of this run pauses it, so a
-    pause that lasts is left from a learner that has ended, and this ends it; its weights are not
-    known.
+    """Return when a server is not paused. `resume`: no other process pauses it, so a pause is left
+    from a learner that has ended, and this ends it; its weights are not known.
 
     Raises Unreachable if the server stays paused.
     """
-    began = time.monotonic()
-    noted = False
-    while await is_paused(client, url):
-        waited = time.monotonic() - began
-        if waited >= WAIT_SECONDS:
-            raise Unreachable(url, stays_paused(url))
-        if waited >= NOTE_SECONDS and not noted:
-            noted = True
-            if resume:
-                logger.warning("%s was left paused by a learner that ended; it is resumed", url)
-                await client.post(f"{url}/resume", {}, NOTE_SECONDS)
-                continue
+    until = time.monotonic() + WAIT_SECONDS
+    if await is_paused(client, url):
+        if resume:
+            logger.warning("%s was left paused by a learner that ended; it is resumed", url)
+            await resume_server(client, url)
+        else:
             logger.warning("%s is paused, as by a learner that loads weights; waiting for it", url)
+    while await is_paused(client, url):
+        if time.monotonic() >= until:
+            raise Unreachable(
+                url,
+                "it is paused, as by a learner that loads weights; if none does, the next learner "
+                f"resumes it, or: curl -X POST {url}/resume",
+            )
         await asyncio.sleep(_LOOK)
-
-
-def stays_paused(url: str) -> str:
-    """Why a server that stays paused is given up."""
-    return (
-        "it is paused, as by a learner that loads weights; if none does, the next learner resumes "
-        f"it, or: curl -X POST {url}/resume"
-    )

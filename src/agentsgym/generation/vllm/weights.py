@@ -57,8 +57,13 @@ async def paused(client: JsonClient, url: str) -> AsyncIterator[None]:
         yield
     except BaseException:
         with suppress(HttpError, WeightSyncError):
-            await _post(client, url, "resume")
+            await resume_server(client, url)
         raise
+    await resume_server(client, url)
+
+
+async def resume_server(client: JsonClient, url: str) -> None:
+    """End a server's pause. Raises as `load_checkpoint`."""
     await _post(client, url, "resume")
 
 
@@ -76,6 +81,11 @@ async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> Non
             broken = f"{_TAG} failed to load"
             await _post(client, url, "update_weight_version", new_version=broken)
         raise
+
+
+async def has_checkpoint(client: JsonClient, url: str, weights: Weights) -> bool:
+    """Whether a server already has these full weights. Raises as `load_checkpoint`."""
+    return await weight_tag(client, url) == weights.tag
 
 
 async def is_paused(client: JsonClient, url: str) -> bool:
@@ -117,13 +127,6 @@ async def load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
         # Another process of the run may have loaded it in the meantime.
         if weights.model not in await served_models(client, url):
             raise WeightSyncError(_no_adapters(url, error)) from None
-
-
-async def unload_adapter(client: JsonClient, url: str, weights: Weights) -> None:
-    """Let the server unload an adapter. A server that does not know it, or is gone, is ignored."""
-    with suppress(HttpError):
-        body = {"lora_name": weights.model}
-        await client.post(f"{url}/v1/unload_lora_adapter", body, LOAD_SECONDS)
 
 
 def _no_adapters(url: str, error: HttpError) -> str:
