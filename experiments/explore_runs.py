@@ -22,7 +22,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
 from agentsgym.runs.warm_start import best_of_groups
-from agentsgym.training.lessons import Example, GameStream, make_lessons
+from agentsgym.training.lessons import Batches, GameStream, make_lessons
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start import fit, imitate
 from agentsgym.training.warm_start_settings import WarmStartSettings
@@ -61,7 +61,7 @@ def made_start(
         model, tokenizer = loaded(begun) if begun else _built(streams, config)
         for stream in streams:
             stream.env = stream.env.with_tokenizer(tokenizer)
-        imitate(model, _InTurn(streams), config, pad_id=tokenizer.pad_token_id)
+        imitate(model, _in_turn(streams), config, pad_id=tokenizer.pad_token_id)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
@@ -79,14 +79,9 @@ def _built(streams: Sequence[GameStream], config: WarmStartSettings) -> tuple[An
     return build_model(tokenizer, config.model), tokenizer
 
 
-class _InTurn:
+def _in_turn(streams: Sequence[GameStream]) -> Batches:
     """Batches of several streams in turn."""
-
-    def __init__(self, streams: Sequence[GameStream]) -> None:
-        self._streams = streams
-
-    def batch(self, step: int) -> list[Example]:
-        return self._streams[step % len(self._streams)].batch(step // len(self._streams))
+    return lambda step: streams[step % len(streams)].batch(step // len(streams))
 
 
 def loaded(folder: Path) -> tuple[Any, Any]:

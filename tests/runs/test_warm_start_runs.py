@@ -160,7 +160,7 @@ def test_a_warm_started_run_from_beginning_to_end(run):
     assert texts[0] != texts[1]
     assert not same(weights("warm/warm-start/model"), weights("model"))
     assert not same(weights("warm/warm-start/model"), weights("warm/model"))
-    assert not list(directory.warm_start.glob("*.safetensors"))
+    assert not list(directory.warm_start.glob("*.pt"))
 
 
 def test_a_killed_warm_start_continues_to_the_same_weights(run):
@@ -170,7 +170,7 @@ def test_a_killed_warm_start_continues_to_the_same_weights(run):
         train_run(run("parts", signal_check=False), progress=KilledAt(3))
     with pytest.raises(KeyboardInterrupt):
         train_run(load_run(Path("parts")), resume=True, progress=KilledAt(16))
-    assert Path("parts/warm-start/checkpoint.safetensors").is_file()
+    assert Path("parts/warm-start/checkpoint.pt").is_file()
     assert read_summary(Path("parts/summary.json")).status == "interrupted"
     games = list(read_rollouts("parts", "warmstart"))
     again = train_run(load_run(Path("parts")), resume=True)

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from transformers import TrainerCallback
 
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
-from agentsgym.training.batches import AheadPlayer, age
+from agentsgym.training.batches import GenerationBatches, age
 from agentsgym.types import Episode, Rollout, RolloutRequest, Step, WeightUpdate, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from training.copy_engine import CopyEngine
@@ -260,9 +261,17 @@ def _requests_of(number):
 @given(st.data(), st.integers(1, 3), st.integers(0, 3))
 def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahead, first):
     source = _Scripted(data.draw)
-    player = AheadPlayer(source, _requests_of, first=first, last=first + 3, ahead=ahead)
+    args = SimpleNamespace(
+        max_staleness=ahead, updates_per_generation=1, generation_batch_size=6, num_generations=3
+    )
+    collector = SimpleNamespace(
+        source=source, close_source=lambda: None, train_requests=lambda rows, step, group: rows
+    )
+    tasks = SimpleNamespace(generation=_requests_of)
+    alone = SimpleNamespace(together=lambda act: act())
+    batches = GenerationBatches(args, tasks, collector, alone, lambda step: None)
     for number in range(first, first + 4):
-        requests, rollouts = player.batch(number)
+        requests, rollouts = batches.next(number, first + 4)
         assert requests == _requests_of(number)
         assert [r.session_id for r in rollouts] == [r.session_id for r in requests]
     assert source.submitted[0] == 6 * (min(ahead, 3) + 1) and sum(source.submitted) == 24

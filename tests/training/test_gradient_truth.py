@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 import torch
 from trl import GRPOTrainer
+from trl.trainer import utils
 
 from agentsgym.envs import task_dataset
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
-from agentsgym.training.trl_base import TRL_HAS_HEAD, add_head, add_own_head
+from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
 from helpers import CountdownEnv
 from training import reference
 from training.cells import Cell
@@ -507,7 +508,11 @@ def test_prepare_inputs_generates_once_and_hands_out_each_rollout_once_per_itera
     assert seen[:2] == seen[2:4]
 
 
-@pytest.mark.parametrize("add", [add_head, add_own_head])
+def add_trls_head(model, temperature):
+    utils.add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy"))
+
+
+@pytest.mark.parametrize("add", [*([add_trls_head] if TRL_HAS_HEAD else []), add_own_head])
 def test_the_head_gives_shifted_logprobs_and_entropies(tiny_llama, add):
     model = tiny_llama.double()
     add(model, 0.5)

@@ -7,17 +7,17 @@ from test_tiny import SMALL, weights_hash
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.training.lessons import (
-    EpochBatches,
     Example,
     GameStream,
     Lessons,
-    chunked,
+    epoch_batches,
     examples_of,
     make_lessons,
     normalize,
     pad,
     target_loss,
 )
+from agentsgym.training.loss.batch import pack
 from agentsgym.training.tiny import build_tokenizer as build_tiny_tokenizer
 from agentsgym.training.warm_start import fit, warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings
@@ -123,9 +123,9 @@ def test_targets_of_short_and_long_games_weigh_the_same():
 
 def test_an_epoch_has_each_example_once():
     games = [Example(np.arange(n), np.ones(n, dtype=np.float32)) for n in range(1, 12)]
-    batches = EpochBatches(games, FAST)
-    epochs = [[len(e.ids) for step in range(6) for e in batches.batch(step + k)] for k in (0, 6)]
-    assert batches.per_epoch == 6 and epochs[0] != epochs[1]
+    batch = epoch_batches(games, 2, seed=0)
+    epochs = [[len(e.ids) for step in range(6) for e in batch(step + k)] for k in (0, 6)]
+    assert epochs[0] != epochs[1]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1, 12))
 
 
@@ -141,7 +141,7 @@ def test_a_stream_plays_each_task_as_often_and_batches_games_of_like_length(chat
 
 def test_chunks_bound_padded_tokens_and_change_no_update(chat_tokenizer):
     examples = [Example(np.arange(n) + 3, np.ones(n, dtype=np.float32)) for n in (9, 3, 4, 8, 3)]
-    parts = list(chunked(examples, 12))
+    parts = pack(examples, 12)
     assert [[len(e.ids) for e in part] for part in parts] == [[3, 3, 4], [8], [9]]
     losses = [
         fit(

@@ -177,7 +177,7 @@ class WarmStart:
             self._set_reference(trainer)
             with replacing(self.model) as part:
                 trainer.save_model(str(part))
-        for checkpoint in self._folder.glob("*.safetensors"):
+        for checkpoint in self._folder.glob("*.pt"):
             remove(checkpoint)
         trainer.sync.forget()
         self._kept("after", lambda: self._probe(trainer, write, 1))

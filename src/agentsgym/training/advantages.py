@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from agentsgym.credit import (
-    StepAdvantages,
     concatenate,
     credit_steps,
     find_estimator,
@@ -43,53 +42,34 @@ class GenerationAdvantages:
     ) -> None:
         self._rollouts = rollouts
         self._args = args
-        self._here = ranks.slice(len(rollouts))
+        here = ranks.slice(len(rollouts))
         table = concatenate(ranks.gather([table_of(rollouts, choices)]))
-        self._factors = np.ones(len(table.group))
+        factors = np.ones(len(table.group))
         if args.scale_step_rewards == "batch":
-            table, self._factors = scale_steps(table)
-        self._table = table
-        self._estimator = find_estimator(args.advantage_estimator)
-        self._steps = self._credit_of_steps()
-        signal = self._groups_with_signal(ranks)
-        self.signal: Flags = signal[self._here]
+            table, factors = scale_steps(table)
+        estimator, options = find_estimator(args.advantage_estimator), args.estimator_options
+        if estimator.per == "step":
+            rows = [row for rollout in rollouts for row in rollout.rows]
+            self.of_rows = to_tokens(rows, credit_steps(table, estimator, **options))
+        else:
+            self.of_rows = [
+                values * factor
+                for rollout, factor in zip(rollouts, factors[here], strict=True)
+                for values in estimator(rollout, **options)
+            ]
+        """Advantages of this rank's rows, rollout by rollout."""
+        has = np.array(ranks.gather(self._with_signal()), dtype=np.bool_)
+        signal = np.isin(table.group, np.unique(table.group[has]))
+        self.signal: Flags = signal[here]
         """Whether the group of each local rollout has a learning signal, shape (B,)."""
         self.share_with_signal = float(signal.mean())
         """Share of all ranks' rollouts whose group has a learning signal."""
 
-    def _credit_of_steps(self) -> StepAdvantages | None:
-        """One advantage per step of the table; None for an estimator of tokens."""
-        if self._estimator.per == "token":
-            return None
-        return credit_steps(self._table, self._estimator, **self._args.estimator_options)
-
-    def _groups_with_signal(self, ranks: Ranks) -> Flags:
-        """Whether the group of each rollout of all ranks has a nonzero advantage."""
-        table = self._table
-        has = np.zeros(len(table.group), dtype=np.bool_)
-        if self._steps is None:
-            local = [any(a.any() for a in self._of_tokens(r)) for r in self._rollouts]
-            has |= np.array(ranks.gather(local), dtype=np.bool_)
-        else:
-            has[table.rollout[np.abs(self._steps.value) > _NOTHING]] = True
-        return np.isin(table.group, np.unique(table.group[has]))
-
-    def of_rows(self) -> list[Floats]:
-        """Advantages of this rank's rows, rollout by rollout."""
-        rows = [row for rollout in self._rollouts for row in rollout.rows]
-        if self._steps is not None:
-            return to_tokens(rows, self._steps)
-        factors = self._factors[self._here]
-        return [
-            values * factor
-            for rollout, factor in zip(self._rollouts, factors, strict=True)
-            for values in self._of_tokens(rollout)
-        ]
-
-    def _of_tokens(self, rollout: Rollout) -> list[Floats]:
-        """Of each row."""
-        values: list[Floats] = self._estimator(rollout, **self._args.estimator_options)
-        return values
+    def _with_signal(self) -> list[bool]:
+        """Whether each local rollout has a nonzero advantage."""
+        remaining = iter(self.of_rows)
+        own = [[next(remaining) for _ in rollout.rows] for rollout in self._rollouts]
+        return [any((np.abs(row) > _NOTHING).any() for row in rows) for rows in own]
 
     def train_rollouts(self) -> list[TrainRollout]:
         """Rollouts with their advantages. Failed rollouts are not in the loss, nor are groups
@@ -99,7 +79,7 @@ class GenerationAdvantages:
             not rollout.failed and (bool(has) or not drop)
             for rollout, has in zip(self._rollouts, self.signal, strict=True)
         ]
-        advantages = self.of_rows()
+        advantages = self.of_rows
         if not self._args.train_truncated_actions:
             kept = [_untruncated(row, r) for r in self._rollouts for row in r.rows]
             advantages = [a * k for a, k in zip(advantages, kept, strict=True)]

@@ -36,12 +36,16 @@ class GenerationBatches:
         self._collector = collector
         self._ranks = ranks
         self._push_weights = push_weights
-        self._player: AheadPlayer | None = None
+        self.end()
 
     def end(self) -> None:
         """End the playing."""
         self._collector.close_source()
-        self._player = None
+        self._submitted: int | None = None
+        self._open: dict[int, list[RolloutRequest]] = {}
+        self._over: dict[str, Rollout] = {}
+        self._before: tuple[float, float] | None = None
+        self._waits: dict[str, float] = {}
 
     def next(self, step: int, max_steps: int) -> tuple[list[RolloutRequest], list[Rollout]]:
         """This rank's requests and rollouts of the generation after optimizer step `step`."""
@@ -51,9 +55,11 @@ class GenerationBatches:
             requests = self._ranks.together(lambda: self._requests(generation))
             return requests, self.play(requests, step)
         last = (max_steps - 1) // updates
-        player = self._ranks.together(lambda: self._player_from(generation, last))
+        source = self._ranks.together(
+            lambda: self._collector.source or self._collector.open_source()
+        )
         self._push_weights(step)
-        requests, rollouts = self._ranks.together(lambda: player.batch(generation))
+        requests, rollouts = self._ranks.together(lambda: self._ahead(source, generation, last))
         return requests, drop_stale(rollouts, step, updates, most)
 
     def play(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
@@ -64,10 +70,8 @@ class GenerationBatches:
     def figures(self, rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
         """How the learner and the sampler waited for each other, means over ranks, and how old the
         rollouts are. Empty where nothing can be older than the policy."""
-        values: dict[str, float] = {}
-        if self._player is not None:
-            every = self._ranks.gather([self._player.figures])
-            values = {name: sum(of[name] for of in every) / len(every) for name in every[0]}
+        every = self._ranks.gather([self._waits])
+        values = {name: sum(of[name] for of in every) / len(every) for name in every[0]}
         if self._collector.engine.can_generate_ahead:
             updates = self._args.updates_per_generation
             ages = self._ranks.gather([age(rollout, step, updates) for rollout in rollouts])
@@ -82,77 +86,43 @@ class GenerationBatches:
         first = generation * tasks_per_generation(self._args) if ahead else 0
         return self._collector.train_requests(self._tasks.generation(generation), step, first)
 
-    def _player_from(self, generation: int, last: int) -> "AheadPlayer":
-        """The player of a training that begins or continues with this generation."""
-        if self._player is None:
-            self._player = AheadPlayer(
-                self._collector.source or self._collector.open_source(),
-                self._requests,
-                first=generation,
-                last=last,
-                ahead=self._args.max_staleness,
-            )
-        return self._player
+    # -- ahead of the learner -------------------------------------------------------------------
 
-
-class AheadPlayer:
-    """Plays the generations `first` to `last` with `source`, up to `ahead` of them before they are
-    needed; `requests_of` gives a generation's requests on this rank."""
-
-    def __init__(
-        self,
-        source: RolloutSource,
-        requests_of: Callable[[int], list[RolloutRequest]],
-        *,
-        first: int,
-        last: int,
-        ahead: int,
-    ) -> None:
-        self._source = source
-        self._requests_of = requests_of
-        self._next = first
-        self._last = last
-        self._ahead = ahead
-        self._open: dict[int, list[RolloutRequest]] = {}
-        self._over: dict[str, Rollout] = {}
-        self._before: tuple[float, float] | None = None
-        self.figures: dict[str, float] = {}
-        """How the sides waited for each other since the batch before: the shares of that time
-        `ahead/learner_waited` and `ahead/sampler_waited`, and `ahead/groups_ready`, the number of
-        complete groups of later batches. Empty before the second batch."""
-
-    def batch(self, generation: int) -> tuple[list[RolloutRequest], list[Rollout]]:
-        """The requests and rollouts of a generation, which later ones follow at once. Waits until
-        it is complete. Raises the errors of the source."""
-        self._submit(generation)
+    def _ahead(
+        self, source: RolloutSource, generation: int, last: int
+    ) -> tuple[list[RolloutRequest], list[Rollout]]:
+        """The requests and rollouts of a generation, which later ones, up to the `last`, follow at
+        once. Waits until it is complete. Raises the errors of the source."""
+        self._submit(source, generation, last)
         started = time.perf_counter()
-        self._receive(self._source.poll(0.0))
+        self._receive(source.poll(0.0))
         requests = self._open.pop(generation)
         while any(request.session_id not in self._over for request in requests):
-            self._receive(self._source.poll())
+            self._receive(source.poll())
         rollouts = [self._over.pop(request.session_id) for request in requests]
-        self._measure(started)
+        self._measure(source, started)
         return requests, rollouts
 
-    def _submit(self, generation: int) -> None:
+    def _submit(self, source: RolloutSource, generation: int, last: int) -> None:
         """Submit what may be played now, and this generation in any case."""
-        until = max(generation, min(generation + self._ahead, self._last))
-        fresh = []
-        while self._next <= until:
-            self._open[self._next] = self._requests_of(self._next)
-            fresh += self._open[self._next]
-            self._next += 1
+        first = generation if self._submitted is None else self._submitted + 1
+        self._submitted = max(generation, min(generation + self._args.max_staleness, last))
+        fresh = {number: self._requests(number) for number in range(first, self._submitted + 1)}
+        self._open |= fresh
         if fresh:
-            self._source.submit(fresh)
+            source.submit([request for requests in fresh.values() for request in requests])
 
     def _receive(self, rollouts: Sequence[Rollout]) -> None:
         self._over |= {rollout.session_id: rollout for rollout in rollouts}
 
-    def _measure(self, started: float) -> None:
-        now, idle = time.perf_counter(), self._source.idle_seconds
+    def _measure(self, source: RolloutSource, started: float) -> None:
+        """How the sides waited for each other since the batch before: the shares of that time
+        `ahead/learner_waited` and `ahead/sampler_waited`, and `ahead/groups_ready`, the number of
+        complete groups of later batches. Nothing before the second batch."""
+        now, idle = time.perf_counter(), source.idle_seconds
         if self._before is not None:
             passed = max(now - self._before[0], 1e-9)
-            self.figures = {
+            self._waits = {
                 "ahead/learner_waited": min(1.0, (now - started) / passed),
                 "ahead/sampler_waited": min(1.0, (idle - self._before[1]) / passed),
                 "ahead/groups_ready": float(self._groups_ready()),
@@ -175,12 +145,10 @@ def age(rollout: Rollout, step: int, updates: int) -> float:
 def drop_stale(rollouts: Sequence[Rollout], step: int, updates: int, most: int) -> list[Rollout]:
     """Mark rollouts older than `most` generations as failed, so that they carry no loss: one whose
     last action took longer than a generation."""
+    reason = "dropped: sampled by version {}, max_staleness={}"
     return [
-        _dropped(rollout, most) if age(rollout, step, updates) > most else rollout
+        replace(rollout, error=reason.format(rollout.policy_version, most))
+        if age(rollout, step, updates) > most
+        else rollout
         for rollout in rollouts
     ]
-
-
-def _dropped(rollout: Rollout, most: int) -> Rollout:
-    reason = f"dropped: sampled by version {rollout.policy_version}, max_staleness={most}"
-    return replace(rollout, error=reason)

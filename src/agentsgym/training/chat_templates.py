@@ -8,8 +8,6 @@ from agentsgym.tokens import inspect_tokenizer
 
 logger = logging.getLogger(__name__)
 
-CHOICES = ("own", "training")
-
 
 def template_options(
     tokenizer: Any, choice: str, extra: Mapping[str, Any] | None

@@ -53,7 +53,6 @@ class GenerationEndCallback(TrainerCallback):  # type: ignore[misc]
 # and pickled weights. Here only tensors are read, into adapters that the model already has.
 
 WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
 MAIN = "default"
 """PEFT's name of the adapter in a directory itself; others are in folders of their name."""
 

@@ -184,14 +184,15 @@ class WeightSync:
         self._directory = directory
         self._ranks = ranks
         self._pushed: int | None = None
-        self._metrics: dict[str, float] = {}
 
-    def push(self, model: Any, version: int, through: Push | None = None) -> None:
+    def push(self, model: Any, version: int, through: Push | None = None) -> dict[str, float]:
         """Let the engine sample from the current weights of `model`. Every rank must call it.
 
         `version` is the optimizer's step, which rollouts will record. `through` passes the update
-        on where requests may be open (a rollout source's `use_weights`). Raises RuntimeError if the
-        engine then reports another version, and the engine's own errors.
+        on where requests may be open (a rollout source's `use_weights`). Returns what new weights
+        took, by metric; nothing where the engine and the trainer share them, and in processes that
+        write none. Raises RuntimeError if the engine then reports another version, and the
+        engine's own errors.
         """
         started = time.perf_counter()
         update = WeightUpdate(
@@ -209,21 +210,11 @@ class WeightSync:
                 f"its policy_version is {self._engine.policy_version}"
             )
         self._pushed = version
-        if update.changed:
-            self._metrics = self._measured(time.perf_counter() - started)
-
-    def take_metrics(self) -> dict[str, float]:
-        """What the pushes since the last call took, by name; empty where the engine and the
-        trainer share the weights, and in processes that write none."""
-        taken, self._metrics = self._metrics, {}
-        return taken
-
-    def _measured(self, seconds: float) -> dict[str, float]:
         moved: WeightTransfer | None = getattr(self._engine, "weight_transfer", None)
-        if moved is None:
+        if moved is None or not update.changed:
             return {}
         return {
-            "time/weights": seconds,
+            "time/weights": time.perf_counter() - started,
             "time/weights_server": moved.slowest,
             "weights/bytes": moved.bytes,
         }

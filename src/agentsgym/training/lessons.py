@@ -5,9 +5,9 @@ the agent's turn. A model that starts a turn must end it, so the end is a target
 does not have it yet. Actions that the environment could not read are context, never targets.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import torch
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.tokens import Codec
-from agentsgym.training.loss.batch import only_at
+from agentsgym.training.loss.batch import only_at, padded
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout, Row, Step
 from agentsgym.types.records import Ints
@@ -30,6 +30,11 @@ class Example:
 
     ids: Ints
     weights: Float32s
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,30 +149,22 @@ def sum_of_weights(examples: Sequence[Example]) -> float:
 # -- batches ---------------------------------------------------------------------------------------
 
 
-class ExampleBatches(Protocol):
-    """Gives the examples of each update, whose weights sum to 1 on average."""
-
-    def batch(self, step: int) -> list[Example]:
-        """The examples of update number `step`."""
-        ...
+Batches = Callable[[int], list[Example]]
+"""Gives the examples of an update by its number; their weights sum to 1 on average."""
 
 
-class EpochBatches:
-    """Batches of stored examples: each epoch takes every example once, in a new order."""
+def epoch_batches(examples: Sequence[Example], size: int, seed: int) -> Batches:
+    """Batches of stored examples: each epoch takes every example once, in a new order that depends
+    on the seed and the epoch alone."""
+    examples = normalize(examples, size)
+    per_epoch = -(-len(examples) // size)
 
-    def __init__(self, examples: Sequence[Example], settings: WarmStartSettings) -> None:
-        assert settings.batch_size is not None
-        self._size = settings.batch_size
-        self._seed = settings.seed
-        self._examples = normalize(examples, self._size)
-        self.per_epoch = -(-len(examples) // self._size)
+    def batch(step: int) -> list[Example]:
+        epoch, number = divmod(step, per_epoch)
+        order = np.random.default_rng((seed, epoch)).permutation(len(examples)).tolist()
+        return [examples[i] for i in order[number * size : (number + 1) * size]]
 
-    def batch(self, step: int) -> list[Example]:
-        """The examples of update number `step`, the same in a resumed training."""
-        epoch, number = divmod(step, self.per_epoch)
-        rng = np.random.default_rng((self._seed, epoch))
-        order = rng.permutation(len(self._examples)).tolist()
-        return [self._examples[i] for i in order[number * self._size : (number + 1) * self._size]]
+    return batch
 
 
 class GameStream:
@@ -218,23 +215,10 @@ class GameStream:
         games = self.play(settings.games_per_round)
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
         drawn = self._rng.permutation(len(examples)).tolist()
-        order = sorted(drawn, key=lambda i: len(examples[i].ids))
+        order = sorted(drawn, key=lambda i: examples[i].length)
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         for k in self._rng.permutation(len(parts)).tolist():
             yield [examples[i] for i in parts[k]]
-
-
-def chunked(examples: Sequence[Example], most: int) -> Iterator[list[Example]]:
-    """The examples in parts of at most `most` padded tokens, those of like length together. A
-    longer example has a part of its own."""
-    part: list[Example] = []
-    for example in sorted(examples, key=lambda example: len(example.ids)):
-        if part and (len(part) + 1) * len(example.ids) > most:
-            yield part
-            part = []
-        part.append(example)
-    if part:
-        yield part
 
 
 # -- the loss --------------------------------------------------------------------------------------
@@ -245,12 +229,9 @@ def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.T
 
     Padding needs no attention mask, because a causal model never attends to later positions.
     """
-    length = max(len(example.ids) for example in examples)
-    ids = np.full((len(examples), length), pad_id, dtype=np.int64)
-    weights = np.zeros((len(examples), length), dtype=np.float32)
-    for i, example in enumerate(examples):
-        ids[i, : len(example.ids)] = example.ids
-        weights[i, : len(example.ids)] = example.weights
+    length = max(example.length for example in examples)
+    ids = padded([example.ids for example in examples], length, pad_id, np.int64)
+    weights = padded([example.weights for example in examples], length, 0.0, np.float32)
     return torch.from_numpy(ids), torch.from_numpy(weights)
 
 

@@ -63,7 +63,7 @@ class Reports:
         self, rollouts: Sequence[Rollout], advantages: GenerationAdvantages, seconds: float
     ) -> None:
         """Log a generation, which was played in `seconds`, and pass it to the sink."""
-        trainer, of_rows = self._trainer, advantages.of_rows()
+        trainer, of_rows = self._trainer, advantages.of_rows
         values = self.figures(rollouts) | {
             "groups_without_signal": 1.0 - advantages.share_with_signal,
             "time/rollouts": seconds,

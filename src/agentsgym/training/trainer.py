@@ -185,8 +185,8 @@ class GRPOEnvTrainer(TRLBase):
         source = self.collector.source
         through = None if source is None else source.use_weights
         self.collector.await_engine()
-        self.ranks.together(lambda: self.sync.push(model, version, through))
-        for name, value in self.sync.take_metrics().items():
+        taken = self.ranks.together(lambda: self.sync.push(model, version, through))
+        for name, value in taken.items():
             self.record_metric(name, value)
 
     def _credit(self, rollouts: Sequence[Rollout]) -> GenerationAdvantages:

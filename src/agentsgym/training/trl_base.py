@@ -20,7 +20,6 @@ from datasets import Dataset
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
-from transformers.integrations import TensorBoardCallback
 from transformers.utils import ModelOutput
 from trl import GRPOTrainer
 from trl.trainer import utils
@@ -99,14 +98,6 @@ def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterato
         yield
     finally:
         utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
-
-
-def add_head(model: Any, temperature: float) -> None:
-    """Give a model without an adapter the head that this version of TRL calls for."""
-    if TRL_HAS_HEAD:
-        utils.add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy"))
-    else:
-        add_own_head(model, temperature)
 
 
 def add_own_head(model: Any, temperature: float) -> None:
@@ -242,14 +233,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         """Add a callback that is called before all others: what it adds to the values of a log
         reaches the trackers, whose callbacks get the same dict."""
         self.callback_handler.callbacks.insert(0, callback)
-
-    @property
-    def tensorboard_writer(self) -> Any:
-        """The open writer of the TensorBoard callback; None if there is none."""
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, TensorBoardCallback):
-                return callback.tb_writer
-        return None
 
     def evaluated(self, metrics: dict[str, float]) -> None:
         """Tell the callbacks of an evaluation."""

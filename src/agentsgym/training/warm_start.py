@@ -5,7 +5,6 @@ on games that are stored. The model reads the same kind of transcripts that it w
 learns only from the agent's tokens.
 """
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,24 +14,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.lessons import (
-    EpochBatches,
+    Batches,
     Example,
-    ExampleBatches,
     GameStream,
     Lessons,
-    chunked,
+    epoch_batches,
     normalize,
     pad,
     sum_of_weights,
     target_loss,
 )
+from agentsgym.training.loss.batch import pack
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout
@@ -111,7 +108,7 @@ def warm_start(
     model = build_model(tokenizer, settings.model, seed)
     stream.env = env.with_tokenizer(tokenizer)
     pad_id = tokenizer.pad_token_id
-    result = imitate(model, stream, settings, pad_id=pad_id, progress=progress)
+    result = imitate(model, stream.batch, settings, pad_id=pad_id, progress=progress)
     figures = {
         "games": float(settings.steps * settings.batch_size),
         "steps": float(settings.steps),
@@ -125,7 +122,7 @@ def warm_start(
 
 def imitate(
     model: Any,
-    batches: ExampleBatches,
+    batches: Batches,
     settings: WarmStartSettings,
     *,
     pad_id: int,
@@ -164,20 +161,22 @@ def fit(
     ValueError if nothing in the model requires a gradient.
     """
     settings = settings.resolved(new_model=False)
-    batches = EpochBatches(lessons.train, settings)
-    steps = settings.epochs * batches.per_epoch
+    assert settings.batch_size is not None
+    batches = epoch_batches(lessons.train, settings.batch_size, settings.seed)
+    per_epoch = -(-len(lessons.train) // settings.batch_size)
+    steps = settings.epochs * per_epoch
     steps = min(steps, settings.steps or steps)
     training = _Training(model, batches, settings, pad_id, steps)
     training.autocast = autocast
     with tempfile.TemporaryDirectory() as scratch:
-        every = settings.eval_steps or batches.per_epoch
+        every = settings.eval_steps or per_epoch
         training.evaluate_with(lessons.held_out, every, folder or Path(scratch))
         return training.carry_out(progress)
 
 
 # -- the loop --------------------------------------------------------------------------------------
 
-_CHECKPOINT, _BEST = "checkpoint.safetensors", "best.safetensors"
+_CHECKPOINT, _BEST = "checkpoint.pt", "best.pt"
 
 
 @dataclass(slots=True)
@@ -197,7 +196,7 @@ class _Training:
     def __init__(
         self,
         model: Any,
-        batches: ExampleBatches,
+        batches: Batches,
         settings: WarmStartSettings,
         pad_id: int,
         steps: int,
@@ -240,7 +239,7 @@ class _Training:
                 self._check_point()
             progress(state.step, self._steps, self._report(state))
         if self._held_out and state.best != state.step:
-            self._load_weights(load_file(self._folder / _BEST))
+            self._load_weights(self._read(_BEST))
         self._model.eval()
         return self._result(state)
 
@@ -280,13 +279,13 @@ class _Training:
         """One update; returns its loss in nats per target."""
         for group in self._optimizer.param_groups:
             group["lr"] = self._settings.rate_at(step, self._steps, adapters=self._adapters)
-        batch = self._batches.batch(step)
+        batch = self._batches(step)
         total = 0.0
         self._model.train()
         # Dropout's noise depends only on the seed and the step, so that a resumed run repeats it.
         with torch.random.fork_rng():
             torch.manual_seed(self._settings.seed + step)
-            for chunk in chunked(batch, self._most):
+            for chunk in pack(batch, self._most):
                 loss = self._loss(chunk)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
@@ -298,7 +297,7 @@ class _Training:
     @torch.no_grad()
     def _held_out_loss(self) -> float:
         self._model.eval()
-        losses = (float(self._loss(chunk)) for chunk in chunked(self._held_out, self._most))
+        losses = (float(self._loss(chunk)) for chunk in pack(self._held_out, self._most))
         return sum(losses) / sum_of_weights(self._held_out)
 
     def _loss(self, chunk: Sequence[Example]) -> torch.Tensor:
@@ -307,46 +306,33 @@ class _Training:
 
     # -- checkpoints ----------------------------------------------------------------------------
     #
-    # Tensors and JSON: no file is a pickle, so reading one runs no code.
+    # Read with `weights_only`, which makes tensors and plain values and runs no code.
 
     def _save_checkpoint(self) -> None:
         """Replace the checkpoint, and before it the best weights if they are these."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: p.detach().contiguous() for name, p in self._weights().items()}
+        weights = {name: p.detach() for name, p in self._weights().items()}
         if self._state.best == self._state.step:
             self._write(_BEST, weights)
-        optimizer = {
-            f"optimizer.{number}.{name}": torch.as_tensor(value).contiguous()
-            for number, values in self._optimizer.state_dict()["state"].items()
-            for name, value in values.items()
-        }
-        tensors = {f"weights.{name}": tensor for name, tensor in weights.items()} | optimizer
-        self._write(_CHECKPOINT, tensors, {"state": json.dumps(asdict(self._state))})
+        optimizer = self._optimizer.state_dict()["state"]
+        facts = {"state": asdict(self._state), "weights": weights, "optimizer": optimizer}
+        self._write(_CHECKPOINT, facts)
 
-    def _write(
-        self, name: str, tensors: dict[str, torch.Tensor], facts: dict[str, str] | None = None
-    ) -> None:
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
         part = self._folder / f"{name}.part"
-        save_file(tensors, part, facts)
+        torch.save(content, part)
         part.replace(self._folder / name)
 
+    def _read(self, name: str) -> Any:
+        return torch.load(self._folder / name, map_location="cpu", weights_only=True)
+
     def _load_checkpoint(self) -> None:
-        path = self._folder / _CHECKPOINT
-        with safe_open(path, "pt") as file:
-            record = json.loads(file.metadata()["state"])
-        weights: dict[str, torch.Tensor] = {}
-        states: dict[int, dict[str, torch.Tensor]] = {}
-        for key, tensor in load_file(path).items():
-            kind, _, name = key.partition(".")
-            if kind == "weights":
-                weights[name] = tensor
-            else:
-                number, _, name = name.partition(".")
-                states.setdefault(int(number), {})[name] = tensor
-        held_out = {int(step): float(loss) for step, loss in record["held_out"].items()}
-        self._state = _State(record["step"], record["best"], held_out, record["losses"])
-        self._load_weights(weights)
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+        facts = self._read(_CHECKPOINT)
+        self._load_weights(facts["weights"])
+        self._optimizer.load_state_dict(
+            {**self._optimizer.state_dict(), "state": facts["optimizer"]}
+        )
+        self._state = _State(**facts["state"])
 
     def _load_weights(self, stored: dict[str, torch.Tensor]) -> None:
         """Raises ValueError if they are another model's."""

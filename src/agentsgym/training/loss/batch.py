@@ -1,10 +1,10 @@
 """The loss's inputs: rollouts with their advantages, in rows, packed for forward passes of bounded
 size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -149,12 +149,23 @@ class Chunk:
     aux_weight: float
 
 
-def pack(rows: Sequence[TrainRow], max_tokens: int) -> list[list[TrainRow]]:
+class HasLength(Protocol):
+    """A row of tokens."""
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        ...
+
+
+R = TypeVar("R", bound=HasLength)
+
+
+def pack(rows: Iterable[R], max_tokens: int) -> list[list[R]]:
     """Divide rows into chunks of at most `max_tokens` padded tokens, with rows of similar length
-    together. A row longer than that gets its own chunk. Rows without agent tokens carry no loss
-    and are dropped."""
-    chunks: list[list[TrainRow]] = []
-    for row in sorted((r for r in rows if r.agent_tokens), key=lambda r: r.length):
+    together. A row longer than that gets its own chunk."""
+    chunks: list[list[R]] = []
+    for row in sorted(rows, key=lambda r: r.length):
         if not chunks or (len(chunks[-1]) + 1) * row.length > max_tokens:
             chunks.append([])
         chunks[-1].append(row)
@@ -173,11 +184,11 @@ def collate(
     length = padded_length(rows, multiple)
 
     def ints(values: Sequence[ArrayLike], fill: int) -> torch.Tensor:
-        return torch.from_numpy(_padded(values, length, fill, np.int64)).to(device)
+        return torch.from_numpy(padded(values, length, fill, np.int64)).to(device)
 
     def floats(values: Sequence[ArrayLike]) -> torch.Tensor:
-        padded = torch.from_numpy(_padded(values, length, 0.0, np.float64))
-        return padded.to(device=device, dtype=dtype)[:, 1:]
+        full = torch.from_numpy(padded(values, length, 0.0, np.float64))
+        return full.to(device=device, dtype=dtype)[:, 1:]
 
     def per_row(values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=device)[:, None]
@@ -212,9 +223,10 @@ def padded_length(rows: Sequence[TrainRow], multiple: int | None = None) -> int:
     return longest if multiple is None else -(-longest // multiple) * multiple
 
 
-def _padded(
+def padded(
     values: Sequence[ArrayLike], length: int, fill: float, dtype: type[np.generic]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """Rows of the given length, filled up on the right."""
     result = np.full((len(values), length), fill, dtype=dtype)
     for i, row in enumerate(map(np.asarray, values)):
         result[i, : len(row)] = row

@@ -53,7 +53,7 @@ class Scorer:
     def chunks(self, rows: Sequence[TrainRow], fillers: Sequence[TrainRow]) -> list[list[TrainRow]]:
         """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,
         because other ranks would wait for a rank with fewer passes. Fillers have weight 0."""
-        chunks = pack(rows, self._max_tokens)
+        chunks = pack((row for row in rows if row.agent_tokens), self._max_tokens)
         wanted = max([1, *self._ranks.gather([len(chunks)])])
         if len(chunks) == wanted:
             return chunks
