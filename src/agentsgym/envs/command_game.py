@@ -7,6 +7,7 @@ sets `ALFWORLD_DATA`. All calls into an engine go through `contained`.
 
 import hashlib
 import os
+import random
 import sys
 import threading
 from abc import abstractmethod
@@ -20,6 +21,7 @@ from pydantic import Field
 from agentsgym.envs.action_text import read_option, with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.settings import EnvSettings
+from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
 Replacements = Sequence[tuple[Any, str, Any, Any]]
 """Module or class, attribute, the engine's own value, and ours."""
@@ -147,9 +149,58 @@ class CommandGameEnv(MultistepEnv):
         """The actions that an agent may take in a state."""
         return [self.spoken(command) for command in state.commands]
 
+    @abstractmethod
+    def plan_after(self, task_data: Mapping[str, Any], actions: Sequence[str]) -> tuple[str, ...]:
+        """The commands that are known to win a task after these actions; empty if none are."""
+
+    def optimal_agent(self) -> Agent:
+        """The expert."""
+        return ExpertAgent()
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """The expert."""
+        return ExpertAgent()
+
     def example_action(self, state: CommandGame) -> str:
         """The command that looks around; without it the first one."""
         return self.spoken("look" if "look" in state.commands else state.commands[0])
+
+
+class ExpertAgent(PrivilegedAgent):
+    """Plays the commands that are known to win a game.
+
+    It makes a new plan after a command that was not in its plan: its own detour or another agent's
+    command.
+
+    Args:
+        detours: probability at each step of a random admissible command instead of the planned one.
+        seed: the seed of the detours.
+    """
+
+    def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
+        self.detours = detours
+        self.rng = random.Random(seed)
+
+    def for_session(self, session: SessionView) -> Agent:
+        """The player of one game."""
+        return _ExpertPlayer(self, session)
+
+
+class _ExpertPlayer:
+    def __init__(self, expert: ExpertAgent, session: SessionView) -> None:
+        self._expert, self._session = expert, session
+
+    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+        """The next command of the plan ("look" if none is left); the agent's state holds the
+        actions of the game so far and the rest of the plan."""
+        expert, session = self._expert, self._session
+        if expert.detours and expert.rng.random() < expert.detours:
+            return expert.rng.choice(session.admissible_actions() or ["look"]), None
+        known, plan = agent_state or (None, ())
+        if known != session.actions:
+            plan = session.env.plan_after(session.task_data, session.actions)
+        action = session.env.spoken(plan[0] if plan else "look")
+        return action, ((*session.actions, action), plan[1:])
 
 
 _EXAMINATIONS = frozenset({"checked", "examined"})

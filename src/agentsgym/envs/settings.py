@@ -10,8 +10,9 @@ An author declares them in one class, and reads them as attributes of `env.confi
 
 A dataset row is data, so its `env_config` can't make this process read arbitrary files, contact a
 server, hang, or fill the memory. It may name files in agentsgym's cache and under `ALFWORLD_DATA`,
-and repeat the paths and servers that this program itself gave to an environment, as the rows of
-that environment's own dataset do. Environments that the program makes itself have no such limits.
+and repeat the paths, servers and sizes that this program itself gave to an environment, as the rows
+of that environment's own dataset do. Environments that the program makes itself have no such
+limits.
 """
 
 import inspect
@@ -38,14 +39,14 @@ Settings = TypeVar("Settings", bound="EnvSettings")
 
 
 class Mark:
-    """A mark of a setting with which an environment reaches beyond its process ."""
+    """A mark of a setting that could do harm if a dataset row chose it."""
 
 
 PATH = Mark()
 """Marks a setting that names a file or folder: dataset rows may name some only."""
-SERVER = Mark()
-"""Marks a server's address or what is sent there as a key: dataset rows may only repeat what the
-program itself gave."""
+GIVEN = Mark()
+"""Marks a server's address, what is sent there as a key, or sizes that could fill the memory:
+dataset rows may only repeat what the program itself gave."""
 
 OptionalPath = Annotated[str | None, PATH]
 Tasks = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -186,24 +187,25 @@ _HAND_OVER = "; if this is intended, pass the environment object with envs=[env]
 
 
 def remember_own(kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
-    """Let rows repeat the paths and servers of this configuration from now on."""
+    """Let rows repeat the paths, servers and sizes of this configuration from now on."""
     _OWN.update(map(real_path, paths_of(kind, config).values()))
-    _OWN.add(_plain(servers_of(kind, config)))
+    _OWN.add(_plain(given_of(kind, config)))
 
 
 def check_row_config(env_name: str, kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a row's configuration names a file or a server that it may not."""
+    """Raise ConfigError if a row's configuration names what it may not."""
     own = [path for path in _OWN if isinstance(path, Path)]
     for name, path in paths_of(kind, config).items():
         try:
             checked_path(path, [*task_directories(), *own])
         except (ValueError, RuntimeError, OSError) as error:
             raise ConfigError(f"{env_name}: env_config.{name}: {error}") from None
-    servers = servers_of(kind, config)
-    if servers and _plain(servers) not in _OWN:
-        named = ", ".join(f"env_config.{name}" for name in servers)
+    given = given_of(kind, config)
+    if given and _plain(given) not in _OWN:
+        named = ", ".join(f"env_config.{name}" for name in given)
         raise ConfigError(
-            f"{env_name}: {named}: a row cannot make this program contact a server{_HAND_OVER}"
+            f"{env_name}: {named}: a row may only repeat what this program gave to an environment"
+            f"{_HAND_OVER}"
         )
 
 
@@ -239,15 +241,15 @@ def paths_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, st
     return {name: value for name, value in named.items() if isinstance(value, str)}
 
 
-def servers_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The servers that a configuration names, and what is sent to them as a key."""
-    return _marked(kind, config, SERVER)
+def given_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a configuration that only the program itself may choose."""
+    return _marked(kind, config, GIVEN)
 
 
 def _marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
     names = [name for name, field in kind.model_fields.items() if mark in field.metadata]
-    return {name: config[name] for name in names if config.get(name) is not None}
+    return {name: config[name] for name in names if config.get(name)}
 
 
-def _plain(servers: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, repr(servers[name])) for name in sorted(servers))
+def _plain(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, repr(given[name])) for name in sorted(given))

@@ -88,16 +88,6 @@ def _corrected(name, paid, reward):
     )
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_games_that_are_said_not_to_draw_in_steps_do_not(name):
-    if GAMES[name].draws:
-        pytest.skip("draws")
-    env = make(f"TextArena/{name}")
-    before = random.getstate()
-    play_alone(env, [{"seed": k} for k in range(4)], random_player(5))
-    assert random.getstate() == before
-
-
 def test_error_allowance_is_the_number_forgiven():
     for allowed in (0, 1, 3):
         env = make("TextArena/Mastermind", None, {"error_allowance": allowed})

@@ -1,10 +1,8 @@
 """ALFWorld: household tasks in text, played by the real engine, and its expert."""
 
 import json
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,11 +13,11 @@ from agentsgym.envs.action_text import spoken
 from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame, solve
 from agentsgym.envs.alfworld.games import data_root, find_game, generated_tasks, official_tasks
 from agentsgym.envs.alfworld.generator import TASK_TYPES
-from agentsgym.envs.command_game import CommandGameEnv
+from agentsgym.envs.command_game import CommandGameEnv, ExpertAgent
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
-from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, Tokenizer
+from agentsgym.types import Agent, Tokenizer
 
 GENERATED_TRAIN = 36
 GENERATED_EVAL = 12
@@ -158,9 +156,17 @@ class ALFWorldEnv(CommandGameEnv):
         """The planner's commands that win a task; empty if it finds none."""
         return _plan(self.game_file(task_data), "seed" in task_data)
 
-    def optimal_agent(self) -> Agent:
-        """The expert as an agent."""
-        return ExpertAgent()
+    def plan_after(self, task_data: Mapping[str, Any], actions: Sequence[str]) -> tuple[str, ...]:
+        """The planner's commands that win a task after these actions, which are replayed in this
+        process."""
+        if not actions:
+            return self.expert_plan(task_data)
+        game = HouseholdGame(self.game_file(task_data))
+        for action in actions:
+            command = self.command(action, game.commands)
+            if command is not None:
+                game.step(command)
+        return game.plan()
 
     def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
         """The expert, who takes a random other action with probability `detours` at each step."""
@@ -188,60 +194,3 @@ def _plan(game_file: str, generated: bool) -> tuple[str, ...]:
         if walkthrough:
             return tuple(walkthrough)
     return solve(game_file) or ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Course:
-    """The expert's state: the actions of the game so far and the rest of its plan."""
-
-    actions: tuple[str, ...]
-    plan: tuple[str, ...]
-
-
-class ExpertAgent(PrivilegedAgent):
-    """Plays the planner's commands.
-
-    It makes a new plan after a command that was not in its plan: its own detour or another agent's
-    command.
-
-    Args:
-        detours: probability at each step of a random admissible command instead of the planned one.
-        seed: the seed of the detours.
-    """
-
-    def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
-        self.detours = detours
-        self.rng = random.Random(seed)
-
-    def for_session(self, session: SessionView) -> Agent:
-        """The player of one game."""
-        return _ExpertPlayer(self, session)
-
-
-class _ExpertPlayer:
-    def __init__(self, expert: ExpertAgent, session: SessionView) -> None:
-        if not isinstance(session.env, ALFWorldEnv):
-            raise TypeError(f"an ExpertAgent plays ALFWorld, not {session.env.name}")
-        self._expert, self._session, self._env = expert, session, session.env
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The planner's next command ("look" if no command is left)."""
-        expert, actions = self._expert, self._session.actions
-        if expert.detours and expert.rng.random() < expert.detours:
-            return expert.rng.choice(self._session.admissible_actions() or ["look"]), None
-        course = agent_state
-        if not isinstance(course, _Course) or course.actions != actions:
-            course = _Course(actions, self._plan(actions))
-        action = self._env.spoken(course.plan[0] if course.plan else "look")
-        return action, _Course((*actions, action), course.plan[1:])
-
-    def _plan(self, actions: Iterable[str]) -> tuple[str, ...]:
-        """The plan after these actions, which are replayed in this process."""
-        if not actions:
-            return self._env.expert_plan(self._session.task_data)
-        game = HouseholdGame(self._env.game_file(self._session.task_data))
-        for action in actions:
-            command = self._env.command(action, game.commands)
-            if command is not None:
-                game.step(command)
-        return game.plan()

@@ -1,10 +1,9 @@
 """The adapter, and one environment class per game."""
 
 import importlib
-import importlib.metadata
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
@@ -12,8 +11,8 @@ from agentsgym.envs.action_text import with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import require
-from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.envs.textarena.games import GAMES, TESTED_VERSION, ArenaGame, moves, size_problem
+from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
+from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
 from agentsgym.envs.textarena.play import (
     Play,
     UnplayableSeed,
@@ -45,7 +44,7 @@ class TextArenaEnv(MultistepEnv):
         """The settings of a TextArena game; a game's class has its own `variant`."""
 
         variant: str = Field("", description="TextArena's variant of the game")
-        game_options: dict[str, Any] = Field(
+        game_options: Annotated[dict[str, Any], GIVEN] = Field(
             {}, description="arguments of the game's constructor, named as in TextArena"
         )
         train_tasks: Tasks = Field(512, description="number of training seeds")
@@ -58,7 +57,6 @@ class TextArenaEnv(MultistepEnv):
     ) -> None:
         super().__init__(tokenizer, env_config)
         package = require("textarena", "textarena")
-        self._draws = self.game.draws or importlib.metadata.version("textarena") != TESTED_VERSION
         self._examples: dict[int, str] = {}
         self._random_countdown = (self.game.name, self.config.variant) == ("Countdown", "random")
         self._env_id, defaults = self._variant(package)
@@ -167,7 +165,7 @@ class TextArenaEnv(MultistepEnv):
             return False
 
     def _begin(self, seed: int) -> Play:
-        return begin(self.game, self._env_id, self._options, seed, draws=self._draws)
+        return begin(self.game, self._env_id, self._options, seed)
 
     # -- configuration --------------------------------------------------------------------------
 
@@ -191,9 +189,6 @@ class TextArenaEnv(MultistepEnv):
                 f"{self.name}: env_config.game_options has the unknown option {unknown[0]!r}; "
                 f"allowed options are {allowed}"
             )
-        problem = size_problem({**spec.kwargs, **options})
-        if problem is not None:
-            raise ConfigError(f"{self.name}: env_config.game_options: {problem}")
         if self._random_countdown:
             options = {"numbers": None, "target": None, **options}
         return options

@@ -1,21 +1,16 @@
-"""The games: facts about each, the moves that it accepts, and limits of its sizes.
+"""The games: facts about each, and the moves that it accepts.
 
 Imports nothing of TextArena.
 """
 
 import itertools
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.types.text import short_repr
-
 MAX_MOVES = 5000
 _DIRECTIONS = ("up", "down", "left", "right")
-
-TESTED_VERSION = "0.7.4"
-"""The TextArena version for which the column `draws` below was checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +25,6 @@ class ArenaGame:
         best: reward of perfect play if every task of the default variant can be solved, else
             None.
         wins: whether a reward of 1.0 means that the game was won.
-        draws: whether a step draws random numbers (a reset always may).
         one_puzzle: whether every seed gives the same puzzle.
         slow: whether a reset is slow enough to be cached.
         spare_steps: steps beyond the game's own number of turns, for malformed actions, which
@@ -44,7 +38,6 @@ class ArenaGame:
     high: float = 1.0
     best: float | None = None
     wins: bool = True
-    draws: bool = False
     one_puzzle: bool = False
     slow: bool = False
     spare_steps: int = 0
@@ -54,9 +47,9 @@ _TILES = ("", "ultra-easy", "mega-easy", "super-easy", "very-easy", "easy", "har
 _DISKS = ("", "medium", "hard", "hardcore", "extreme")
 
 _ALL = (
-    ArenaGame("2048", 300, _TILES, draws=True),
-    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
-    ArenaGame("Blackjack", 60, ("", "long"), wins=False, draws=True),
+    ArenaGame("2048", 300, _TILES),
+    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, spare_steps=4),
+    ArenaGame("Blackjack", 60, ("", "long"), wins=False),
     ArenaGame("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
     ArenaGame("Crosswords", 30, ("", "hardcore")),
     ArenaGame("Cryptarithm", 100, best=1.0, one_puzzle=True),
@@ -66,7 +59,7 @@ _ALL = (
     ArenaGame("LightsOut", 20, low=-1.0, best=1.0),
     ArenaGame("LogicPuzzle", 30, ("", "hard")),
     ArenaGame("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
-    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True),
+    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard")),
     ArenaGame("PegJump", 20, best=1.0, one_puzzle=True),
     ArenaGame("RushHour", 100, slow=True),
     ArenaGame("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),
@@ -193,48 +186,3 @@ _MOVES: dict[str, Callable[[Any], Iterable[str]]] = {
     "ThreeCardMonte": lambda raw: map(str, range(raw.num_cups)),
     "TowerOfHanoi": _hanoi,
 }
-
-
-NUMBERS: Mapping[str, int] = {
-    "max_turns": 10_000,
-    "num_turns": 10_000,
-    "N": 1_000,
-    "num_hands": 1_000,
-    "num_words": 40,
-    "size": 16,
-    "num_holes": 256,
-    "code_length": 32,
-    "num_numbers": 100,
-    "rows": 32,
-    "cols": 32,
-    "num_mines": 1_000,
-    "num_boxes": 5,
-    "num_cups": 50,
-    "steps": 1_000,
-    "num_disks": 12,
-    "min_number": 10**9,
-    "max_number": 10**9,
-    "target": 10**9,
-    "dim_room": 10,
-}
-ENTRIES: Mapping[str, int] = {"buttons": 100, "numbers": 12, "equation": 100}
-
-
-def size_problem(options: Mapping[str, Any]) -> str | None:
-    """The first problem with the sizes in a game's constructor arguments, or None."""
-    for name, value in options.items():
-        if value is None:
-            continue
-        most = NUMBERS.get(name)
-        numbers = value if name == "dim_room" and isinstance(value, list | tuple) else [value]
-        if most is not None and not all(isinstance(n, int) and abs(n) <= most for n in numbers):
-            return f"{name!r} must be a whole number of at most {most}, got {short_repr(value)}"
-        longest = ENTRIES.get(name)
-        sized = isinstance(value, list | tuple | str)
-        if longest is not None and not (sized and 0 < len(value) <= longest):
-            return f"{name!r} must have at most {longest} entries, got {short_repr(value)}"
-    if "num_mines" in options:  # the game draws until the first cell and its neighbors are free
-        most = options["rows"] * options["cols"] - 9
-        if options["num_mines"] > most:
-            return f"'num_mines' must be at most {most}"
-    return None

@@ -31,10 +31,10 @@ _LOCK = threading.RLock()
 class RandomStream:
     """A state of Python's global generator that belongs to one session.
 
-    TextArena's games seed and use the module `random` itself. Code inside `installed` draws from
-    this stream; the global state is restored afterwards, also after an exception. Only one thread
-    at a time can be inside `installed`; a thread that uses the global generator without a stream
-    is not blocked.
+    TextArena's games seed and use the module `random` itself, and some print. Code inside
+    `installed` draws from this stream, and its output is discarded; the global state is restored
+    afterwards, also after an exception. Only one thread at a time can be inside `installed`; a
+    thread that uses the global generator without a stream is not blocked.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +43,7 @@ class RandomStream:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Make this stream the global generator inside the block."""
-        with _LOCK:
+        with _LOCK, contextlib.redirect_stdout(io.StringIO()):
             outside = random.getstate()
             random.setstate(self._state)
             try:
@@ -51,13 +51,6 @@ class RandomStream:
             finally:
                 self._state = random.getstate()
                 random.setstate(outside)
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Discard printed output, one thread at a time."""
-    with _LOCK, contextlib.redirect_stdout(io.StringIO()):
-        yield
 
 
 class UnplayableSeed(ValueError):
@@ -69,13 +62,11 @@ class Play:
     """A running game.
 
     `text` is the game's output since the last action. `reward` stays None until the game is done.
-    `draws` says whether steps need the session's own random numbers.
     """
 
     game: ArenaGame
     raw: Any
     stream: RandomStream
-    draws: bool
     seed: int
     text: str = ""
     done: bool = False
@@ -90,7 +81,7 @@ class Play:
             return
         move = _admissible(self.game.name, move)
         errors = self.raw.state.error_count
-        with self._own_world():
+        with self.stream.installed():
             self.done, _ = self.raw.step(move)
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
@@ -102,13 +93,8 @@ class Play:
 
     def progress(self) -> float:
         """The reward for the current state by the game's own measure of progress."""
-        with self._own_world():
+        with self.stream.installed():
             return _progress(self.game, self.raw)
-
-    @contextlib.contextmanager
-    def _own_world(self) -> Iterator[None]:
-        with _silenced(), self.stream.installed() if self.draws else contextlib.nullcontext():
-            yield
 
 
 def _new_output(raw: Any) -> str:
@@ -127,9 +113,7 @@ def _new_output(raw: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def begin(
-    game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int, *, draws: bool
-) -> Play:
+def begin(game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int) -> Play:
     """A new game; a copy of a kept one if games of this kind take long to make.
 
     Raises UnplayableSeed if TextArena cannot make one.
@@ -139,7 +123,7 @@ def begin(
     if game.slow:
         raw, stream = copy.deepcopy((raw, stream))
     _patch(game.name, raw)
-    return Play(game, raw, stream, draws, seed, text=_new_output(raw))
+    return Play(game, raw, stream, seed, text=_new_output(raw))
 
 
 def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, RandomStream]:
@@ -147,7 +131,7 @@ def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, R
     puzzles in the constructor."""
     textarena = importlib.import_module("textarena")
     stream = RandomStream(seed)
-    with _silenced(), stream.installed():
+    with stream.installed():
         raw = textarena.make(env_id, **json.loads(options))
         try:
             raw.reset(num_players=1, seed=seed)

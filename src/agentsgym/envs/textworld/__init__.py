@@ -1,7 +1,7 @@
 """TextWorld: the environment and its games. Needs the extra `textworld` to play."""
 
 from agentsgym.envs.command_game import GenerationFailed
-from agentsgym.envs.textworld.env import TextWorldEnv, WalkthroughAgent
+from agentsgym.envs.textworld.env import TextWorldEnv
 from agentsgym.envs.textworld.games import Recipe, recipe
 
-__all__ = ["GenerationFailed", "Recipe", "TextWorldEnv", "WalkthroughAgent", "recipe"]
+__all__ = ["GenerationFailed", "Recipe", "TextWorldEnv", "recipe"]

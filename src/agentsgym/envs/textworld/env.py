@@ -3,7 +3,7 @@
 import re
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +15,6 @@ from agentsgym.envs.extras import ensure, require
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
 from agentsgym.envs.textworld.games import Kind, details, distinct_seeds, ensure_games, recipe
 from agentsgym.types import (
-    Agent,
-    Message,
-    PrivilegedAgent,
-    SessionView,
     Tokenizer,
     checked_path,
     real_path,
@@ -195,13 +191,9 @@ class TextWorldEnv(CommandGameEnv):
         game = details(Path(self.game_file(task_data)))
         return tuple(game.get("metadata", {}).get("walkthrough", ()))
 
-    def optimal_agent(self) -> Agent:
-        """The agent that plays the walkthrough."""
-        return WalkthroughAgent()
-
-    def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """The agent that plays the walkthrough."""
-        return self.optimal_agent()
+    def plan_after(self, task_data: Mapping[str, Any], actions: Sequence[str]) -> tuple[str, ...]:
+        """The rest of the walkthrough: the actions are taken for its first commands."""
+        return self.walkthrough(task_data)[len(actions) :]
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """1.0 if the walkthrough fits into the step limit; None if there is no walkthrough, and
@@ -209,27 +201,3 @@ class TextWorldEnv(CommandGameEnv):
         commands = self.walkthrough(task_data)
         fits = 0 < len(commands) <= self.config.max_steps_per_episode
         return 1.0 if fits and self.config.reward != "progress" else None
-
-
-class WalkthroughAgent(PrivilegedAgent):
-    """Gives the walkthrough's commands in order, then "look" forever.
-
-    It only counts its own commands, so it cannot continue a game that another agent began.
-    """
-
-    def for_session(self, session: SessionView) -> Agent:
-        """The player of one game."""
-        return _WalkthroughPlayer(session)
-
-
-class _WalkthroughPlayer:
-    def __init__(self, session: SessionView) -> None:
-        if not isinstance(session.env, TextWorldEnv):
-            raise TypeError(f"a WalkthroughAgent plays TextWorld, not {session.env.name}")
-        self._session = session
-        self._commands = session.env.walkthrough(session.task_data)
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """The walkthrough's next command."""
-        number = len(self._session.actions)
-        return (self._commands[number] if number < len(self._commands) else "look"), None

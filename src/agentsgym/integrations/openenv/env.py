@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.settings import SERVER, EnvSettings, Tasks
+from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
 from agentsgym.generation.http import MissingKey, Refused, read_key
 from agentsgym.integrations.openenv.client import (
     Connection,
@@ -70,10 +70,10 @@ class OpenEnvEnv(MultistepEnv):
         max_steps_per_episode: int = Field(
             100, description="actions per episode, if the server does not end it before"
         )
-        base_url: Annotated[str | None, AfterValidator(_check_address), SERVER] = Field(
+        base_url: Annotated[str | None, AfterValidator(_check_address), GIVEN] = Field(
             None, description="the server's address"
         )
-        key_env: Annotated[str | None, SERVER] = Field(
+        key_env: Annotated[str | None, GIVEN] = Field(
             None, description="environment variable with the token that the server asks for"
         )
         sessions: Count = Field(16, description="sessions at once, at most the server's")
