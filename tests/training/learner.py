@@ -61,9 +61,7 @@ def tiny_model(tokenizer):
     return random_llama(tokenizer, **shape, **heads).double()
 
 
-def make_trainer(
-    tokenizer, out, env_class=LettersEnv, stream=False, token_sink=None, given=None, **options
-):
+def make_trainer(tokenizer, out, env_class=LettersEnv, token_sink=None, given=None, **options):
     """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes.
     `given` are more arguments of the trainer."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
@@ -90,11 +88,10 @@ def make_trainer(
         "bf16": False,
     }
     played = []
-    data = task_dataset(env, tasks)
     trainer = GRPOEnvTrainer(
         tiny_model(tokenizer),
         GRPOEnvConfig(**(defaults | options)),
-        data.to_iterable_dataset() if stream else data,
+        task_dataset(env, tasks),
         task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
         tokenizer,
         rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
@@ -287,16 +284,6 @@ def resume(tokenizer, out, processes):
     return weights(whole), weights(resumed)
 
 
-def streamed(tokenizer, out, processes):
-    """What is played from a stream, and by a run that goes on with its third generation."""
-    options = {"stream": True, "max_steps": 3, "save_strategy": "steps", "save_steps": 2}
-    whole, _ = train(tokenizer, out, processes, **options)
-    whole.train()
-    resumed, _ = train(tokenizer, out, processes, **options)
-    resumed.train(resume_from_checkpoint=str(out / "checkpoint-2"))
-    return played(whole, "train"), played(resumed, "train")
-
-
 def faults(tokenizer, out):
     """What each kind of fault ends with on this rank, by its name."""
     rank = int(os.environ["RANK"])
@@ -367,7 +354,6 @@ def main():
     tokenizer = build_tokenizer(CHATML)
     result = everything(tokenizer, out, 2)
     result["resumed"] = resume(tokenizer, out / "r", 2)
-    result["streamed"] = streamed(tokenizer, out / "s", 2)
     result["faults"] = faults(tokenizer, out / "f")
     result["over updates"] = with_servers.sampled_over_updates(tokenizer, out / "v")
     torch.save(result, out / f"rank{result['rank']}.pt")

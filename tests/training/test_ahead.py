@@ -85,19 +85,6 @@ def test_batches_are_whole_groups_that_are_not_too_old(ahead, staleness):
     assert not any(thread.name == "agentsgym-rollouts" for thread in threading.enumerate())
 
 
-@pytest.mark.slow
-def test_the_tasks_and_the_noise_are_those_of_the_generations(ahead, make_trainer):
-    """A rollout's noise does not depend on when its group is trained on."""
-    trainer, watch = ahead(max_staleness=1)
-    trainer.train()
-    again = Watch()
-    make_trainer(sink=again, **OPTIONS).train()
-    for step, rollouts in again.steps.items():
-        expected = {(2 * step + r.group, r.index): (r.seed, r.task_data) for r in rollouts}
-        late = [r for at in watch.steps.values() for r in at if r.group // 2 == step]
-        assert {(r.group, r.index): (r.seed, r.task_data) for r in late} == expected
-
-
 def test_an_evaluation_samples_from_the_current_weights(ahead, chat_tokenizer):
     """And its rollouts come into no batch."""
     seen = []

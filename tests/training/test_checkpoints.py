@@ -167,23 +167,6 @@ def test_the_loss_decides_nothing(make_trainer, metric):
         make_trainer(metric_for_best_model=metric)
 
 
-def test_weights_that_changed_without_a_step_are_pushed_again(make_trainer, tmp_path):
-    """A best model that was loaded: servers know weights by their version, which stays."""
-    trainer, pushed = make_trainer(), []
-    push = trainer.collector.engine.update_weights
-
-    def look(update):
-        pushed.append(update.changed)
-        push(update)
-
-    trainer.collector.engine.update_weights = look
-    for _ in range(2):
-        trainer.push_weights(4)
-    trainer.best_model_loaded()
-    trainer.push_weights(4)
-    assert pushed == [True, False, True]
-
-
 def test_a_checkpoint_that_deepspeed_read_is_known_as_loaded(make_trainer, tmp_path, monkeypatch):
     """DeepSpeed's way to weights leaves out `_load_from_checkpoint`; the package needs GPUs."""
     trainer = make_trainer(max_steps=1)

@@ -5,12 +5,10 @@ import tracemalloc
 
 import pytest
 import torch
-from datasets import Dataset
 
 from agentsgym import register
-from agentsgym.envs import ConfigError, EnvPool, task_dataset
+from agentsgym.envs import ConfigError, EnvPool
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.evaluation import select
 from agentsgym.training import tasks as module
 from agentsgym.training.tasks import TaskSet
 from helpers import DigitEnv
@@ -56,22 +54,6 @@ def test_a_generation_of_a_large_set_costs_no_list_of_it():
     assert peak < 100_000
 
 
-class ManyRows:
-    """More rows than an evaluation looks at."""
-
-    def __len__(self):
-        return 100_001
-
-    def __getitem__(self, number):
-        return {"env_class_path": "x", "env_config": {}, "task_data": {"n": number}}
-
-
-def test_few_tasks_of_a_large_set_are_looked_at_to_choose_some():
-    seen = []
-    chosen = select(ManyRows(), 10, seed=1, cluster=lambda task: seen.append(task) or str(task))
-    assert len(seen) == 10_000 and len(set(chosen)) == 10
-
-
 # -- rows that are checked when they are drawn ---------------------------------------------------
 
 
@@ -115,12 +97,6 @@ def test_a_bad_row_of_a_large_set_gives_way_to_the_next_good_one(checked, caplog
 def test_a_bad_row_in_the_sample_of_a_large_set_refuses_it(checked):
     with pytest.raises(ConfigError, match=r"train_dataset: row 6: .*Nowhere"):
         checked(digits(*range(6)) + digits(6, env="Nowhere") + digits(7))
-
-
-def test_an_arrow_table_is_checked_like_a_list(checked, large, tmp_path):
-    task_dataset(large, [{"seed": n} for n in range(8)]).save_to_disk(tmp_path / "table")
-    found = checked(Dataset.load_from_disk(tmp_path / "table"))
-    assert [found[n]["task_data"] for n in range(8)] == [{"seed": n} for n in range(8)]
 
 
 def test_a_trainer_draws_from_a_file(make_trainer, large, tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import math
 import pickle
 import re
@@ -18,7 +19,7 @@ from trl import GRPOConfig, TrlParser
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.settings import OWN_TYPES
-from agentsgym.training.trl_settings import REFUSED
+from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 
 ROOT = Path(__file__).parents[2]
 OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}
@@ -253,8 +254,42 @@ def test_a_configuration_survives_being_copied_and_stored(config, tmp_path):
     assert dataclasses.replace(config(), max_action_tokens=5).max_action_tokens == 5
 
 
-def test_each_of_ours_is_read_by_code():
-    files = (ROOT / "src" / "agentsgym" / "training").rglob("*.py")
-    code = "".join(path.read_text(encoding="utf-8") for path in files)
-    unread = {name for name in OWN_TYPES if not re.search(rf"\.{name}\b", code)}
-    assert not unread
+# -- settings that have an effect only with others ----------------------------------------------
+
+# A setting, a value that is not its default, where it has no effect, and where it has one.
+TABLE = [
+    ("epsilon", 0.1, {"loss_type": "sapo"}, {"loss_type": "dapo"}),
+    ("epsilon_high", 0.28, {"loss_type": "vespo"}, {"loss_type": "cispo"}),
+    ("delta", 4.0, {"loss_type": "cispo"}, {"loss_type": "luspo"}),
+    ("sapo_temperature_pos", 2.0, {}, {"loss_type": "sapo"}),
+    ("sapo_temperature_neg", 2.0, {"loss_type": "grpo"}, {"loss_type": "sapo"}),
+    ("vespo_k_pos", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_lambda_pos", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_k_neg", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_lambda_neg", 1.0, {"loss_type": "sapo"}, {"loss_type": "vespo"}),
+    ("loss_norm_tokens", 9, {"loss_type": "grpo"}, {"loss_type": "dr_grpo"}),
+    ("sampler_cap", 3.0, {"sampler_correction": "none"}, {}),
+    ("max_resample_rounds", 4, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "resample"}),
+    ("min_signal_patience", 3, {"min_signal_share": 0.0}, {}),
+]  # fmt: skip
+
+
+def test_the_table_has_every_such_setting():
+    assert {name for name, *_ in TABLE} == BELONGS_TO.keys() - {"ray"}
+
+
+@pytest.mark.parametrize(("name", "value", "without", "with_it"), TABLE)
+def test_a_setting_without_effect_is_refused(config, name, value, without, with_it):
+    default = getattr(config(**without), name)
+    refusal = f"{name}={value!r} has an effect only {BELONGS_TO[name]}; leave it at its default, "
+    with pytest.raises(ValueError, match=re.escape(refusal)):
+        config(**without, **{name: value})
+    config(**without, **{name: default})
+    made = config(**{name: value}, **with_it)
+    assert getattr(dataclasses.replace(made), name) == value
+
+
+def test_an_option_that_the_chat_template_does_not_read_is_told(make_trainer, caplog):
+    with caplog.at_level(logging.WARNING):
+        make_trainer(chat_template_kwargs={"enable_thinkin": False})
+    assert "'enable_thinkin'" in caplog.text

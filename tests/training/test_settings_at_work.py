@@ -64,28 +64,10 @@ def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
     assert prompt.endswith("assistant\nhigher")
 
 
-def test_the_training_template_is_looked_for(make_trainer):
-    with pytest.raises(ValueError, match="TRL brings no training template"):
-        make_trainer(chat_template="training")
-
-
 def test_the_token_cap_of_an_action(make_trainer):
     trainer = make_trainer(max_action_tokens=2)
     spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.spans]
     assert max(span.length for span in spans) == 2
-
-
-def test_eval_rollouts_is_the_number_of_rollouts_of_a_task(make_trainer, chat_tokenizer):
-    played = []
-    env = DigitEnv(chat_tokenizer)
-    trainer = make_trainer(
-        env,
-        eval_dataset=env.get_eval_dataset(),
-        eval_rollouts=3,
-        sink=lambda rollouts, info: played.append(len(rollouts)),
-    )
-    trainer.evaluate()
-    assert played == [3 * len(env.get_eval_dataset())]
 
 
 def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
@@ -136,21 +118,6 @@ def test_the_line_of_a_failed_rollout_and_of_one_that_prints_escapes():
     (line,) = completion_lines([Rollout("", 0, 0, "", {}, {}, (episode,), ())], [])
     assert (line.prompt[0]["content"], line.completion[0]["content"]) == ("?", "\u241b[2J\ufffd\n")
     assert (line.reward, line.advantage) == (1.0, 0.0)
-
-
-def test_an_episode_that_carries_the_earlier_ones_is_shown_once():
-    first = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})
-    second = ({"role": "user", "content": "c"},)
-
-    def trial(*episodes):
-        made = tuple(
-            Episode(i, (), 1.0, 1.0, "done", continues=i > 0, written=m)
-            for i, m in enumerate(episodes)
-        )
-        (line,) = completion_lines([Rollout("", 0, 0, "", {}, {}, made, ())], [])
-        return [*line.prompt, *line.completion]
-
-    assert trial(first, second) == [*first, *second]
 
 
 def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tiny_mixtral):
@@ -219,17 +186,7 @@ def test_tokens_are_counted(make_trainer, kind):
     assert trainer.state.num_input_tokens_seen == sum(seen) > 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "reward_funcs",
-        "reward_processing_classes",
-        "tools",
-        "rollout_func",
-        "environment_factory",
-        "compute_metrics",
-    ],
-)
+@pytest.mark.parametrize("name", ["reward_funcs", "tools", "rollout_func", "compute_metrics"])
 def test_arguments_of_trls_trainer_that_have_another_place_here(tiny_llama, name):
     with pytest.raises(TypeError, match=f"takes no {name}: "):
         GRPOEnvTrainer(tiny_llama, **{name: [len]})

@@ -4,7 +4,6 @@ import hashlib
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentsgym.tokens import codec_for
 from agentsgym.training.tiny import build_model, build_tokenizer
@@ -46,11 +45,6 @@ def test_a_line_is_one_token_also_within_a_text(tokenizer):
     ]
 
 
-def test_any_text_survives_a_round_trip(tokenizer):
-    text = "  Ünseen wörds,\n\ttabs — and [brackets]?  "
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
 def test_the_vocabulary_depends_on_the_texts_alone(tokenizer):
     again = build_tokenizer(list(reversed(LINES * 3)), 600)
     assert again.get_vocab() == tokenizer.get_vocab()
@@ -85,16 +79,3 @@ def test_equal_seeds_give_equal_weights(tokenizer):
     torch.manual_seed(6)
     assert weights_hash(build_model(tokenizer, SMALL, seed=1)) == weights_hash(first)
     assert weights_hash(build_model(tokenizer, SMALL, seed=2)) != weights_hash(first)
-
-
-def test_both_can_be_saved_and_loaded(tokenizer, tmp_path):
-    model = build_model(tokenizer, SMALL)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    same = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    assert weights_hash(same) == weights_hash(model)
-    assert loaded.encode("No, not electric.") == tokenizer.encode("No, not electric.")
-    assert (loaded.pad_token_id, loaded.eos_token_id) == (0, 1)
-    assert loaded.chat_template == tokenizer.chat_template
-    assert same.config.eos_token_id == loaded.eos_token_id

@@ -1,4 +1,4 @@
-"""Real TRL training steps on a tiny Llama, against numbers worked out by hand."""
+"""Real TRL training steps on a tiny Llama."""
 
 import copy
 import math
@@ -8,54 +8,6 @@ import torch
 
 from agentsgym.envs import task_dataset
 from helpers import CountdownEnv, DigitEnv
-
-
-def reference_loss(model, rollouts, advantage_of):
-    """Σ −A·logp / (agent tokens of all live rollouts), one row at a time, no padding."""
-    live = [r for r in rollouts if r.in_loss]
-    tokens = sum(sum(row.agent_token_mask) for r in live for row in r.rows)
-    total = torch.zeros(())
-    for r in live:
-        for row in r.rows:
-            ids = torch.tensor([row.token_ids.tolist()])
-            logps = torch.log_softmax(model(ids).logits[0].float(), -1)
-            for t in range(1, ids.shape[1]):
-                if row.agent_token_mask[t]:
-                    total = total - advantage_of(r) * logps[t - 1, ids[0, t]] / tokens
-    return total
-
-
-def gradients(model):
-    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
-def test_one_step_equals_the_gradient_by_hand(make_trainer):
-    trainer = make_trainer(max_tokens_per_forward=200)
-    trainer.model.train()
-    inputs = trainer._prepare_inputs([])
-    rollouts = inputs["rollouts"]
-    rewards = {}
-    for r in rollouts:
-        rewards.setdefault(r.played.group, []).append(r.played.final_reward)
-    assert len(rewards) == 2 and any(len(set(group)) > 1 for group in rewards.values())
-
-    def advantage(r):
-        group = torch.tensor(rewards[r.played.group], dtype=torch.float64)
-        return float((r.played.final_reward - group.mean()) / (group.std() + 1e-4))
-
-    expected = reference_loss(trainer.model, rollouts, advantage)
-    expected.backward()
-    by_hand = gradients(trainer.model)
-    trainer.model.zero_grad()
-    assert len(trainer.loss.chunks(trainer.model, rollouts)) > 1
-    trainer._step = 0
-    loss = trainer.training_step(trainer.model, [])
-    ours = gradients(trainer.model)
-    # On-policy the ratio is 1, so the clipped surrogate's value is −Σ A·w.
-    value = -sum(advantage(r) * r.agent_tokens for r in rollouts)
-    assert loss.item() == pytest.approx(value / sum(r.agent_tokens for r in rollouts), abs=1e-6)
-    for name, gradient in by_hand.items():
-        torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_no_gradient_flows_through_tokens_of_others(make_trainer):
@@ -115,22 +67,6 @@ def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
             assert values == pytest.approx([expected] * len(values))
 
 
-@pytest.mark.parametrize(
-    ("loss_type", "options"),
-    [("grpo", {}), ("dapo", {}), ("dr_grpo", {"loss_norm_tokens": 50})],
-)
-def test_loss_weights(make_trainer, loss_type, options):
-    trainer = make_trainer(loss_type=loss_type, gradient_accumulation_steps=2, **options)
-    trainer.model.train()
-    trainer._prepare_inputs([])
-    window = [r for micro in trainer._buffered_inputs for r in micro["rollouts"]]
-    assert len(window) == 16 and len(trainer._buffered_inputs) == 2
-    tokens = sum(r.agent_tokens for r in window)
-    for r in window:
-        expected = {"grpo": 1 / (16 * r.agent_tokens), "dapo": 1 / tokens, "dr_grpo": 1 / (16 * 50)}
-        assert all(row.weight == pytest.approx(expected[loss_type]) for row in r.rows)
-
-
 def train_weights(trainer, **options):
     trainer.train(**options)
     return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
@@ -155,28 +91,6 @@ def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
         resume_from_checkpoint=str(tmp_path / "r" / "checkpoint-6"),
     )
     assert all(torch.equal(whole[n], resumed[n]) for n in whole)
-
-
-def test_a_second_pass_over_the_same_rollouts_uses_their_old_logprobs(make_trainer):
-    trainer = make_trainer(num_iterations=2)
-    trainer.model.train()
-    rollouts = trainer._prepare_inputs([])["rollouts"]
-    for r in rollouts:
-        for row in r.rows:
-            sampled = torch.tensor(row.logprobs)
-            mask = torch.tensor(row.agent_token_mask).bool()
-            torch.testing.assert_close(row.old_logps[mask], sampled[mask], rtol=1e-4, atol=1e-4)
-
-
-def test_kl_to_a_reference_that_is_the_policy_is_zero(
-    make_trainer, tiny_llama, tmp_path, chat_tokenizer
-):
-    tiny_llama.save_pretrained(tmp_path / "model")
-    trainer = make_trainer(model=str(tmp_path / "model"), beta=0.5)
-    trainer.model.train()
-    inputs = trainer._prepare_inputs([])
-    trainer._compute_loss(trainer.model, inputs)
-    assert trainer._metrics["train"]["kl"] == pytest.approx([0.0], abs=1e-6)
 
 
 def equal_rewards(chat_tokenizer):

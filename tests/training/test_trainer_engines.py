@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from agentsgym.generation import EmbeddedEngine
+from agentsgym.types import WeightTransfer
 
 
 class SamplingEngine:
@@ -96,6 +97,20 @@ def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
     ]  # fmt: skip
     trainer.push_weights(2)
     assert engine.told[-1] == (2, False)
+    trainer.best_model_loaded()  # servers know weights by their version, which stays
+    trainer.push_weights(2)
+    assert engine.told[-1] == (2, True)
+
+
+def test_what_new_weights_took_is_logged(make_trainer, inner):
+    engine = ToyEngine(inner)
+    engine.weight_transfer = WeightTransfer(bytes=1000, slowest=0.25)
+    trainer = make_trainer(engine=engine, max_steps=1, model=inner.model)
+    trainer.train()
+    entry = trainer.state.log_history[0]
+    assert (entry["weights/bytes"], entry["time/weights_server"]) == (1000, 0.25)
+    assert entry["time/weights"] >= 0
+    assert trainer.sync.push(inner.model, 0) == {}  # nothing changed
 
 
 def test_an_engine_that_keeps_its_old_weights_ends_the_training(make_trainer, inner):

@@ -138,13 +138,6 @@ def test_resuming_equals_no_interruption(two):
         assert torch.equal(whole, resumed)
 
 
-def test_a_stream_is_divided_as_a_dataset_is(two, tmp_path, chat_tokenizer):
-    whole, resumed = learner.streamed(chat_tokenizer, tmp_path, 1)
-    assert two[0]["streamed"][0] | two[1]["streamed"][0] == whole
-    assert two[0]["streamed"][1] | two[1]["streamed"][1] == resumed
-    assert all(whole[place] == played for place, played in resumed.items())
-
-
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [

@@ -95,7 +95,8 @@ def credit_steps(
         estimator = find_estimator(estimator)
     if estimator.per != "step":
         raise ValueError(f"estimator {estimator.name!r} gives numbers to tokens, not to steps")
-    result = np.asarray(estimator(table, **options), np.float64)
+    with np.errstate(invalid="ignore"):  # what is not finite is refused below
+        result = np.asarray(estimator(table, **options), np.float64)
     if result.shape != table.reward.shape or not np.isfinite(result).all():
         raise ValueError(
             f"estimator {estimator.name!r} must give {len(table.reward)} finite numbers, one per "

@@ -3,7 +3,7 @@
 `TRLBase` gives our own names to the members that `GRPOEnvTrainer` overrides and reads; the head
 computes the log-probabilities of agent tokens with TRL's head or, for a TRL without one, with ours.
 All that differs between TRL 1.9 and 1.16 is here. tests/training/test_trl_base.py checks TRL's
-private interface, and that no other module of this package uses a private name of its trainer.
+private interface.
 """
 
 import functools
