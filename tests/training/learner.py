@@ -347,7 +347,6 @@ def faults(tokenizer, out):
 
 def main():
     from helpers import CHATML, build_tokenizer
-    from training import with_servers
 
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
@@ -355,7 +354,6 @@ def main():
     result = everything(tokenizer, out, 2)
     result["resumed"] = resume(tokenizer, out / "r", 2)
     result["faults"] = faults(tokenizer, out / "f")
-    result["over updates"] = with_servers.sampled_over_updates(tokenizer, out / "v")
     torch.save(result, out / f"rank{result['rank']}.pt")
 
 

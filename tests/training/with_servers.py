@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from agentsgym.generation import EmbeddedEngine, VLLMEngine
 from agentsgym.training.ranks import Ranks
-from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from completions_server import CompletionsServer
 from training import learner
 
@@ -123,53 +122,6 @@ def full_disk(trainer):
     finally:
         kind.save_pretrained = before
     return "nothing"
-
-
-def sampled_over_updates(tokenizer, out):
-    """Actions of this process that were sampled while the first one replaced the weights: their
-    versions, and how far their log-probabilities are from those of a full forward pass."""
-    ranks = Ranks(Alone)
-    servers = Servers(tokenizer, ranks)
-    engine = servers.engine()
-    models = {version: learner.tiny_model(tokenizer) for version in range(4)}
-    for version, model in models.items():
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1.0 + 0.2 * version)
-    update = {"directory": out, "rank": ranks.index, "gather": ranks.gather}
-    engine.update_weights(WeightUpdate(models[0], 0, **update))
-    asked, found = {}, {}
-    for version in range(1, 5):
-        new = {f"r{ranks.index}-{version}-{i}": [10 + i, 20 + version, 30] for i in range(12)}
-        engine.submit(
-            [
-                GenerationRequest(name, context, SamplingParams(8), seed=len(asked) + i)
-                for i, (name, context) in enumerate(new.items())
-            ]
-        )
-        asked |= new
-        found |= {result.session_id: result for result in engine.poll()}
-        if version in models:  # the last requests come when all weights are there
-            engine.update_weights(WeightUpdate(models[version], version, sampling=True, **update))
-    while results := engine.poll():
-        found |= {result.session_id: result for result in results}
-    ranks.gather([0])
-    engine.close()
-    servers.close()
-    assert set(found) == set(asked)
-    return [
-        (result.policy_version, difference(models[result.policy_version], asked[name], result))
-        for name, result in found.items()
-    ]
-
-
-@torch.no_grad()
-def difference(model, context, result):
-    assert result.error is None, result.error
-    logits = model(torch.tensor([[*context, *result.token_ids]])).logits[0]
-    table = logits[len(context) - 1 : -1].log_softmax(-1)
-    there = table[range(len(result.token_ids)), list(result.token_ids)]
-    return float((there - torch.tensor(result.logprobs)).abs().max())
 
 
 def everything(tokenizer, out):

@@ -12,37 +12,27 @@ logger = logging.getLogger(__name__)
 def template_options(
     tokenizer: Any, choice: str, extra: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The arguments of every rendering: those `given`, and for "training" TRL's template for this
-    tokenizer (None: there is nothing to render).
+    """The arguments of every rendering: `extra`, and for "training" TRL's template for this
+    tokenizer (None: there is nothing to render), which renders the same conversation but only
+    appends, unless the tokenizer's own does so already.
 
     Raises ValueError if TRL has no such template.
     """
     options = dict(extra or {})
-    if choice == "training" and tokenizer is not None:
-        text = training_template(tokenizer)
-        if text is not None:
-            options["chat_template"] = text
-    return options
-
-
-def training_template(tokenizer: Any) -> str | None:
-    """TRL's training template for the tokenizer, which renders the same conversation but only
-    appends; None if the tokenizer's own template already does.
-
-    Raises ValueError if TRL has no training template for it.
-    """
+    if choice != "training" or tokenizer is None:
+        return options
     from trl.chat_template_utils import get_training_chat_template
 
     if not tokenizer.chat_template:
         raise ValueError("chat_template='training': this tokenizer has no chat template")
     try:
-        text: str | None = get_training_chat_template(tokenizer)
+        text = get_training_chat_template(tokenizer)
     except ValueError as error:
         raise ValueError(
             "chat_template='training': TRL brings no training template for this tokenizer's; "
             "leave it 'own', or give a template's text in chat_template_kwargs"
         ) from error
-    return text
+    return options if text is None else options | {"chat_template": text}
 
 
 def tell_about(tokenizer: Any, options: Mapping[str, Any]) -> None:

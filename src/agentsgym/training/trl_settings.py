@@ -83,14 +83,6 @@ REFUSED: dict[str, str] = {
 }
 """What is refused, and what to set instead."""
 
-# Values besides the default that change nothing.
-_ALLOWED_TOO: dict[str, tuple[Any, ...]] = {
-    "remove_unused_columns": (None,),
-    "min_p": (None,),
-    "repetition_penalty": (None,),
-    "vllm_importance_sampling_mode": ("token_truncate",),
-}
-
 _NO_PREDICTIONS = "an evaluation plays tasks: there are no predictions and no labels"
 _TASKS = "tasks are drawn by the number of their generation"
 _OWN_SCRIPTS = "for scripts of your own; call trainer.train(resume_from_checkpoint=...)"
@@ -231,8 +223,7 @@ def refuse_settings(config: Any) -> None:
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name, None)
         why = REFUSED.get(name) or (_VLLM if name.startswith("vllm_") else None)
-        unchanged = value == default_of(field) or value in _ALLOWED_TOO.get(name, ())
-        if why is not None and not unchanged:
+        if why is not None and value != default_of(field):
             raise ValueError(f"{name}={value!r} is not supported here: {why}")
 
 

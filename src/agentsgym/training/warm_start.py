@@ -131,7 +131,7 @@ def imitate(
     """Train `model` in place on `steps` of these batches; it ends in evaluation mode."""
     settings = settings.resolved(new_model=True)
     assert settings.steps is not None
-    return _Training(model, batches, settings, pad_id, settings.steps).carry_out(progress)
+    return _Training(model, batches, settings, pad_id, settings.steps).run(progress)
 
 
 def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
@@ -166,12 +166,20 @@ def fit(
     per_epoch = -(-len(lessons.train) // settings.batch_size)
     steps = settings.epochs * per_epoch
     steps = min(steps, settings.steps or steps)
-    training = _Training(model, batches, settings, pad_id, steps)
-    training.autocast = autocast
+    held_out = normalize(lessons.held_out, max(1, len(lessons.held_out)))
     with tempfile.TemporaryDirectory() as scratch:
-        every = settings.eval_steps or per_epoch
-        training.evaluate_with(lessons.held_out, every, folder or Path(scratch))
-        return training.carry_out(progress)
+        training = _Training(
+            model,
+            batches,
+            settings,
+            pad_id,
+            steps,
+            autocast,
+            held_out,
+            every=settings.eval_steps or per_epoch,
+            folder=folder or Path(scratch),
+        )
+        return training.run(progress)
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -190,68 +198,58 @@ class _State:
     losses: list[float] = field(default_factory=list)
 
 
+@dataclass
 class _Training:
-    """One warm start during its execution: `steps` updates of AdamW on `batches`."""
+    """One warm start: `steps` updates of AdamW on `batches`. After `every` updates it computes the
+    loss of the `held_out` examples and saves a checkpoint; it goes on from the one in the folder if
+    there is one."""
 
-    def __init__(
-        self,
-        model: Any,
-        batches: Batches,
-        settings: WarmStartSettings,
-        pad_id: int,
-        steps: int,
-    ) -> None:
-        assert settings.max_tokens_per_forward is not None
-        self.autocast: Autocast = nullcontext
-        self._model = model
-        self._batches = batches
-        self._settings = settings
-        self._pad_id = pad_id
-        self._steps = steps
-        self._most = settings.max_tokens_per_forward
-        self._trained = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = _optimizer(self._trained, settings)
-        self._adapters = is_adapted(model)
-        self._held_out: Sequence[Example] = ()
-        self._every: int | None = None
-        self._folder = Path()
+    model: Any
+    batches: Batches
+    settings: WarmStartSettings
+    pad_id: int
+    steps: int
+    autocast: Autocast = nullcontext
+    held_out: Sequence[Example] = ()
+    every: int | None = None
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        self._trained = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = _optimizer(self._trained, self.settings)
+        self._adapters = is_adapted(self.model)
         self._state = _State()
 
-    def evaluate_with(self, held_out: Sequence[Example], every: int, folder: Path) -> None:
-        """Compute the loss of these examples, and save a checkpoint, after `every` updates; go on
-        from the one in the folder if there is one."""
-        self._held_out = normalize(held_out, max(1, len(held_out)))
-        self._every = every
-        self._folder = folder
-        try:
-            self._load_checkpoint()
-        except Exception:  # the readers raise many kinds of errors for damaged files
-            self._state = _State()
-
-    def carry_out(self, progress: Progress) -> FitResult:
+    def run(self, progress: Progress) -> FitResult:
+        """Train, and end with the best weights in evaluation mode."""
+        if self.every is not None:
+            try:
+                self._load_checkpoint()
+            except Exception:  # the readers raise many kinds of errors for damaged files
+                self._state = _State()
         state = self._state
         if state.step == 0 and not state.held_out:
             self._check_point()
-        while state.step < self._steps and not self._patience_ends():
+        while state.step < self.steps and not self._patience_ends():
             state.losses.append(self._update(state.step))
             state.step += 1
-            if self._every and (state.step % self._every == 0 or state.step == self._steps):
+            if self.every and (state.step % self.every == 0 or state.step == self.steps):
                 self._check_point()
-            progress(state.step, self._steps, self._report(state))
-        if self._held_out and state.best != state.step:
+            progress(state.step, self.steps, self._report(state))
+        if self.held_out and state.best != state.step:
             self._load_weights(self._read(_BEST))
-        self._model.eval()
+        self.model.eval()
         return self._result(state)
 
     def _patience_ends(self) -> bool:
         since = sum(step > self._state.best for step in self._state.held_out)
-        return since >= self._settings.patience
+        return since >= self.settings.patience
 
     def _check_point(self) -> None:
         state = self._state
-        if self._every is None:
+        if self.every is None:
             return
-        if self._held_out:
+        if self.held_out:
             loss = self._held_out_loss()
             if loss < min(state.held_out.values(), default=float("inf")):
                 state.best = state.step
@@ -267,9 +265,9 @@ class _Training:
     def _result(self, state: _State) -> FitResult:
         tenth = max(1, len(state.losses) // 10)
         return FitResult(
-            step=state.best if self._held_out else state.step,
+            step=state.best if self.held_out else state.step,
             steps=state.step,
-            stopped_early=state.step < self._steps,
+            stopped_early=state.step < self.steps,
             first_loss=_mean(state.losses[:1]),
             loss=_mean(state.losses[-tenth:]),
             held_out_losses=dict(state.held_out),
@@ -278,31 +276,35 @@ class _Training:
     def _update(self, step: int) -> float:
         """One update; returns its loss in nats per target."""
         for group in self._optimizer.param_groups:
-            group["lr"] = self._settings.rate_at(step, self._steps, adapters=self._adapters)
-        batch = self._batches(step)
+            group["lr"] = self.settings.rate_at(step, self.steps, adapters=self._adapters)
+        batch = self.batches(step)
         total = 0.0
-        self._model.train()
+        self.model.train()
         # Dropout's noise depends only on the seed and the step, so that a resumed run repeats it.
         with torch.random.fork_rng():
-            torch.manual_seed(self._settings.seed + step)
-            for chunk in pack(batch, self._most):
+            torch.manual_seed(self.settings.seed + step)
+            for chunk in self._chunks(batch):
                 loss = self._loss(chunk)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
-        torch.nn.utils.clip_grad_norm_(self._trained, self._settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self._trained, self.settings.max_grad_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         return total
 
     @torch.no_grad()
     def _held_out_loss(self) -> float:
-        self._model.eval()
-        losses = (float(self._loss(chunk)) for chunk in pack(self._held_out, self._most))
-        return sum(losses) / sum_of_weights(self._held_out)
+        self.model.eval()
+        losses = (float(self._loss(chunk)) for chunk in self._chunks(self.held_out))
+        return sum(losses) / sum_of_weights(self.held_out)
+
+    def _chunks(self, examples: Sequence[Example]) -> list[list[Example]]:
+        assert self.settings.max_tokens_per_forward is not None
+        return pack(examples, self.settings.max_tokens_per_forward)
 
     def _loss(self, chunk: Sequence[Example]) -> torch.Tensor:
         with self.autocast():
-            return target_loss(self._model, *pad(chunk, self._pad_id))
+            return target_loss(self.model, *pad(chunk, self.pad_id))
 
     # -- checkpoints ----------------------------------------------------------------------------
     #
@@ -310,7 +312,7 @@ class _Training:
 
     def _save_checkpoint(self) -> None:
         """Replace the checkpoint, and before it the best weights if they are these."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         weights = {name: p.detach() for name, p in self._weights().items()}
         if self._state.best == self._state.step:
             self._write(_BEST, weights)
@@ -319,12 +321,12 @@ class _Training:
         self._write(_CHECKPOINT, facts)
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        part = self._folder / f"{name}.part"
+        part = self.folder / f"{name}.part"
         torch.save(content, part)
-        part.replace(self._folder / name)
+        part.replace(self.folder / name)
 
     def _read(self, name: str) -> Any:
-        return torch.load(self._folder / name, map_location="cpu", weights_only=True)
+        return torch.load(self.folder / name, map_location="cpu", weights_only=True)
 
     def _load_checkpoint(self) -> None:
         facts = self._read(_CHECKPOINT)
@@ -338,13 +340,13 @@ class _Training:
         """Raises ValueError if they are another model's."""
         own = self._weights()
         if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
-            raise ValueError(f"{self._folder} has the weights of another model")
+            raise ValueError(f"{self.folder} has the weights of another model")
         with torch.no_grad():
             for name, tensor in stored.items():
                 own[name].copy_(tensor)
 
     def _weights(self) -> dict[str, torch.nn.Parameter]:
-        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
 
 def _optimizer(
