@@ -50,7 +50,7 @@ def run(tmp_path_factory):
 def logs(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs") / "logs"
     written = write_logs(Source(run), folder)
-    assert written.rollouts == 3 and len(written.files) == 1
+    assert written.rollouts == 3 and written.examples == 1
     return folder
 
 
@@ -136,7 +136,7 @@ def test_evaluations_are_written_unless_a_phase_is_named(tmp_path, plain_tokeniz
     assert named == ["Puzzle-after-3", "Puzzle-before-0"]
     filters = Filters(phases=("train",), steps=(1, 2), won=True)
     written = write_logs(Source(run), tmp_path / "train", filters)
-    assert (len(written.files), written.rollouts) == (2, 4)
+    assert (written.examples, written.rollouts) == (2, 4)
     with pytest.raises(ConfigError, match="exists"):
         write_logs(Source(run), tmp_path / "logs")
     result = CliRunner().invoke(

@@ -95,7 +95,7 @@ def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
         raise fail("a log has all actions: leave --scored and --no-malformed out", BAD_USAGE)
     logs = write_logs(source, folder, filters)
     _tell_problems(logs.problems)
-    line(f"{folder}: {len(logs.files)} logs of {logs.rollouts} rollouts")
+    line(f"{folder}: {logs.examples} logs of {logs.rollouts} rollouts")
     line(f"inspect view --log-dir {folder}")
 
 

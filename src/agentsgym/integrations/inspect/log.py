@@ -2,8 +2,7 @@
 each action the model's turn and the reward of the step as an intermediate score."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,9 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.export.selection import Filters, select_groups, select_sets
+from agentsgym.report.export.write import Counts
 from agentsgym.report.stored import RolloutSet, Source
+from agentsgym.rollout.failures import last_line
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.types import Episode, Message, Rollout, Step
@@ -49,89 +50,65 @@ from agentsgym.types.text import clean_text, finite, masked, plain
 _SETTINGS = GenerateConfig()
 
 
-class SampleTranscript:
-    """The messages and events of one rollout of `model`, `played` at a time.
-
-    `messages` are those of all its episodes; an episode that continues the conversation of the one
-    before it repeats none of it.
-    """
-
-    def __init__(self, rollout: Rollout, model: str, played: datetime) -> None:
-        self._rollout = rollout
-        self._model = model
-        self._played = played
-        self._made = 0
-        self.messages: list[ChatMessage] = []
-        self.events: list[Event] = []
-        shown: list[ChatMessage] = []
-        for episode in rollout.episodes:
-            known = len(shown) if episode.continues else 0
-            shown = shown[:known] + [self._message(m) for m in episode.messages]
-            self.messages += shown[known:]
-            self.events += self._episode(episode, shown, known)
-
-    def _episode(
-        self, episode: Episode, shown: Sequence[ChatMessage], known: int
-    ) -> Iterator[Event]:
-        span = f"{self._rollout.session_id}-{episode.index}"
+def transcript(rollout: Rollout, model: str) -> tuple[list[ChatMessage], list[Event]]:
+    """The messages and events of a rollout of `model`. An episode that continues the conversation
+    of the one before it repeats none of its messages."""
+    messages: list[ChatMessage] = []
+    events: list[Event] = []
+    shown: list[ChatMessage] = []
+    for episode in rollout.episodes:
+        known = len(shown) if episode.continues else 0
+        shown = shown[:known] + [_message(message, model) for message in episode.messages]
+        messages += shown[known:]
+        span = f"{rollout.session_id}-{episode.index}"
         free = " (free shot)" if episode.score_weight == 0 else ""
-        yield SpanBeginEvent(id=span, name=f"episode {episode.index + 1}{free}", **self._at(span))
-        places = [n for n in range(known, len(shown)) if shown[n].role == "assistant"]
-        for number, step in enumerate(episode.steps):
-            if number < len(places):
-                asked, said = shown[: places[number]], shown[places[number]]
-            else:  # a file without the conversation
-                asked = [self._message({"role": "user", "content": step.observation})]
-                said = self._message({"role": "assistant", "content": step.action})
-            yield self._said(step, asked, said, span)
-            yield self._reward(step, span)
-        yield InfoEvent(source="episode", data=episode_facts(episode), **self._at(span))
-        yield SpanEndEvent(id=span, **self._at(span))
-
-    def _said(
-        self, step: Step, asked: Sequence[ChatMessage], said: ChatMessage, span: str
-    ) -> ModelEvent:
-        cause = "max_tokens" if step.truncated else "stop"
-        output = ModelOutput.from_message(said, cause)
-        output.model = self._model
-        return ModelEvent(
-            model=self._model,
-            input=list(asked),
-            tools=[],
-            tool_choice="none",
-            config=_SETTINGS,
-            output=output,
-            **self._at(span),
+        events.append(
+            SpanBeginEvent(id=span, span_id=span, name=f"episode {episode.index + 1}{free}")
         )
+        answers = [n for n in range(known, len(shown)) if shown[n].role == "assistant"]
+        for step, place in zip(episode.steps, answers, strict=False):
+            events += _turn(step, shown[: place + 1], model, span)
+        events.append(InfoEvent(source="episode", data=episode_facts(episode), span_id=span))
+        events.append(SpanEndEvent(id=span, span_id=span))
+    return messages, events
 
-    def _reward(self, step: Step, span: str) -> ScoreEvent:
-        told = {"reflection": step.kind == "reflection"}
-        told |= {"malformed": step.malformed, "truncated": step.truncated}
-        marks = [name for name, holds in told.items() if holds]
-        score = Score(
-            value=step.reward,
-            explanation=", ".join([f"reward of step {step.index + 1}", *marks]),
-            metadata=plain(step.info),
-        )
-        return ScoreEvent(score=score, intermediate=True, scorer="reward", **self._at(span))
 
-    def _at(self, span: str) -> dict[str, Any]:
-        """What all events have. Inspect would draw random names and read the clock."""
-        self._made += 1
-        name = f"{self._rollout.session_id}-event-{self._made}"
-        return {"uuid": name, "span_id": span, "timestamp": self._played, "working_start": 0.0}
+def _turn(
+    step: Step, conversation: Sequence[ChatMessage], model: str, span: str
+) -> tuple[ModelEvent, ScoreEvent]:
+    *asked, said = conversation
+    output = ModelOutput.from_message(said, "max_tokens" if step.truncated else "stop")
+    output.model = model
+    holds = {
+        "reflection": step.kind == "reflection",
+        "malformed": step.malformed,
+        "truncated": step.truncated,
+    }
+    marks = [name for name, held in holds.items() if held]
+    score = Score(
+        value=step.reward,
+        explanation=", ".join([f"reward of step {step.index + 1}", *marks]),
+        metadata=plain(step.info),
+    )
+    event = ModelEvent(
+        model=model,
+        input=asked,
+        tools=[],
+        tool_choice="none",
+        config=_SETTINGS,
+        output=output,
+        span_id=span,
+    )
+    return event, ScoreEvent(score=score, intermediate=True, scorer="reward", span_id=span)
 
-    def _message(self, message: Message) -> ChatMessage:
-        self._made += 1
-        name = f"{self._rollout.session_id}-message-{self._made}"
-        content = clean_text(str(message["content"]))
-        if message["role"] == "assistant":
-            return ChatMessageAssistant(
-                id=name, content=content, model=self._model, source="generate"
-            )
-        if message["role"] == "system":
-            return ChatMessageSystem(id=name, content=content)
-        return ChatMessageUser(id=name, content=content)
+
+def _message(message: Message, model: str) -> ChatMessage:
+    content = clean_text(str(message["content"]))
+    if message["role"] == "assistant":
+        return ChatMessageAssistant(content=content, model=model, source="generate")
+    if message["role"] == "system":
+        return ChatMessageSystem(content=content)
+    return ChatMessageUser(content=content)
 
 
 def episode_facts(episode: Episode) -> dict[str, Any]:
@@ -149,43 +126,32 @@ _USUAL = (("before", "warmstarted", "eval", "after"), ("train",))
 _LONGEST_NAME = 80
 
 
-@dataclass
-class Logs:
-    """What was written: the files, the numbers of rollouts, and a sentence for each file of the run
-    that could not be read to its end."""
-
-    files: list[str] = field(default_factory=list)
-    rollouts: int = 0
-    read: int = 0
-    problems: list[str] = field(default_factory=list)
-
-
-def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> Logs:
+def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> Counts:
     """Write a log for each evaluation (or generation, if the filters name the phase `train`) to a
-    new folder, which appears only when it is complete.
+    new folder, which appears only when it is complete; the logs are its `examples`.
 
     Raises ConfigError if `folder` exists, or if no rollout passes the filters.
     """
     if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{folder} exists; name another place, or delete it")
-    filters, logs, model = filters or Filters(), Logs(), _model(source)
+    filters, counts, model = filters or Filters(), Counts(), _model(source)
     with replacing(folder) as part:
         part.mkdir()
         for one in select_sets(source.sets(), filters, _USUAL):
             contents = one.read()
-            logs.read += len(contents.lines)
+            counts.read += len(contents.lines)
             if contents.problem is not None:
-                logs.problems.append(contents.problem)
+                counts.problems.append(contents.problem)
             groups = select_groups(contents.lines, filters, failed=True)
             lines = [line for members in groups for line in members]
             if lines:
                 log = log_of(lines, one, source.name, model)
                 write_eval_log(log, part / file_name(log))
-                logs.files.append(file_name(log))
-                logs.rollouts += len(lines)
-        if not logs.files:
-            raise ConfigError(f"none of the {logs.read} rollouts that were read passes the filters")
-    return logs
+                counts.examples += 1
+                counts.rollouts += len(lines)
+        if not counts.examples:
+            raise ConfigError(f"none of the {counts.read} rollouts that were read passes the filters")
+    return counts
 
 
 def log_of(lines: Sequence[StoredRollout], one: RolloutSet, run: str, model: str) -> EvalLog:
@@ -217,7 +183,7 @@ def log_of(lines: Sequence[StoredRollout], one: RolloutSet, run: str, model: str
         plan=EvalPlan(),
         results=_results(rollouts),
         stats=EvalStats(started_at=when, completed_at=when),
-        samples=[sample_of(line, model, played) for line in lines],
+        samples=[sample_of(line, model) for line in lines],
     )
 
 
@@ -228,20 +194,27 @@ def file_name(log: EvalLog) -> str:
     return f"{when}_{task}_{log.eval.eval_id}.eval"
 
 
-def sample_of(line: StoredRollout, model: str, played: datetime) -> EvalSample:
+def sample_of(line: StoredRollout, model: str) -> EvalSample:
     """A rollout as a sample."""
     rollout = line.rollout
-    transcript = SampleTranscript(rollout, model, played)
+    messages, events = transcript(rollout, model)
     steps = [step for episode in rollout.episodes for step in episode.steps]
     return EvalSample(
         id=rollout.group,
         epoch=rollout.index + 1,
         input=clean_text(steps[0].observation) if steps else "",
         target=clean_text(str(rollout.task_data.get("solution", ""))),
-        messages=transcript.messages,
+        messages=messages,
         scores=_scores(rollout, steps[-1].action if steps else ""),
-        metadata=_metadata(line),
-        events=transcript.events,
+        metadata={
+            "env": rollout.env_class_path,
+            "task_data": plain(rollout.task_data),
+            "seed": str(rollout.seed),  # above 2^53 a browser would round it
+            "policy_version": rollout.policy_version,
+            "session_id": rollout.session_id,
+            "episodes": [episode_facts(episode) for episode in rollout.episodes],
+        },
+        events=events,
         model_usage=_usage(rollout, model),
         error=_error(rollout),
         uuid=rollout.session_id,
@@ -256,18 +229,6 @@ def _scores(rollout: Rollout, answer: str) -> dict[str, Score] | None:
     return {name: Score(value=v, answer=clean_text(answer)) for name, v in values.items()}
 
 
-def _metadata(line: StoredRollout) -> dict[str, Any]:
-    rollout = line.rollout
-    return {
-        "env": rollout.env_class_path,
-        "task_data": plain(rollout.task_data),
-        "seed": str(rollout.seed),  # above 2^53 a browser would round it
-        "policy_version": rollout.policy_version,
-        "session_id": rollout.session_id,
-        "episodes": [episode_facts(episode) for episode in rollout.episodes],
-    }
-
-
 def _usage(rollout: Rollout, model: str) -> dict[str, ModelUsage]:
     total = sum(len(row.token_ids) for row in rollout.rows)
     said = rollout.agent_tokens
@@ -280,8 +241,7 @@ def _error(rollout: Rollout) -> EvalError | None:
     if rollout.error is None:
         return None
     text = clean_text(rollout.error)
-    last = text.strip().splitlines()[-1] if text.strip() else "failed"
-    return EvalError(message=last, traceback=text, traceback_ansi=text)
+    return EvalError(message=last_line(text), traceback=text, traceback_ansi=text)
 
 
 def _results(rollouts: Sequence[Rollout]) -> EvalResults:
