@@ -11,49 +11,24 @@ from typer.core import TyperCommand, TyperGroup
 from agentsgym.cli.console import ended_by, out
 
 COMMANDS = {
-    "train": ("train:train", "Train an agent with GRPO and evaluate it before and after."),
-    "eval": (
-        "evaluate:evaluate",
-        "Evaluate a model or a scripted agent on an environment's held-out tasks.",
-    ),
-    "play": ("play:play", "Play an environment yourself, or watch an agent."),
-    "view": (
-        "view:view",
-        "Look at a run in the browser: curves, conversations, every token with its numbers.",
-    ),
-    "doctor": (
-        "doctor:doctor",
-        "Name what goes wrong in a run, with the numbers that show it and what to try.",
-    ),
-    "credit": (
-        "credit:credit",
-        "Show the credit that each estimator would assign to the rollouts of a run.",
-    ),
-    "export": (
-        "export:export",
-        "Write a run's rollouts as a dataset for supervised or preference training with TRL.",
-    ),
-    "merge": (
-        "merge:merge",
-        "Write the LoRA adapter of a run and its base model as one plain model directory.",
-    ),
-    "serve": ("serve:serve", "Serve an environment to the clients of OpenEnv."),
-    "envs": (
-        "envs:envs",
-        "List the registered environments, their descriptions, and whether they are installed.",
-    ),
-    "check": ("check:check", "Play an environment without a model and report its faults."),
-    "tokens": (
-        "tokens:tokens",
-        "Say how a tokenizer and its chat template treat a conversation of several turns.",
-    ),
-    "presets": (
-        "presets:presets",
-        "List the presets of `agentsgym train`: training runs that are part of the package.",
-    ),
+    "train": "Train an agent with GRPO and evaluate it before and after.",
+    "eval": "Evaluate a model or a scripted agent on an environment's held-out tasks.",
+    "play": "Play an environment yourself, or watch an agent.",
+    "view": "Look at a run in the browser: curves, conversations, every token with its numbers.",
+    "doctor": "Name what goes wrong in a run, with the numbers that show it and what to try.",
+    "credit": "Show the credit that each estimator would assign to the rollouts of a run.",
+    "export": "Write a run's rollouts as a dataset for supervised or preference training with TRL.",
+    "merge": "Write the LoRA adapter of a run and its base model as one plain model directory.",
+    "serve": "Serve an environment to the clients of OpenEnv.",
+    "envs": "List the registered environments, their descriptions, and whether they are installed.",
+    "check": "Play an environment without a model and report its faults.",
+    "tokens": "Say how a tokenizer and its chat template treat a conversation of several turns.",
+    "presets": "List the presets of `agentsgym train`: training runs that are part of the package.",
 }
-"""Module and function of each command, and the first line of its help. A module is only imported
-when its command is named."""
+"""The commands and the first line of their help. Each is a function in a module of its name, which
+is only imported when its command is named."""
+
+_FUNCTIONS = {"eval": "evaluate"}
 
 
 class Commands(TyperGroup):
@@ -65,7 +40,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, name: str) -> Any:
         """A command with no more than its line of help."""
-        return TyperCommand(name, help=COMMANDS[name][1]) if name in COMMANDS else None
+        return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments name, loaded."""
@@ -104,9 +79,10 @@ _FORM: dict[str, Any] = {
 
 def loaded(name: str) -> Any:
     """The command of that name with its arguments and options."""
-    module, _, function = COMMANDS[name][0].partition(":")
+    function = _FUNCTIONS.get(name, name)
     alone = typer.Typer(**_FORM)
-    alone.command(name)(getattr(importlib.import_module(f"agentsgym.cli.{module}"), function))
+    module = importlib.import_module(f"agentsgym.cli.{function}")
+    alone.command(name)(getattr(module, function))
     return typer.main.get_command(alone)
 
 

@@ -6,18 +6,13 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
-from agentsgym.cli.options import ConfigOption, NameArgument, given_settings
+from agentsgym.cli.options import ConfigOption, NameArgument, SettingsArgument, given_settings
 from agentsgym.envs import make
 from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.integrations.openenv.server import Limits
 from agentsgym.integrations.openenv.server import serve as serve_env
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
-
-SettingsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the environment; values are YAML."),
-]
 
 
 def serve(

@@ -150,7 +150,7 @@ def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> 
                 counts.examples += 1
                 counts.rollouts += len(lines)
         if not counts.examples:
-            raise ConfigError(f"none of the {counts.read} rollouts that were read passes the filters")
+            raise ConfigError(f"none of the {counts.read} rollouts read passes the filters")
     return counts
 
 
