@@ -1,7 +1,6 @@
 """`agentsgym eval`: measures how good a model or a scripted agent is."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,7 @@ from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.saved_evaluation import is_saved, saved_side
+from agentsgym.runs.saved_evaluation import SavedSide, is_saved, saved_side
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.trust import check_links, is_own
 from agentsgym.types import RolloutRequest
@@ -186,12 +185,20 @@ def _compare(
     run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
 ) -> None:
     model, other = options.models
-    output = options.output
+    output, seed = options.output, options.seed
+    ours, theirs = (None, None) if output is None else (output / "model", output / "vs")
     # What is wrong with the second one is told before the first one plays.
-    side = _saved_side if _is_saved(other) else _playing_side
-    name, play_second = side(other, run, requests, options, output and output / "vs")
-    first = play_with(model, run, run, requests, options.seed, output and output / "model")
-    second = play_second()
+    saved = _saved(other, run, requests, options, theirs) if _is_saved(other) else None
+    rival = run if saved else options.other(other, run)
+    if other.startswith(SCRIPTED):
+        scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
+    first = play_with(model, run, run, requests, seed, ours)
+    if saved is None:
+        second = play_with(other, rival, run, requests, seed, theirs)
+    else:
+        second = saved.played
+        if theirs is not None:
+            saved.copy_to(theirs)
     for played in (first, second):
         _refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)
@@ -206,52 +213,30 @@ def _compare(
     if as_json:
         print_json(data)
     else:
+        name = f"{saved.file.model} ({other})" if saved else other
         title = f"{model} against {name} on {run.env}"
         print_tables([comparison_table(model, name, result, title)])
-
-
-Side = tuple[str, Callable[[], Played]]
-"""What the other side of a comparison is called, and what gives its evaluation."""
 
 
 def _is_saved(name: str) -> bool:
     return not name.startswith((SCRIPTED, CHAT)) and is_saved(name)
 
 
-def _playing_side(
+def _saved(
     name: str,
     run: RunConfig,
     requests: list[RolloutRequest],
     options: PlayOptions,
-    output: Path | None,
-) -> Side:
-    other = options.other(name, run)
-    if name.startswith(SCRIPTED):
-        scripted_agent(make_env(run), name.removeprefix(SCRIPTED))
-    return name, lambda: play_with(name, other, run, requests, options.seed, output)
-
-
-def _saved_side(
-    name: str,
-    run: RunConfig,
-    requests: list[RolloutRequest],
-    options: PlayOptions,
-    output: Path | None,
-) -> Side:
-    model = options.models[0]
+    copy: Path | None,
+) -> SavedSide:
+    """The saved evaluation `name`, which can be copied to `copy`."""
     side = saved_side(Path(name), run, requests, seed=options.seed, trust=options.trust)
-    if output is not None:
-        side.check_copy(output)
-    ours, theirs = run.eval.temperature, side.temperature
+    if copy is not None:
+        side.check_copy(copy)
+    model, ours, theirs = options.models[0], run.eval.temperature, side.temperature
     if not model.startswith(SCRIPTED) and theirs not in (None, ours):
         tell(f"{name} was sampled at temperature {theirs:g}, {model} at {ours:g}")
-
-    def copied() -> Played:
-        if output is not None:
-            side.copy_to(output)
-        return side.played
-
-    return f"{side.file.model} ({name})", copied
+    return side
 
 
 def _refuse_if_all_failed(played: Played) -> None:

@@ -1,6 +1,6 @@
 """Tables of results."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -26,51 +26,45 @@ def evaluation_table(
     references: Mapping[str, float] | None = None,
 ) -> Table:
     """One evaluation, one figure per line; `references` are mean scores of other players."""
-    own = result.environments
-    table = Table(title=shown(f"{agent} on {env}"), title_justify="left", show_header=bool(own))
-    table.add_column()
-    for name in ("all", *own):
-        table.add_column(shown(name), justify="right")
-    lines = _lines([result, *own.values()])
-    for name, values in _with_references(lines, references or {}):
-        table.add_row(name, *values)
+    columns = {"all": result, **result.environments}
+    table = _figures(f"{agent} on {env}", columns, references or {})
     for one in passes:
         table.add_row(f"pass@{one.k}", f"{share(one.any)} ({interval(one.any_ci95, share)})")
         table.add_row(f"pass^{one.k}", f"{share(one.all)} ({interval(one.all_ci95, share)})")
+    total = max(1, sum(result.stop_reasons.values()))
     for reason, count in sorted(result.stop_reasons.items()):
-        table.add_row(
-            shown(f"ended by {reason}"), share(count / max(1, _total(result.stop_reasons)))
-        )
+        table.add_row(shown(f"ended by {reason}"), share(count / total))
     return table
 
 
 def summary_table(summary: Summary) -> Table:
     """A run's evaluations side by side: before, after a warm start, after RL."""
-    evaluations = (
-        ("before", summary.before),
-        ("warm-started", summary.warm_started),
-        ("after", summary.after),
-    )
-    found = [(name, figures) for name, figures in evaluations if figures]
-    table = Table(
-        title=shown(f"{summary.name}: {summary.env}, held-out tasks"), title_justify="left"
-    )
-    table.add_column("")
-    for name, _ in found:
-        table.add_column(name, justify="right")
-    lines = _lines([figures for _, figures in found])
-    for name, values in _with_references(lines, summary.references):
-        table.add_row(name, *values)
+    evaluations = {
+        "before": summary.before,
+        "warm-started": summary.warm_started,
+        "after": summary.after,
+    }
+    columns = {name: figures for name, figures in evaluations.items() if figures}
+    title = f"{summary.name}: {summary.env}, held-out tasks"
+    table = _figures(title, columns, summary.references)
+    table.show_header = True
     return table
 
 
-def _with_references(lines: Iterable[Line], references: Mapping[str, float]) -> Iterator[Line]:
-    """The lines, with the scores of other players below that of the reference player."""
-    for name, values in lines:
-        yield name, values
+def _figures(
+    title: str, columns: Mapping[str, Evaluation], references: Mapping[str, float]
+) -> Table:
+    """A line per figure; the scores of other players stand below that of the reference player."""
+    table = Table(title=shown(title), title_justify="left", show_header=len(columns) > 1)
+    table.add_column()
+    for name in columns:
+        table.add_column(shown(name), justify="right")
+    for name, values in _lines(list(columns.values())):
+        table.add_row(name, *values)
         if name == "reference player":
             for other, value in references.items():
-                yield shown(other), [number(value)] * len(values)
+                table.add_row(shown(other), *[number(value)] * len(values))
+    return table
 
 
 def _lines(found: list[Evaluation]) -> list[Line]:
@@ -107,24 +101,12 @@ def _metric_lines(found: list[Evaluation]) -> list[Line]:
 
 
 def _trial_lines(found: list[Evaluation]) -> list[Line]:
-    names = list(dict.fromkeys(name for figures in found for name in figures.trial))
-    return [
-        (_trial_name(name), [_trial_value(name, figures.trial.get(name)) for figures in found])
-        for name in names
-    ]
-
-
-def _trial_name(name: str) -> str:
-    """In words, for instance "episode 2, win rate"."""
-    return name.replace("/", ", ").replace("_", " ")
-
-
-def _trial_value(name: str, value: float | None) -> str:
-    return share(value) if name.endswith("win_rate") else number(value)
-
-
-def _total(counts: Mapping[str, int]) -> int:
-    return sum(counts.values())
+    lines = []
+    for name in dict.fromkeys(name for figures in found for name in figures.trial):
+        form = share if name.endswith("win_rate") else number
+        values = [form(figures.trial.get(name)) for figures in found]
+        lines.append((name.replace("/", ", ").replace("_", " "), values))
+    return lines
 
 
 def share(value: float | None) -> str:
