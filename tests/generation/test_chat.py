@@ -9,7 +9,7 @@ from agentsgym import register
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.answerer import LLMAnswerer, normal_question
 from agentsgym.generation.chat import (
-    ChatClient,
+    ChatEngine,
     EndpointError,
     Prices,
     chat_agent,
@@ -39,7 +39,7 @@ def serve():
 
 
 def client(server, **options):
-    return ChatClient(server.url, "some-model", **({"key_env": None, "retries": QUICK} | options))
+    return ChatEngine(server.url, "some-model", **({"key_env": None, "retries": QUICK} | options))
 
 
 def test_an_answer_and_what_it_cost(serve):
@@ -64,7 +64,7 @@ def test_what_may_pass_is_tried_again(serve, fault):
 def test_an_endpoint_that_stays_away(serve):
     with pytest.raises(EndpointError, match=r"gave no answer in 4 tries over .* HTTP 503"):
         client(serve(fault=lambda _: 503)).complete(HELLO)
-    gone = ChatClient("http://127.0.0.1:9", "m", key_env=None, retries=Retries(1))
+    gone = ChatEngine("http://127.0.0.1:9", "m", key_env=None, retries=Retries(1))
     with pytest.raises(EndpointError, match="1 try"):
         gone.complete(HELLO)
 
@@ -102,7 +102,7 @@ def rows(count):
 
 def test_an_agent_plays_many_sessions_at_once(serve):
     server = serve(delay=0.05)
-    agent = chat_agent(server.url, "m", None, concurrency=6, retries=QUICK)
+    agent = chat_agent(server.url, "m", None, capacity=6, retries=QUICK)
     batch = run(rows(12), agent)
     assert batch["final_rewards"] == [1.0] * 12
     assert server.most_at_once == 6

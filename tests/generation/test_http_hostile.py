@@ -6,9 +6,8 @@ import time
 import pytest
 from aiohttp import web
 
-from agentsgym.generation.chat import ChatClient, EndpointError, chat_agent
+from agentsgym.generation.chat import ChatEngine, EndpointError, chat_agent
 from agentsgym.generation.http import MAX_BODY_BYTES, LoopThread, Refused, Retries
-from agentsgym.generation.vllm.protocol import top_logprobs
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
 from agentsgym.types import text as texts
@@ -73,7 +72,7 @@ def no_secrets(monkeypatch):
 
 
 def ask(server, url=None, **options):
-    client = ChatClient(url or server.url, "m", **({"key_env": None, "retries": ONCE} | options))
+    client = ChatEngine(url or server.url, "m", **({"key_env": None, "retries": ONCE} | options))
     try:
         return client.complete(HELLO)
     finally:
@@ -209,8 +208,3 @@ def test_a_list_of_models_of_another_shape_is_refused(data):
     with pytest.raises(Refused, match="no list of models"):
         loop.run(served_models(Client(), "http://a"))
     loop.close()
-
-
-@pytest.mark.parametrize("found", [None, [], {"a": "x"}, {"a": None}, 5, {"a": 10**400}])
-def test_likeliest_tokens_of_another_shape_count_as_none(found):
-    assert top_logprobs({"choices": [{"logprobs": {"top_logprobs": [found]}}]}) == {}

@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible chat endpoints, text in, text out: client, engine, agent.
+"""Models behind OpenAI-compatible chat endpoints, text in, text out: engine and agent.
 
 Their tokens and probabilities are unknown, so they cannot be trained. Many sessions are played at
 once, limited by the engine's capacity.
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from agentsgym.generation.http import (
     JsonClient,
-    LoopThread,
     Refused,
     Retries,
     Unreachable,
@@ -32,7 +31,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.text import mask_secrets
 
-DEFAULT_CONCURRENCY = 16
+DEFAULT_CAPACITY = 16
 _PROBE_SECONDS = 30.0
 _LONGEST_TEXT = 1_000_000  # characters of an answer
 
@@ -62,14 +61,17 @@ class EndpointError(RuntimeError):
     last problem."""
 
 
-class ChatClient:
-    """Sends requests to one model of one endpoint; may be used from many threads at once.
+class ChatEngine(RemoteEngine):
+    """An `agentsgym.types.Engine` over one model of one endpoint, whose results are only text: no
+    token ids, no logprobs. It has no tokenizer, so environments are played by text.
+
+    `complete` may be called from many threads at once.
 
     Args:
         url: the endpoint's base, with or without `/v1` and `/chat/completions`.
         model: the model's name there.
         key_env: name of the environment variable that holds the key; None sends none.
-        concurrency: requests in flight at once.
+        capacity: requests in flight at once.
         request_timeout: seconds that one request may take.
         retries: number of attempts and the pauses between them.
         prices: per million tokens, for the cost.
@@ -79,63 +81,96 @@ class ChatClient:
     Raises MissingKey if the variable is unset or empty.
     """
 
+    tokenizer: Any = None
+
     def __init__(
         self,
         url: str,
         model: str,
         *,
         key_env: str | None = "OPENAI_API_KEY",
-        concurrency: int = DEFAULT_CONCURRENCY,
+        capacity: int = DEFAULT_CAPACITY,
         request_timeout: float = 120.0,
         retries: Retries | None = None,
         prices: Prices | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        key = read_key(key_env)
+        super().__init__("agentsgym-chat", capacity)
         self.url = completions_url(url)
         self.model = model
-        self.concurrency = concurrency
         self._timeout = request_timeout
         self._retries = retries or Retries()
         self._prices = prices or Prices()
         self.usage = Usage()
         """Requests, tokens and cost so far."""
         self._extra = dict(extra or {})
-        key = read_key(key_env)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = JsonClient(headers, connections=concurrency)
-        self._in_flight = asyncio.Semaphore(concurrency)
-        self._loop = LoopThread("agentsgym-chat")
+        self._http = JsonClient({"Authorization": f"Bearer {key}"} if key else {})
         self._loop.at_end(self._http.close)
+        self._in_flight = asyncio.Semaphore(capacity)
 
-    @property
-    def loop(self) -> LoopThread:
-        """The loop in which `reply` runs."""
-        return self._loop
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
+        """Called by the factory: `engine.capacity` limits the requests in flight. Raises
+        MissingKey, ValueError for several URLs, and EndpointError if nothing answers."""
+        url, *more = settings.urls
+        if more:
+            raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
+        made = cls(
+            url,
+            settings.served_model or "",
+            key_env=settings.key_env,
+            **settings.capacity_option,
+        )
+        try:
+            made.check()
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def complete(
         self, messages: Sequence[Message], sampling: SamplingParams | None = None, seed: int = 0
     ) -> str:
         """The model's answer to a conversation. Blocks. Raises EndpointError."""
-        work = self.reply(messages, sampling or SamplingParams(), seed)
-        return self._loop.run(work)[0]
+        return self._run(self._reply(messages, sampling or SamplingParams(), seed))[0]
 
     def check(self) -> None:
         """Find out at once whether anything answers at the address. Raises EndpointError."""
         base = self.url.partition("/chat/completions")[0]
         try:
-            self._loop.run(self._http.get(f"{base}/models", _PROBE_SECONDS))
+            self._run(self._http.get(f"{base}/models", _PROBE_SECONDS))
         except Refused:
             return  # it answers; not every endpoint lists its models
         except Unreachable as error:
             if error.status is None:
                 raise EndpointError(f"nothing answers at {self.url}: {error.reason}") from None
 
-    async def reply(
-        self, messages: Sequence[Message], sampling: SamplingParams, seed: int = 0
+    @property
+    def stats(self) -> EngineStats:
+        """Token counts reported by the endpoint; `extra` has other fields of `Usage`."""
+        usage = self.usage
+        return EngineStats(
+            sampled_tokens=usage.completion_tokens,
+            read_tokens=usage.prompt_tokens,
+            extra={
+                "requests": float(usage.requests),
+                "retries": float(usage.retries),
+                "cost": usage.cost,
+            },
+        )
+
+    async def _answer(self, request: GenerationRequest) -> GenerationResult:
+        seed = request_seed(request.seed, len(request.messages))
+        try:
+            text, reason = await self._reply(request.messages, request.sampling, seed)
+        except EndpointError as error:
+            return GenerationResult(request.session_id, finish_reason="error", error=str(error))
+        return GenerationResult(request.session_id, text=text, finish_reason=reason)
+
+    async def _reply(
+        self, messages: Sequence[Message], sampling: SamplingParams, seed: int
     ) -> tuple[str, FinishReason]:
-        """As `complete`, inside the client's loop, with the finish reason."""
         body = self._body(messages, sampling, seed)
         started = time.monotonic()
         tries = 0
@@ -157,10 +192,6 @@ class ChatClient:
             ) from None
         except Refused as error:
             raise EndpointError(f"{error}{_hint(error)}") from None
-
-    def close(self) -> None:
-        """Close the connections; may be called twice."""
-        self._loop.close()
 
     def _body(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int
@@ -233,64 +264,6 @@ def _hint(error: Refused) -> str:
     return " (are URL and model right?)" if error.status == 404 else ""
 
 
-class ChatEngine(RemoteEngine):
-    """An `agentsgym.types.Engine` whose results are only text: no token ids, no logprobs.
-
-    It has no tokenizer, so environments are played by text. `stats.extra` has `Usage`'s fields.
-    """
-
-    tokenizer: Any = None
-
-    def __init__(self, client: ChatClient) -> None:
-        super().__init__("agentsgym-chat", client.concurrency, loop=client.loop)
-        self.client = client
-
-    @classmethod
-    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "ChatEngine":
-        """Called by the factory: `engine.capacity` limits the requests in flight. Raises
-        MissingKey, ValueError for several URLs, and EndpointError if nothing answers."""
-        url, *more = settings.urls
-        if more:
-            raise ValueError(f"engine 'chat' asks one endpoint, got {1 + len(more)} URLs")
-        capacity = settings.capacity or DEFAULT_CONCURRENCY
-        client = ChatClient(
-            url, settings.served_model or "", key_env=settings.key_env, concurrency=capacity
-        )
-        try:
-            client.check()
-        except BaseException:
-            client.close()
-            raise
-        return cls(client)
-
-    def close(self) -> None:
-        """Close the connections; the client cannot be used afterwards."""
-        super().close()
-        self.client.close()
-
-    @property
-    def stats(self) -> EngineStats:
-        """Token counts reported by the endpoint."""
-        usage = self.client.usage
-        return EngineStats(
-            sampled_tokens=usage.completion_tokens,
-            read_tokens=usage.prompt_tokens,
-            extra={
-                "requests": float(usage.requests),
-                "retries": float(usage.retries),
-                "cost": usage.cost,
-            },
-        )
-
-    async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        seed = request_seed(request.seed, len(request.messages))
-        try:
-            text, reason = await self.client.reply(request.messages, request.sampling, seed)
-        except EndpointError as error:
-            return GenerationResult(request.session_id, finish_reason="error", error=str(error))
-        return GenerationResult(request.session_id, text=text, finish_reason=reason)
-
-
 class ChatAgent:
     """An agent that uses a chat endpoint; rollouts play many of its sessions at once."""
 
@@ -300,7 +273,7 @@ class ChatAgent:
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """One answer, for callers that play a single session. Raises EndpointError."""
-        text = self.engine.client.complete(messages, self.sampling, seed=len(messages))
+        text = self.engine.complete(messages, self.sampling, seed=len(messages))
         return text, agent_state
 
 
@@ -315,7 +288,6 @@ def chat_agent(
     """An agent that uses `model` at the OpenAI-compatible endpoint `url`.
 
     `key_env` names the environment variable that holds the key (None: no key); `options` are
-    `ChatClient`'s. Raises MissingKey.
+    `ChatEngine`'s. Raises MissingKey.
     """
-    client = ChatClient(url, model, key_env=key_env, **options)
-    return ChatAgent(ChatEngine(client), sampling)
+    return ChatAgent(ChatEngine(url, model, key_env=key_env, **options), sampling)

@@ -114,14 +114,13 @@ async def with_retries(
 class JsonClient:
     """Sends and receives JSON; to be used inside one event loop.
 
-    `headers` are sent with every request. `connections` limits open connections (0: no limit).
-    Raises ImportError, with the command that installs it, if aiohttp is missing.
+    `headers` are sent with every request. Raises ImportError, with the command that installs it, if
+    aiohttp is missing.
     """
 
-    def __init__(self, headers: Mapping[str, str] | None = None, connections: int = 0) -> None:
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         self._aiohttp = require_aiohttp()
         self._headers = dict(headers or {})
-        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Any:
@@ -170,7 +169,7 @@ class JsonClient:
         if self._session is None:
             self._session = self._aiohttp.ClientSession(
                 headers={"Accept-Encoding": "identity", **self._headers},
-                connector=self._aiohttp.TCPConnector(limit=self._connections),
+                connector=self._aiohttp.TCPConnector(limit=0),
                 auto_decompress=False,  # a small body could become a huge one
             )
         return self._session
@@ -281,13 +280,10 @@ class LoopThread:
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work`; the future can be cancelled from any thread. Raises LoopDied."""
-        try:
-            self.check()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop is closed
+        if not self.alive:
             work.close()
-            self.check()
-            raise
+        self.check()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end and return its result; its exceptions are not caught.
@@ -298,8 +294,8 @@ class LoopThread:
         try:
             while not wait([future], _WATCH_SECONDS).done:
                 self.check()
-            if future.cancelled() and not self.closed:
-                self.check()  # a loop that dies cancels its work
+            if future.cancelled():
+                self.check()  # a loop that ends cancels its work
             return future.result()
         except BaseException:
             future.cancel()
@@ -308,11 +304,7 @@ class LoopThread:
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the loop's thread, as soon as possible. Raises LoopDied."""
         self.check()
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed
-            self.check()
-            raise
+        self._loop.call_soon_threadsafe(callback, *arguments)
 
     @property
     def alive(self) -> bool:
@@ -326,11 +318,6 @@ class LoopThread:
         end = self._ends[0] if self._ends else None
         how = f"with {end!r}" if end else "without an error"
         raise LoopDied(f"the event loop {self._thread.name} has ended {how}") from end
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return not self._finalizer.alive
 
     def close(self) -> None:
         """Cancel all work and end the thread; may be called twice."""

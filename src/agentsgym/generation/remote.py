@@ -1,27 +1,20 @@
-"""The base class of remote engines: requests as coroutines, results through a mailbox.
+"""The base class of remote engines: requests as coroutines in a thread.
 
 The invariant: every submitted request gives exactly one result, unless its session is released; an
 error becomes a result too. A late answer to a cancelled or released request is dropped.
 """
 
 import hashlib
-import itertools
 import queue
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentsgym.generation.http import LoopThread
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    number: int
-    future: Future[None]
 
 
 class RemoteEngine:
@@ -31,15 +24,14 @@ class RemoteEngine:
     many to keep open. Use it from one thread at a time.
     """
 
-    def __init__(self, name: str, capacity: int, loop: LoopThread | None = None) -> None:
+    def __init__(self, name: str, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._loop = loop or LoopThread(name)
-        self._numbers = itertools.count()
-        self._open: dict[str, _Pending] = {}
+        self._loop = LoopThread(name)
+        self._open: dict[str, Future[GenerationResult]] = {}
+        self._done: queue.SimpleQueue[Future[GenerationResult]] = queue.SimpleQueue()
         self._ready: list[GenerationResult] = []
-        self._mailbox: queue.SimpleQueue[tuple[int, GenerationResult]] = queue.SimpleQueue()
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         raise NotImplementedError
@@ -51,20 +43,18 @@ class RemoteEngine:
             if name in self._open or name in names[:index]:
                 raise ValueError(f"session {name!r} already has a request open")
         for request in requests:
-            number = next(self._numbers)
             # The context is a live view of the caller's data; a sent request must not change.
             fixed = replace(
                 request, token_ids=tuple(request.token_ids), messages=tuple(request.messages)
             )
-            future = self._loop.start(self._deliver(number, fixed))
-            self._open[request.session_id] = _Pending(number, future)
+            future = self._loop.start(self._result(fixed))
+            self._open[request.session_id] = future
+            future.add_done_callback(self._done.put)
 
     def poll(self) -> list[GenerationResult]:
-        """The results that are ready; at least one if any request is open."""
-        while self._open and not self._ready:
-            self._receive(*self._mailbox.get())
-        while not self._mailbox.empty():
-            self._receive(*self._mailbox.get())
+        """The results that are ready; at least one if any request is open. Raises LoopDied."""
+        while (self._open and not self._ready) or not self._done.empty():
+            self._receive(self._done.get())
         results, self._ready = self._ready, []
         return results
 
@@ -95,25 +85,27 @@ class RemoteEngine:
         """Run a coroutine of the subclass in the loop and wait for it."""
         return self._loop.run(work)
 
-    async def _deliver(self, number: int, request: GenerationRequest) -> None:
+    async def _result(self, request: GenerationRequest) -> GenerationResult:
         try:
-            result = await self._answer(request)
-        except Exception as error:  # a bug must end one session, not block the poller forever
+            return await self._answer(request)
+        except Exception as error:  # a bug must end one session, not all
             text = f"session {request.session_id!r}: {type(error).__name__}: {error}"
-            result = GenerationResult(request.session_id, finish_reason="error", error=text)
-        self._mailbox.put((number, result))
+            return GenerationResult(request.session_id, finish_reason="error", error=text)
 
-    def _receive(self, number: int, result: GenerationResult) -> None:
-        pending = self._open.get(result.session_id)
-        if pending is not None and pending.number == number:
+    def _receive(self, future: Future[GenerationResult]) -> None:
+        if future.cancelled():
+            self._loop.check()  # a loop that dies cancels all that runs in it
+            return
+        result = future.result()
+        if self._open.get(result.session_id) is future:
             del self._open[result.session_id]
             self._ready.append(result)
 
     def _drop(self, session_id: str) -> bool:
-        pending = self._open.pop(session_id, None)
-        if pending is not None:
-            pending.future.cancel()
-        return pending is not None
+        future = self._open.pop(session_id, None)
+        if future is not None:
+            future.cancel()
+        return future is not None
 
 
 def request_seed(seed: int, sampled_before: int) -> int:

@@ -19,10 +19,10 @@ from agentsgym.envs.extras import ensure
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.answerer import LLMAnswerer
-from agentsgym.generation.chat import DEFAULT_CONCURRENCY, ChatClient
+from agentsgym.generation.chat import ChatEngine
 from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.http import read_key
-from agentsgym.generation.settings import ChatEndpoint, EngineSettings
+from agentsgym.generation.settings import ChatEndpoint, EngineParts, EngineSettings
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
@@ -60,12 +60,12 @@ class EndpointAnswerer(LLMAnswerer):
     def __init__(self, endpoint: ChatEndpoint) -> None:
         super().__init__(self._complete)
         self.endpoint = endpoint
-        self.client: ChatClient | None = None
+        self.engine: ChatEngine | None = None
 
     def _complete(self, messages: Sequence[Message]) -> str:
-        if self.client is None:
+        if self.engine is None:
             raise RuntimeError("the answerer's endpoint is only asked while a run plays")
-        return self.client.complete(messages, _GREEDY)
+        return self.engine.complete(messages, _GREEDY)
 
 
 def attach_answerer(env: MultistepEnv, endpoint: ChatEndpoint) -> None:
@@ -95,26 +95,19 @@ def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
     if not isinstance(answerer, EndpointAnswerer):
         yield
         return
-    endpoint = answerer.endpoint
-    client = ChatClient(
-        endpoint.urls[0],
-        endpoint.served_model,
-        key_env=endpoint.key_env,
-        concurrency=endpoint.capacity or DEFAULT_CONCURRENCY,
+    engine = answerer.engine = ChatEngine.from_settings(
+        answerer.endpoint.as_engine(), EngineParts()
     )
     try:
-        client.check()
-        answerer.client = client
         yield
     finally:
-        if answerer.client is not None:
-            used = client.usage
-            note(
-                f"answerer: {used.requests} answers of {client.model}, {used.prompt_tokens} tokens "
-                f"read and {used.completion_tokens} written"
-            )
-        answerer.client = None
-        client.close()
+        used = engine.usage
+        note(
+            f"answerer: {used.requests} answers of {engine.model}, {used.prompt_tokens} tokens "
+            f"read and {used.completion_tokens} written"
+        )
+        answerer.engine = None
+        engine.close()
 
 
 # -- tasks -----------------------------------------------------------------------------------------

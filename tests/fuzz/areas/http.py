@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from hypothesis import strategies as st
 
-from agentsgym.generation.chat import ChatClient, EndpointError
+from agentsgym.generation.chat import ChatEngine, EndpointError
 from agentsgym.generation.http import LoopThread, Retries
 from agentsgym.generation.vllm.protocol import (
     MalformedAnswer,
@@ -88,10 +88,10 @@ class Mirror:
 
 
 @functools.cache
-def _parts() -> tuple[Mirror, ChatClient]:
+def _parts() -> tuple[Mirror, ChatEngine]:
     server = Mirror()
     retries = Retries(2, 0.0, 0.0)
-    return server, ChatClient(server.url, "m", key_env=None, retries=retries, request_timeout=10.0)
+    return server, ChatEngine(server.url, "m", key_env=None, retries=retries, request_timeout=10.0)
 
 
 def check_chat(answer: Answer) -> bool:

@@ -92,7 +92,7 @@ def read_answer(text: object) -> Answer:
 
 
 Complete = Callable[[Sequence[Message]], str]
-"""Answers a conversation, for instance `agentsgym.generation.chat.ChatClient.complete`."""
+"""Answers a conversation, for instance `agentsgym.generation.chat.ChatEngine.complete`."""
 
 _ATTEMPTS = 2  # after so many answers that are none of the three, the answer is "I don't know"
 _SYSTEM = (
