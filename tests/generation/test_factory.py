@@ -81,7 +81,7 @@ def test_an_engine_that_needs_no_weights_loads_none(model, tokenizer):
         EngineParts(),
         training=False,
     )
-    assert (engine.tokenizer, engine.capacity, engine.client.model) == (None, 3, "m")
+    assert (engine.tokenizer, engine.capacity, engine.model) == (None, 3, "m")
     engine.close()
     server.close()
 
