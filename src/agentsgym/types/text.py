@@ -1,27 +1,20 @@
 """Values and texts of others: as plain data that a file can hold, safe on a terminal, without
 secrets.
 
-Values from environments, agents and datasets may be cyclic, deep or huge, or be objects whose
-methods raise. `plain` never raises because of them, and the size of its result is bounded. A key or
-password is remembered when it is first used; `mask_secrets` then replaces it in any text, also in
-the answers of a server. Credentials in URLs and bearer tokens are recognized by their form.
+Values from environments, agents and datasets may be cyclic or deep, or be objects whose methods
+raise. `plain` never raises because of them. A key or password is remembered when it is first used;
+`mask_secrets` then replaces it in any text, also in the answers of a server. Credentials in URLs
+and bearer tokens are recognized by their form.
 """
 
-import itertools
+import json
 import math
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
-
-T = TypeVar("T")
-
-_DEEPEST = 64
-_MOST_VALUES = 1_000_000
-_REPR_COST = 1_000  # one repr counts as this many values, because it takes about as long
-_INT_BITS = 1_000
 
 _REPR = reprlib.Repr()
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = 8
@@ -69,70 +62,48 @@ def plain(value: Any) -> Any:
     """A copy of `value` made of dicts with str keys, lists, str, int, float, bool and None.
 
     Tuples and sets become lists, keys str, NumPy scalars and arrays numbers and lists, members of
-    an enum their values, UUIDs their text. Infinite
-    numbers and NaN become None. All other objects become a short repr, and so do values nested
-    deeper than 64 levels or inside themselves. Values after the first million are dropped.
+    an enum their values, UUIDs their text. Infinite numbers and NaN become None. All other objects
+    become a short repr. So does a value that JSON cannot say, such as a cyclic one; of a mapping
+    only the items that it cannot say do.
     """
-    return _Copy().of(value, _DEEPEST)
+    try:
+        return _through_json(value)
+    except Exception:  # methods of a foreign class may raise anything
+        if not isinstance(value, dict):
+            return short_repr(value)
+    return {_key(key): _through_json_or_repr(item) for key, item in value.items()}
 
 
-class _Copy:
-    """One copy in progress: the number of values it may still hold, and the open containers."""
+def _through_json(value: Any) -> Any:
+    return _DECODER.decode(clean_text(_ENCODER.encode(value)))
 
-    def __init__(self) -> None:
-        self._left = _MOST_VALUES
-        self._around: set[int] = set()
 
-    def of(self, value: Any, depth: int) -> Any:
-        kind = type(value)
-        if value is None or kind is bool:
-            return value
-        if kind is str:
-            return clean_text(value)
-        if kind is float:
-            return value if math.isfinite(value) else None
-        if kind is int and value.bit_length() <= _INT_BITS:
-            return value
-        if kind is int or depth == 0 or id(value) in self._around:
-            return self._shown(value)
-        self._around.add(id(value))
-        try:
-            return self._of_other(value, depth - 1)
-        except Exception:  # methods of a foreign class may raise anything
-            return self._shown(value)
-        finally:
-            self._around.discard(id(value))
-
-    def _of_other(self, value: Any, depth: int) -> Any:
-        if type(value) is dict or isinstance(value, Mapping):
-            return {_key(k): self.of(item, depth) for k, item in self._first(value.items())}
-        if isinstance(value, Enum):
-            return self.of(value.value, depth)
-        if isinstance(value, str | UUID):
-            return clean_text(str.__str__(value) if isinstance(value, str) else str(value))
-        if isinstance(value, int):
-            return self.of(int.__int__(value), depth)
-        if isinstance(value, float):
-            return self.of(float.__float__(value), depth)
-        if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-            return [self.of(item, depth) for item in self._first(value)]
-        item = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
-        return self.of(item(), depth) if callable(item) else self._shown(value)
-
-    def _first(self, items: Collection[T]) -> Iterable[T]:
-        allowed = max(self._left, 0)
-        self._left -= len(items)
-        return items if len(items) <= allowed else itertools.islice(items, allowed)
-
-    def _shown(self, value: Any) -> str:
-        self._left -= _REPR_COST
+def _through_json_or_repr(value: Any) -> Any:
+    try:
+        return _through_json(value)
+    except Exception:
         return short_repr(value)
 
 
+def _for_json(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return list(value)
+    to_list = getattr(value, "tolist", None)  # NumPy arrays and scalars, tensors
+    return to_list() if callable(to_list) else short_repr(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=_for_json)
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
+
 def _key(key: Any) -> str:
-    if type(key) is str:
-        return clean_text(key)
-    return clean_text(str(key)) if isinstance(key, str | float | bool) else short_repr(key)
+    return clean_text(key) if isinstance(key, str) else short_repr(key)
 
 
 # -- text on a terminal -------------------------------------------------------------------------
