@@ -7,15 +7,12 @@ for it at the end of the program, whatever hangs.
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.processes.env import hosted
-from agentsgym.rollout.run import play_alone, plays_episodes
 from agentsgym.rollout.scheduler import Assignment, Scheduler
 from agentsgym.types import (
     EngineAgent,
@@ -47,7 +44,6 @@ class LocalSource:
         # All that follows is shared with the thread and guarded by `_changed`.
         self._changed = threading.Condition()
         self._submitted: list[tuple[list[Assignment], bool]] = []
-        self._alone: deque[Assignment] = deque()
         self._over: dict[str, Rollout] = {}
         self._open = 0
         self._paused = self._quiet = False
@@ -85,11 +81,17 @@ class LocalSource:
             over, self._over = self._over, {}
             return list(over.values())
 
-    def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
-        """Play these with other sampling settings before what waits, and return them in their
-        order. Raises the error that ended the playing."""
+    def play(
+        self,
+        requests: Sequence[RolloutRequest],
+        sampling: SamplingParams,
+        *,
+        first: bool = True,
+    ) -> list[Rollout]:
+        """Play these with other sampling settings, before what waits or after it, and return them
+        in their order. Raises the error that ended the playing."""
         names = [request.session_id for request in requests]
-        self.submit(requests, sampling, first=True)
+        self.submit(requests, sampling, first=first)
         with self._changed:
             self._changed.wait_for(lambda: self._over.keys() >= {*names} or self._ended)
             if not self._over.keys() >= {*names}:
@@ -162,7 +164,7 @@ class LocalSource:
     def _work(self) -> None:
         try:
             while self._has_work():
-                self._hand_over(self._next_rollouts())
+                self._hand_over(self._scheduler.advance())
         except BaseException as error:
             with self._changed:
                 self._error = error
@@ -175,7 +177,7 @@ class LocalSource:
         with self._changed:
             while not self._ended:
                 self._take_submitted()
-                if not self._pause_begun() and (self._scheduler.can_advance or self._alone):
+                if not self._pause_begun() and self._scheduler.can_advance:
                     return True
                 self._wait()
             return False
@@ -189,9 +191,7 @@ class LocalSource:
     def _take_submitted(self) -> None:
         submitted, self._submitted = self._submitted, []
         for assigned, first in submitted:
-            self._alone += [one for one in assigned if plays_episodes(one.env)]
-            together = [one for one in assigned if not plays_episodes(one.env)]
-            self._scheduler.add(together, first=first)
+            self._scheduler.add(assigned, first=first)
 
     def _pause_begun(self) -> bool:
         """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""
@@ -202,15 +202,6 @@ class LocalSource:
         self._quiet = not self._scheduler.in_flight
         self._changed.notify_all()
         return self._quiet
-
-    def _next_rollouts(self) -> list[Rollout]:
-        """A round of the scheduler, or if it has none a whole rollout of an environment that plays
-        its episodes itself: it polls the engine alone."""
-        if self._scheduler.can_advance:
-            return self._scheduler.advance()
-        env, request, sampling = self._alone.popleft()
-        agent = DirectOutputAgent(self._agent.engine, sampling) if sampling else self._agent
-        return [play_alone(env, request, agent)]
 
     def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:

@@ -2,7 +2,7 @@
 `MultistepEnv._run_complete_episode`, its default and the use of its result in a trial.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
@@ -13,7 +13,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.answers import number
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import FAULTS, Session, SessionError
-from agentsgym.rollout.trial import EpisodePlayer
+from agentsgym.rollout.trial import EpisodePlayer, defines, play_trial
 from agentsgym.tokens import DraftRow
 from agentsgym.types import (
     Agent,
@@ -23,6 +23,7 @@ from agentsgym.types import (
     GenerationResult,
     Message,
     PrivilegedAgent,
+    Rollout,
     RolloutRequest,
     Row,
     SamplingParams,
@@ -38,6 +39,10 @@ from agentsgym.types.text import clean_text, short_repr
 
 T = TypeVar("T")
 _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
+
+
+OnRollout = Callable[[Rollout], None]
+"""Is told each rollout as soon as it is over."""
 
 
 class GenerationError(RuntimeError):
@@ -147,7 +152,28 @@ def _ask(agent: Agent, request: GenerationRequest, session: Session) -> Generati
     return GenerationResult.of_text(text, request.session_id)
 
 
+def play_alone(
+    env: MultistepEnv, request: RolloutRequest, agent: Agent, on_rollout: OnRollout | None = None
+) -> Rollout:
+    """One trial, episode by episode, for an agent that only has `get_action` or an environment that
+    plays its episodes in its own way."""
+    session = Session(env, request, sampling_of(agent))
+    try:
+        rollout = drive(play_trial(session, complete_episodes(agent)), agent, session)
+    finally:
+        if is_engine_agent(agent):
+            agent.engine.release([session.session_id])
+    if on_rollout is not None:
+        on_rollout(rollout)
+    return rollout
+
+
 # -- whole episodes ------------------------------------------------------------------------------
+
+
+def plays_episodes(env: MultistepEnv) -> bool:
+    """Whether an environment overrides `_run_complete_episode`, which must then be called."""
+    return defines(env, "_run_complete_episode")
 
 
 def complete_episodes(agent: Agent) -> EpisodePlayer:

@@ -1,23 +1,15 @@
 """Playing tasks: the public functions, and the seeds of a batch's rollouts."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, plays, pool_of
-from agentsgym.rollout.drive import (
-    complete_episodes,
-    drive,
-    is_engine_agent,
-    sampling_of,
-    tokenizer_of,
-)
+from agentsgym.rollout.drive import OnRollout, is_engine_agent, play_alone, tokenizer_of
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.scheduler import Assignment, Scheduler
-from agentsgym.rollout.session import Session
-from agentsgym.rollout.trial import defines, play_trial
 from agentsgym.types import (
     Agent,
     Rollout,
@@ -31,9 +23,6 @@ from agentsgym.types import (
 from agentsgym.types.text import short_repr
 
 logger = logging.getLogger(__name__)
-
-OnRollout = Callable[[Rollout], None]
-"""Is told each rollout as soon as it is over."""
 
 
 def run(
@@ -168,32 +157,6 @@ def _play(
     envs = {id(one.env): one.env for one in assigned}
     hosts = {key: hosted(env) for key, env in envs.items()}  # each is packed once
     assigned = [one._replace(env=hosts[id(one.env)]) for one in assigned]
-    if not is_engine_agent(agent):
-        return [play_alone(env, request, agent, on_rollout) for env, request, _ in assigned]
-    together = [one for one in assigned if not plays_episodes(one.env)]
-    rollouts = iter(Scheduler(agent, on_rollout).play(together))
-    return [
-        play_alone(env, request, agent, on_rollout) if plays_episodes(env) else next(rollouts)
-        for env, request, _ in assigned
-    ]
-
-
-def plays_episodes(env: MultistepEnv) -> bool:
-    """Whether an environment overrides `_run_complete_episode`, which must then be called."""
-    return defines(env, "_run_complete_episode")
-
-
-def play_alone(
-    env: MultistepEnv, request: RolloutRequest, agent: Agent, on_rollout: OnRollout | None = None
-) -> Rollout:
-    """One trial, episode by episode, for an agent that only has `get_action` or an environment that
-    plays its episodes in its own way."""
-    session = Session(env, request, sampling_of(agent))
-    try:
-        rollout = drive(play_trial(session, complete_episodes(agent)), agent, session)
-    finally:
-        if is_engine_agent(agent):
-            agent.engine.release([session.session_id])
-    if on_rollout is not None:
-        on_rollout(rollout)
-    return rollout
+    if is_engine_agent(agent):
+        return Scheduler(agent, on_rollout).play(assigned)
+    return [play_alone(env, request, agent, on_rollout) for env, request, _ in assigned]

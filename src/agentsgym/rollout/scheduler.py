@@ -3,19 +3,21 @@
 Up to `engine.capacity` trials are open, and of an environment up to `most_sessions`; when one ends,
 the next one starts at once. Every result of the engine goes directly to its generator, and the
 generator's next request directly back to the engine, so no session waits for another. A trial of a
-blocking environment advances in a thread. `play` plays a list to its end; a rollout source adds
-requests at any time and advances round by round.
+blocking environment advances in a thread, and one of an environment that plays its episodes itself
+is played when no other is open. `play` plays a list to its end; a rollout source adds requests at
+any time and advances round by round.
 """
 
 import contextlib
 import queue
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.drive import advance
+from agentsgym.rollout.drive import OnRollout, advance, play_alone, plays_episodes
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.threads import Threads
 from agentsgym.rollout.trial import Trial, play_trial
@@ -46,13 +48,12 @@ class Scheduler:
     """Plays rollouts with an engine-backed agent. `on_rollout` is called with each rollout as soon
     as it is over."""
 
-    def __init__(
-        self, agent: EngineAgent, on_rollout: Callable[[Rollout], None] | None = None
-    ) -> None:
+    def __init__(self, agent: EngineAgent, on_rollout: OnRollout | None = None) -> None:
         self._on_rollout = on_rollout
-        self._sampling = agent.sampling
+        self._agent = agent
         self._engine = agent.engine
         self._waiting: deque[Assignment] = deque()
+        self._alone: deque[Assignment] = deque()
         self._open: dict[str, Trial] = {}
         self._blocking: set[str] = set()
         self._limited: dict[str, MultistepEnv] = {}
@@ -69,7 +70,7 @@ class Scheduler:
         rollouts: dict[str, Rollout] = {}
         self.add(assigned)
         try:
-            while self._waiting or self._open:
+            while self._waiting or self._open or self._alone:
                 rollouts |= {rollout.session_id: rollout for rollout in self.advance()}
         finally:
             self.close()
@@ -77,18 +78,24 @@ class Scheduler:
 
     def add(self, assigned: Sequence[Assignment], *, first: bool = False) -> None:
         """Play these too, after those that wait already, or before them."""
+        self._alone += [one for one in assigned if plays_episodes(one.env)]
+        together = [one for one in assigned if not plays_episodes(one.env)]
         if first:
-            self._waiting.extendleft(reversed(assigned))
+            self._waiting.extendleft(reversed(together))
         else:
-            self._waiting.extend(assigned)
+            self._waiting.extend(together)
 
     def advance(self) -> list[Rollout]:
         """One round: start what there is room for, and pass on the results that are ready, waiting
-        for at least one where any is expected. Returns the rollouts that ended."""
+        for at least one where any is expected. If there is nothing to do, a whole rollout of an
+        environment that plays its episodes itself: it polls the engine alone. Returns the rollouts
+        that ended."""
         self._start()
         self._collect_threads()
         if self._in_flight:
             self._receive(self._engine.poll())
+        elif self._alone and not self._open and self._held is None:
+            self._play_alone(*self._alone.popleft())
         over, self._over = self._over, []
         return over
 
@@ -100,7 +107,8 @@ class Scheduler:
     @property
     def can_advance(self) -> bool:
         """Whether a round would do anything."""
-        return bool(self._in_flight or self._stepping or (self._waiting and self._held is None))
+        begins = self._held is None and (self._waiting or self._alone)
+        return bool(self._in_flight or self._stepping or begins)
 
     def hold(self) -> None:
         """Send the engine no further request until `resume`; open ones are answered. Another thread
@@ -127,11 +135,17 @@ class Scheduler:
             if env.most_sessions is not None:
                 self._limited[sid] = env
                 self._open_in[id(env)] += 1
-            self._open[sid] = play_trial(Session(env, request, sampling or self._sampling))
+            self._open[sid] = play_trial(Session(env, request, sampling or self._agent.sampling))
             if env.blocking:
                 self._blocking.add(sid)
             requests.append(self._advance(sid, None))
         self._submit(requests)
+
+    def _play_alone(
+        self, env: MultistepEnv, request: RolloutRequest, sampling: SamplingParams | None
+    ) -> None:
+        agent = DirectOutputAgent(self._engine, sampling) if sampling else self._agent
+        self._over.append(play_alone(env, request, agent, self._on_rollout))
 
     def _is_full(self, env: MultistepEnv) -> bool:
         most = env.most_sessions

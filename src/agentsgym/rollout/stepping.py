@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.drive import advance
+from agentsgym.rollout.drive import advance, plays_episodes
 from agentsgym.rollout.processes.env import hosted
-from agentsgym.rollout.run import plays_episodes, tasks_of
+from agentsgym.rollout.run import tasks_of
 from agentsgym.rollout.session import Session, SessionError
 from agentsgym.rollout.trial import Cut, play_trial
 from agentsgym.types import (

@@ -10,7 +10,7 @@ from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.playing import PlayedTrial, Task, always, play_alone, random_player
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.run import plays_episodes
+from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from agentsgym.envs import ConfigError
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.extras import require
-from agentsgym.rollout.run import plays_episodes
+from agentsgym.rollout.drive import plays_episodes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -10,15 +10,15 @@ import pickle
 import sys
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.envs.extras import require
+from agentsgym.envs import EnvPool
+from agentsgym.envs.dataset import config_key
 from agentsgym.generation.vllm.engine import ServerAccess, VLLMEngine
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.rollout.ahead import LocalSource
@@ -53,19 +53,6 @@ class ServedWeights:
     weights: Weights | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Requests for an actor, to be played before or after what waits there. `envs` has for each
-    environment that they name, under a key of its own, its class path, its `env_config`, and a list
-    with a reference to the packed object."""
-
-    requests: Sequence[RolloutRequest]
-    sampling: SamplingParams | None
-    first: bool
-    served: ServedWeights
-    envs: Mapping[str, tuple[str, Mapping[str, Any], list[Any]]]
-
-
 class RolloutActor:
     """The actor's object in the cluster. Its methods run in threads.
 
@@ -79,44 +66,43 @@ class RolloutActor:
             raise RuntimeError(f"it runs agentsgym {own_version()}, the learner {version}")
         self._setup: ActorSetup = dill.loads(setup)  # noqa: S301 - of the learner
         self._lock = threading.Lock()
-        self._error: BaseException | None = None
         self._served = ServedWeights(-1)
         self._engine = VLLMEngine.reaching(
             self._setup.access, self._setup.tokenizer, self._setup.capacity
         )
         self.adopt(served)
         self._envs = EnvPool()
-        self._known: set[str] = set()
+        self._known: set[tuple[str, str]] = set()
         agent = DirectOutputAgent(self._engine, self._setup.sampling)
         self._source = LocalSource(agent, self._envs)
 
     def ready(self) -> None:
         """Return, which says that the actor has started."""
 
-    def submit(self, order: Order) -> None:
-        """Play these too. `poll` raises what went wrong."""
-        try:
-            self.adopt(order.served)
-            with self._lock:
-                for key, (path, config, packed) in order.envs.items():
-                    if key not in self._known:
-                        self._envs.put(path, config, self._unpacked(packed[0]))
-                        self._known.add(key)
-            self._source.submit(order.requests, order.sampling, first=order.first)
-        except BaseException as error:  # whatever it is, the learner must know it
-            self._error = error
+    def play(
+        self,
+        request: RolloutRequest,
+        sampling: SamplingParams,
+        first: bool,
+        served: ServedWeights,
+        packed: bytes,
+    ) -> tuple[bytes, float]:
+        """The rollout of a request, pickled and compressed, and the seconds so far in which there
+        was nothing to play. `first`: it begins before what waits here. `packed` is its environment.
+        """
+        self.adopt(served)
+        self._keep_env(request, packed)
+        rollouts = self._source.play([request], sampling, first=first)
+        return zlib.compress(pickle.dumps(rollouts[0]), 1), self._source.idle_seconds
 
-    def _unpacked(self, packed: Any) -> MultistepEnv:
-        env = unpack(require("ray", "ray").get(packed))
-        return env.with_tokenizer(self._setup.tokenizer, self._setup.template_options)
-
-    def poll(self) -> tuple[bytes, float]:
-        """The rollouts that ended since the last call, pickled and compressed; waits for one while
-        any is open. And the seconds so far in which there was nothing to play."""
-        if self._error is not None:
-            raise self._error
-        rollouts = self._source.poll()
-        return zlib.compress(pickle.dumps(rollouts), 1), self._source.idle_seconds
+    def _keep_env(self, request: RolloutRequest, packed: bytes) -> None:
+        path, config = request.env_class_path, request.env_config
+        with self._lock:
+            key = path, config_key(path, config)
+            if key not in self._known:
+                tokenizer, options = self._setup.tokenizer, self._setup.template_options
+                self._envs.put(path, config, unpack(packed).with_tokenizer(tokenizer, options))
+                self._known.add(key)
 
     def adopt(self, served: ServedWeights) -> None:
         """Sample what is requested from now on from these weights, unless newer ones are known."""

@@ -15,7 +15,7 @@ import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, sleep
 from types import ModuleType
 from typing import Any
@@ -24,14 +24,12 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import config_key
 from agentsgym.envs.extras import require
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.processes.env import pack
 from agentsgym.rollout.ray.actor import (
     ActorSetup,
-    Order,
     RolloutActor,
     ServedWeights,
     own_version,
@@ -53,6 +51,8 @@ _ROUND_SECONDS = 0.5
 _QUEUE = 2
 """An actor gets this many times the requests that it plays at once, so that it has some to begin
 while the learner is at work."""
+_OTHER_CALLS = 4
+"""Threads of an actor beside those that play."""
 _NO_CLUSTER = "ray.workers is set, but this process has no Ray cluster"
 _WHAT_TO_DO = (
     "Start one (`ray start --head`) and set RAY_ADDRESS to its HOST:PORT, or to auto for the one "
@@ -103,7 +103,8 @@ class _Play:
 
     env: MultistepEnv
     request: RolloutRequest
-    sampling: SamplingParams | None
+    sampling: SamplingParams
+    first: bool
     losses: int = 0
 
     @property
@@ -113,20 +114,23 @@ class _Play:
 
 @dataclass(slots=True, eq=False)
 class _Actor:
-    """One actor: its open call, `ready` until it has started and later `poll`, and what it plays,
-    by session. `idle` are the seconds in which it had nothing to play."""
+    """One actor and its open calls, each with what it plays: None while it starts. `idle` are the
+    seconds in which it had nothing to play."""
 
     handle: Any
-    call: Any
+    calls: dict[Any, _Play | None]
     started: bool = False
-    plays: dict[str, _Play] = field(default_factory=dict)
     idle: float = 0.0
+
+    @property
+    def plays(self) -> list[_Play]:
+        return [play for play in self.calls.values() if play is not None]
 
     def takes(self, play: _Play, most: int) -> bool:
         """Whether it may play this too."""
-        if not self.started or any(other.alone for other in self.plays.values()):
+        if not self.started or any(other.alone for other in self.plays):
             return False
-        return not self.plays if play.alone else len(self.plays) < most
+        return not self.calls if play.alone else len(self.calls) < most
 
 
 class RaySource:
@@ -155,6 +159,7 @@ class RaySource:
         connect()
         self._engine = engine
         self._envs = envs
+        self._sampling = sampling
         self._workers = workers
         self._resources = dict(resources or {})
         capacity = -(-engine.capacity // workers)
@@ -180,8 +185,8 @@ class RaySource:
 
     def submit(self, requests: Sequence[RolloutRequest]) -> None:
         """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be made
-        or sent, ValueError for a session that is open, and RuntimeError after `close`."""
-        self._waiting.extend(self._plays(requests, None))
+        or sent, and RuntimeError after `close`."""
+        self._waiting.extend(self._plays(requests, self._sampling, first=False))
         self._receive(0.0)
 
     def poll(self, timeout: float | None = None) -> list[Rollout]:
@@ -198,7 +203,7 @@ class RaySource:
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
         """Play these with these sampling settings, and return them in their order; they begin
         before what waits. Raises ActorsFailed if no actor is left."""
-        self._waiting.extendleft(reversed(self._plays(requests, sampling)))
+        self._waiting.extendleft(reversed(self._plays(requests, sampling, first=True)))
         names = [request.session_id for request in requests]
         self._receive(0.0)
         while not self._over.keys() >= {*names}:
@@ -249,10 +254,9 @@ class RaySource:
             self._end(actor)
 
     @property
-    def _open(self) -> list[str]:
-        """The sessions that are not over."""
-        playing = [name for actor in self._actors for name in actor.plays]
-        return [*playing, *(play.request.session_id for play in self._waiting)]
+    def _open(self) -> bool:
+        """Whether any session is not over."""
+        return bool(self._waiting) or any(actor.plays for actor in self._actors)
 
     def _check(self) -> None:
         """Raise what ended the playing."""
@@ -274,69 +278,55 @@ class RaySource:
         others = {n: v for n, v in self._resources.items() if n not in _OWN_OPTIONS}
         made = _ray().remote(RolloutActor)
         made = made.options(
-            **options, resources=others, scheduling_strategy="SPREAD", max_concurrency=4
+            **options,
+            resources=others,
+            scheduling_strategy="SPREAD",
+            max_concurrency=self._most + _OTHER_CALLS,
         )
         self._began = monotonic()
         path = [entry for entry in sys.path if entry]
         handle = made.remote(path, own_version(), self._setup, self._served)
-        return _Actor(handle, handle.ready.remote())
+        return _Actor(handle, {handle.ready.remote(): None})
 
     def _plays(
-        self, requests: Sequence[RolloutRequest], sampling: SamplingParams | None
+        self, requests: Sequence[RolloutRequest], sampling: SamplingParams, *, first: bool
     ) -> list[_Play]:
         self._check()
-        plays = [
-            _Play(self._envs.of(r.env_class_path, r.env_config), r, sampling) for r in requests
-        ]
-        for play in plays:
-            if play.env not in self._packed:
-                self._packed[play.env] = _ray().put(pack(play.env, "ray.workers"))
-        known = {*self._open, *self._over}
-        for request in requests:
-            if request.session_id in known:
-                raise ValueError(f"session {request.session_id!r} is already open")
-            known.add(request.session_id)
-        return plays
+        envs = [self._envs.of(r.env_class_path, r.env_config) for r in requests]
+        for env in envs:
+            if env not in self._packed:
+                self._packed[env] = _ray().put(pack(env, "ray.workers"))
+        return [_Play(env, r, sampling, first) for env, r in zip(envs, requests, strict=True)]
 
     def _hand_out(self) -> None:
         """Give waiting requests, in their order, to the actors that play the fewest."""
-        orders: dict[tuple[_Actor, SamplingParams | None], list[_Play]] = {}
         while self._waiting:
             play = self._waiting[0]
             able = [actor for actor in self._actors if actor.takes(play, self._most)]
             if not able:
                 break
-            chosen = min(able, key=lambda actor: len(actor.plays))
-            chosen.plays[play.request.session_id] = self._waiting.popleft()
-            orders.setdefault((chosen, play.sampling), []).append(play)
-        for (actor, sampling), plays in orders.items():
-            actor.handle.submit.remote(self._order(plays, sampling))
-            actor.call = actor.call or actor.handle.poll.remote()
-
-    def _order(self, plays: Sequence[_Play], sampling: SamplingParams | None) -> Order:
-        requests = [play.request for play in plays]
-        envs = {}
-        for play in plays:
-            path, config = play.request.env_class_path, play.request.env_config
-            envs[f"{path} {config_key(path, config)}"] = path, config, [self._packed[play.env]]
-        return Order(requests, sampling, sampling is not None, self._served, envs)
+            chosen = min(able, key=lambda actor: len(actor.calls))
+            call = chosen.handle.play.remote(
+                play.request, play.sampling, play.first, self._served, self._packed[play.env]
+            )
+            chosen.calls[call] = self._waiting.popleft()
 
     def _receive(self, seconds: float) -> None:
         """Take what calls have returned, after `seconds` at most, and hand out what waits."""
-        calls = {actor.call: actor for actor in self._actors if actor.call is not None}
+        calls = {call: actor for actor in self._actors for call in actor.calls}
         if calls:
             wait = _ray().wait
             done = wait([*calls], num_returns=len(calls), timeout=0)[0]
             for call in done or wait([*calls], num_returns=1, timeout=seconds)[0]:
-                self._take(calls[call])
+                if call in calls[call].calls:  # its actor was not lost just now
+                    self._take(calls[call], call)
         else:  # Ray does not wait where there is no call
             sleep(seconds)
         self._hand_out()
 
-    def _take(self, actor: _Actor) -> None:
-        """Take what an actor's open call returned."""
+    def _take(self, actor: _Actor, call: Any) -> None:
+        """Take what a call returned."""
         exceptions = _ray().exceptions
-        call, actor.call = actor.call, None
         try:
             answer = _ray().get(call)
         except exceptions.RayError as error:
@@ -349,18 +339,11 @@ class RaySource:
                 self._actors.append(self._start())
             return
         actor.started = True
-        if answer is not None:
-            self._take_rollouts(actor, *answer)
-        if actor.plays:
-            actor.call = actor.handle.poll.remote()
-
-    def _take_rollouts(self, actor: _Actor, data: bytes, idle: float) -> None:
-        actor.idle = idle
-        rollouts: list[Rollout] = pickle.loads(zlib.decompress(data))  # noqa: S301 - our own actor
-        self._received[0] += len(rollouts)
-        self._received[1] += len(data)
-        for rollout in rollouts:
-            del actor.plays[rollout.session_id]
+        if actor.calls.pop(call) is not None:
+            data, actor.idle = answer
+            rollout: Rollout = pickle.loads(zlib.decompress(data))  # noqa: S301 - our own actor
+            self._received[0] += 1
+            self._received[1] += len(data)
             self._over[rollout.session_id] = rollout
 
     def _lose(self, actor: _Actor, how: str) -> None:
@@ -368,7 +351,7 @@ class RaySource:
         self._reason = f"an actor {how}"
         self._lost += 1
         logger.warning("%s; its rollouts are played again", self._reason)
-        for play in reversed(actor.plays.values()):
+        for play in reversed(actor.plays):
             play.losses += 1
             if play.losses < MOST_LOSSES:
                 self._replayed += 1
@@ -379,6 +362,7 @@ class RaySource:
 
     def _end(self, actor: _Actor) -> None:
         self._idle_before += actor.idle
+        actor.calls.clear()
         self._actors.remove(actor)
         ray = _ray()
         if ray.is_initialized():  # otherwise Ray would start a cluster here to ask
