@@ -11,13 +11,6 @@ from agentsgym.envs import EnvSettings
 from agentsgym.types import TrialInfo
 
 
-class Unreadable:
-    """Can be sent, and raises where it is received."""
-
-    def __reduce__(self):
-        return int, ("no number",)
-
-
 class MisbehavingEnv(MultistepEnv):
     """Counts actions up to `length`; some actions end or block the process that it runs in."""
 
@@ -43,13 +36,6 @@ class MisbehavingEnv(MultistepEnv):
             sys.exit("the environment wants to leave")
         if action == "interrupt":
             raise KeyboardInterrupt("from the environment")
-        if action == "garbage":  # what is in the way of the answer
-            os.write(int(sys.argv[1]), b"\xff" * 100)
-        if action == "part":
-            os.write(int(sys.argv[1]), b"abc")
-            time.sleep(60)
-        if action == "unreadable":
-            return state, 0.0, False, {"odd": Unreadable()}
         if action == "unsendable":
             return state, 0.0, False, {"lock": threading.Lock()}
         count = state["count"] + 1

@@ -1,7 +1,6 @@
 """Environments in worker processes: the same rollouts, and faults that stay where they are."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -151,41 +150,6 @@ def test_what_the_environment_raises_fails_its_session_only(action, message):
     batch = env.run_trial([{"length": 2}], ScriptedAgent(["fine", action]))
     assert message in batch.rollouts[0].error
     assert workers(1)[0].pid == before
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        ("garbage", "too large|no proper answer|cannot be read"),
-        ("part", "no proper answer"),
-        ("unreadable", "its answer cannot be read"),
-    ],
-)
-def test_a_worker_that_talks_nonsense_fails_its_session_only(action, message, monkeypatch):
-    monkeypatch.setattr("agentsgym.rollout.processes.worker._STALL_SECONDS", 1)
-    stop_workers()
-    env = MisbehavingEnv(None, {"workers": 1, "worker_timeout": 1.0})
-    batch = env.run_trial([{"length": 1}] * 2, ScriptedAgent(by_turns("fine", action)))
-    assert not batch.rollouts[0].failed
-    assert re.search(message, batch.rollouts[1].error)
-    assert not env.run_trial([{"length": 1}], ScriptedAgent(["fine"])).rollouts[0].failed
-
-
-def by_turns(*actions):
-    """What to say in the first, the second … call."""
-    waiting = iter(actions)
-    return lambda messages: next(waiting)
-
-
-def test_a_start_that_takes_too_long_is_named(monkeypatch):
-    stop_workers()
-    monkeypatch.setattr("agentsgym.rollout.processes.worker.START_SECONDS", 0.05)
-    batch = MisbehavingEnv(None, {"workers": 1}).run_trial([{}], ScriptedAgent(["fine"]))
-    assert (
-        "could not be started: the worker process gave no answer within 0.05"
-        in batch.rollouts[0].error
-    )
-    assert workers(1)[0].pid is None
 
 
 def test_what_cannot_be_sent_is_said():

@@ -8,6 +8,7 @@ A message is (sessions that ended, request); a request is the name of a method o
 arguments. A reply is (kind, value); the kind is "ok" or "error" (the traceback).
 """
 
+import contextlib
 import pickle
 import signal
 import sys
@@ -144,20 +145,17 @@ def unpack(payload: bytes) -> MultistepEnv:
 
 
 def serve(connection: "Connection[Any, Any]") -> None:
-    """Say that the process is ready, and answer requests until the other end closes."""
+    """Answer requests until the other end closes."""
     server = Server()
-    reply: tuple[str, Any] = ("ok", None)
-    while True:
-        try:
-            data = pickle.dumps(reply)
-        except Exception:  # the environment's answer cannot be sent
-            data = pickle.dumps(("error", traceback.format_exc()))
-        connection.send_bytes(data)
-        try:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
             # The other end is the process that started this one.
             reply = server.answer(*pickle.loads(connection.recv_bytes()))  # noqa: S301
-        except (EOFError, OSError):
-            return
+            try:
+                data = pickle.dumps(reply)
+            except Exception:  # the environment's answer cannot be sent
+                data = pickle.dumps(("error", traceback.format_exc()))
+            connection.send_bytes(data)
 
 
 def main() -> None:

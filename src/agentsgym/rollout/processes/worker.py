@@ -10,14 +10,11 @@ import atexit
 import contextlib
 import os
 import pickle
-import socket
-import struct
 import subprocess
 import threading
 import time
-import traceback
 from collections import deque
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 from agentsgym.child_process import python_environment, start_python
@@ -26,10 +23,8 @@ from agentsgym.rollout.threads import check_wanted
 MOST_WORKERS = max(64, 4 * (os.cpu_count() or 1))
 """Limit for this process. A row may request more; the results do not depend on the number."""
 START_SECONDS = 300.0
-"""Seconds for a worker to start, and to load an environment: imports are slow if many workers start
+"""Seconds for a worker to start and to load an environment: imports are slow if many workers start
 at once."""
-_STALL_SECONDS = 10
-"""Seconds without progress in the middle of a message after which a worker is given up."""
 _STOP_SECONDS = 1.0
 _LOOK_SECONDS = 0.2
 
@@ -65,8 +60,7 @@ class Worker:
 
     def request(self, timeout: float, *request: Any) -> Any:
         """The answer to a request (`processes.serve`). Raises WorkerLost if there is none within
-        `timeout` seconds, without the time to start, or if the worker dies, and WorkerError with
-        the worker's own error."""
+        `timeout` seconds or if the worker dies, and WorkerError with the worker's own error."""
         with self.lock:
             if self._process is None:
                 self._start()
@@ -91,11 +85,7 @@ class Worker:
                 self.lock.release()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        stall = struct.pack("ll", _STALL_SECONDS, 0)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, option, stall)
-        self._connection = Connection(ours.detach())
+        self._connection, theirs = Pipe()
         with theirs:
             self._process = start_python(
                 "agentsgym.rollout.processes.serve",
@@ -106,17 +96,12 @@ class Worker:
                 stdout=2,
                 process_group=0,  # Ctrl-C at the terminal must only reach this process
             )
-        try:
-            self._exchange(None, START_SECONDS)
-        except WorkerLost as error:
-            raise WorkerLost(f"a worker process could not be started: {error}") from None
 
-    def _exchange(self, message: bytes | None, timeout: float) -> Any:
-        """Send a message and receive the answer; the first one comes without a message."""
+    def _exchange(self, message: bytes, timeout: float) -> Any:
+        """Send a message and receive the answer."""
         assert self._connection is not None
         try:
-            if message is not None:
-                self._connection.send_bytes(message)
+            self._connection.send_bytes(message)
             self._wait(time.monotonic() + timeout)
             reply = self._connection.recv_bytes()
         except TimeoutError:
@@ -124,16 +109,12 @@ class Worker:
             raise WorkerLost(
                 f"the worker process gave no answer within {timeout:g} seconds"
             ) from None
-        except (EOFError, OSError) as error:
-            raise WorkerLost(self._end(error)) from None
+        except (EOFError, OSError):
+            raise WorkerLost(self._end()) from None
         except BaseException:
             self._kill()  # its late answer would be taken for the answer to the next request
             raise
-        try:
-            kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
-        except Exception:
-            self._kill()  # it may be out of step
-            kind, value = "error", f"its answer cannot be read:\n{traceback.format_exc()}"
+        kind, value = pickle.loads(reply)  # noqa: S301 - a worker runs the user's own code
         if kind == "error":
             raise WorkerError(f"in a worker process:\n{value}")
         return value
@@ -147,15 +128,13 @@ class Worker:
             if time.monotonic() >= until:
                 raise TimeoutError
 
-    def _end(self, error: Exception) -> str:
-        """How the process ended, or what it sent instead of an answer."""
+    def _end(self) -> str:
+        """How the process ended."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         code = self._process.returncode
         self._kill()
-        if code is None:
-            return f"the worker process gave no proper answer ({error!r})"
         return f"the worker process died (exit status {code})"
 
     def _kill(self) -> None:
