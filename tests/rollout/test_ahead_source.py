@@ -87,7 +87,7 @@ class Waiting:
         self.policy_version = update.version
 
     can_generate_ahead = True
-    finish = close = None
+    close = None
 
     def allow(self, *requests, error=None):
         with self.changed:

@@ -47,9 +47,6 @@ class ToyEngine(SamplingEngine):
         self.inner.update_weights(update)
         self.policy_version = update.version
 
-    def finish(self):
-        self.told.append("finish")
-
     def close(self):
         self.told.append("close")
 
@@ -64,7 +61,7 @@ def test_an_engine_that_only_samples_is_refused_with_what_it_lacks(make_trainer,
         make_trainer(engine=SamplingEngine(inner))
     text = str(refused.value)
     assert "SamplingEngine" in text and "TrainableEngine" in text
-    for name in ("policy_version", "can_generate_ahead", "update_weights", "finish", "close"):
+    for name in ("policy_version", "can_generate_ahead", "update_weights", "close"):
         assert name in text
     assert "submit" not in text
 
@@ -92,9 +89,7 @@ def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
     trainer.train()
     trainer.evaluate(trainer.train_dataset.select(range(2)))
     assert played == [("train", {0}), ("train", {1}), ("eval", {2})]
-    assert engine.told == [
-        (0, True), "finish", (1, True), "finish", (2, True), "finish",
-    ]  # fmt: skip
+    assert engine.told == [(0, True), (1, True), (2, True)]
     trainer.push_weights(2)
     assert engine.told[-1] == (2, False)
     trainer.best_model_loaded()  # servers know weights by their version, which stays

@@ -133,13 +133,13 @@ class ChatEngine(RemoteEngine):
         self, messages: Sequence[Message], sampling: SamplingParams | None = None, seed: int = 0
     ) -> str:
         """The model's answer to a conversation. Blocks. Raises EndpointError."""
-        return self._run(self._reply(messages, sampling or SamplingParams(), seed))[0]
+        return self._loop.run(self._reply(messages, sampling or SamplingParams(), seed))[0]
 
     def check(self) -> None:
         """Find out at once whether anything answers at the address. Raises EndpointError."""
         base = self.url.partition("/chat/completions")[0]
         try:
-            self._run(self._http.get(f"{base}/models", _PROBE_SECONDS))
+            self._loop.run(self._http.get(f"{base}/models", _PROBE_SECONDS))
         except Refused:
             return  # it answers; not every endpoint lists its models
         except Unreachable as error:

@@ -6,15 +6,12 @@ error becomes a result too. A late answer to a cancelled or released request is 
 
 import hashlib
 import queue
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from agentsgym.generation.http import LoopThread
-from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
-
-T = TypeVar("T")
+from agentsgym.types import GenerationRequest, GenerationResult
 
 
 class RemoteEngine:
@@ -75,15 +72,6 @@ class RemoteEngine:
         """Cancel all requests and close the connections; the engine cannot be used afterwards."""
         self.release(list(self._open))
         self._loop.close()
-
-    @property
-    def stats(self) -> EngineStats:
-        """Totals so far."""
-        return EngineStats()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the subclass in the loop and wait for it."""
-        return self._loop.run(work)
 
     async def _result(self, request: GenerationRequest) -> GenerationResult:
         try:

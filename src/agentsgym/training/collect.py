@@ -150,9 +150,7 @@ class RolloutCollector:
         if self.source is not None:
             return self.source.play(requests, sampling)
         agent = DirectOutputAgent(self.engine, sampling)
-        rollouts = play(requests, agent, self.envs)
-        self.engine.finish()
-        return rollouts
+        return play(requests, agent, self.envs)
 
     @property
     def source_figures(self) -> dict[str, float]:

@@ -187,11 +187,6 @@ class TrainableEngine(Engine, Protocol):
         used."""
         ...
 
-    def finish(self) -> None:
-        """This rank's rollouts are finished. Called on every rank after each generation and
-        evaluation: if the ranks of an engine sample in step, it joins the calls of the others."""
-        ...
-
     def close(self) -> None:
         """Close connections; may be called twice. The engine cannot be used afterwards."""
         ...

@@ -230,9 +230,6 @@ class InProcessEngine(ABC):
         self.reset()
         self.policy_version = update.version
 
-    def finish(self) -> None:  # noqa: B027  # nothing to do: each rank samples on its own
-        """Each rank's rollouts end on their own."""
-
     def close(self) -> None:
         """Drop all requests and caches."""
         self.release(list(self._requests))

@@ -8,17 +8,12 @@ decodes reads few tokens, so casting would cost as much as the pass itself: meas
 
 import copy
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-_CPUINFO = Path("/proc/cpuinfo")
-_BFLOAT16_FLAGS = {"amx_bf16", "avx512_bf16"}
 
 
 def resolve_dtype(name: str = "auto", device: torch.device | str | None = None) -> torch.dtype:
@@ -42,18 +37,9 @@ def multiplies_bfloat16(kind: str) -> bool:
     """Whether a device of this kind ("cpu", "cuda") has matrix instructions for bfloat16."""
     if kind == "cuda":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(False)
-    return kind == "cpu" and not _BFLOAT16_FLAGS.isdisjoint(cpu_flags())
-
-
-@cache
-def cpu_flags() -> frozenset[str]:
-    """The instruction sets of the first CPU, as Linux names them; empty on other systems."""
-    if not _CPUINFO.is_file():
-        return frozenset()
-    for line in _CPUINFO.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
+    return kind == "cpu" and (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
 
 
 def _default_device() -> str:

@@ -152,9 +152,6 @@ class ProcessEngine:
             self._send("weights", (update.version, _tensors(self._copy.model)))
         self.policy_version = update.version
 
-    def finish(self) -> None:
-        """Each rank's rollouts end on their own."""
-
     def close(self) -> None:
         """End the process."""
         self._end()

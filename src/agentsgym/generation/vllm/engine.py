@@ -129,7 +129,7 @@ class VLLMEngine(RemoteEngine):
             resume_paused=resume_paused,
         )
         try:
-            self._run(self.pool.prepare_all())
+            self._loop.run(self.pool.prepare_all())
         except BaseException:
             self.close()
             raise
@@ -237,9 +237,6 @@ class VLLMEngine(RemoteEngine):
         slowest = max(server.load_seconds for server in self.pool.router.servers)
         return WeightTransfer(self._files.bytes, slowest)
 
-    def finish(self) -> None:
-        """Nothing to do: each rank uses the servers on its own."""
-
     def load(self, weights: Weights) -> None:
         """Serve other weights from now on, from a directory that the servers can read. Open
         requests are answered with their old weights.
@@ -247,7 +244,7 @@ class VLLMEngine(RemoteEngine):
         Raises WeightSyncError if a server cannot load them, and EngineUnavailable if none answers.
         Servers that do not answer are left out; they get the weights before they are used again.
         """
-        self._run(self.pool.load(weights))
+        self._loop.run(self.pool.load(weights))
 
     def close(self) -> None:
         """Cancel all requests, close the connections, and end servers of this engine's own; it
@@ -259,7 +256,7 @@ class VLLMEngine(RemoteEngine):
     def adopt(self, weights: Weights) -> None:
         """Use weights that another process of this run has loaded into the servers. It may replace
         full weights at any time, so the servers are asked which ones sampled an answer."""
-        self._run(self.pool.follow(weights))
+        self._loop.run(self.pool.follow(weights))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""

@@ -235,14 +235,10 @@ class TrainerPlayer:
         step, training = trainer.state.global_step, trainer.model.training
         self._sync.push(trainer.accelerator.unwrap_model(trainer.model), step)
         requests = self._train_requests(rows, trainer) if training else self._eval(rows, trainer)
-        rollouts = self.ranks.together(lambda: self._play(requests))
+        agent = DirectOutputAgent(self._engine, self._sampling)
+        rollouts = self.ranks.together(lambda: play(requests, agent, self._pool))
         if self._failures.tell(rollouts, "train" if training else "eval", step) and training:
             self._failures.stop(rollouts, step)
-        return rollouts
-
-    def _play(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        rollouts = play(requests, DirectOutputAgent(self._engine, self._sampling), self._pool)
-        self._engine.finish()
         return rollouts
 
     def _train_requests(self, rows: Sequence[TaskRow], trainer: Any) -> list[RolloutRequest]:
