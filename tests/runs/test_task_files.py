@@ -55,15 +55,18 @@ def test_every_kind_of_file_gives_its_rows(tmp_path):
     saved.save_to_disk(tmp_path / "table")
     (arrow,) = (tmp_path / "table").glob("*.arrow")
     text = lines(tmp_path / "a.jsonl", range(3))
-    for path in (tmp_path / "table", arrow, text):
+    saved.to_parquet(tmp_path / "a.parquet")
+    for path in (tmp_path / "table", arrow, text, tmp_path / "a.parquet"):
         rows = open_tasks("data.train", str(path))
         assert [row["task_data"] for row in rows] == tasks and rows[2]["env_config"] == {}
     DatasetDict(a=saved, b=saved).save_to_disk(tmp_path / "both")
     (tmp_path / "a.csv").write_text("1")
-    (tmp_path / "b.arrow").write_text("1")
+    for name in ("b.arrow", "b.parquet"):
+        (tmp_path / name).write_text("1")
     wrong = {
         "nowhere.jsonl": "there is no file", "both": "name one of .*both/a, .*both/b",
         "a.csv": "neither a file of JSON lines", "b.arrow": "cannot be read",
+        "b.parquet": "cannot be read",
     }  # fmt: skip
     for name, words in wrong.items():
         with pytest.raises(ConfigError, match=f"data.train: .*{words}"):
@@ -72,9 +75,11 @@ def test_every_kind_of_file_gives_its_rows(tmp_path):
 
 def test_columns_whose_rows_open_other_files_are_refused(tmp_path):
     picture = Features({"task_data": {"x": List(Image())}})
-    Dataset.from_dict({"task_data": [{"x": []}]}, features=picture).save_to_disk(tmp_path / "table")
+    rows = Dataset.from_dict({"task_data": [{"x": []}]}, features=picture)
+    rows.save_to_disk(tmp_path / "table")
+    rows.to_parquet(tmp_path / "a.parquet")
     (arrow,) = (tmp_path / "table").glob("*.arrow")
-    for path in (tmp_path / "table", arrow):
+    for path in (tmp_path / "table", arrow, tmp_path / "a.parquet"):
         with pytest.raises(ConfigError, match=r"data.train: .*column 'task_data' holds images"):
             open_tasks("data.train", str(path))
 

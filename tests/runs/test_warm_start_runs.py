@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import agentsgym.training.warm_start as training_warm_start
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Progress, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
-from agentsgym.runs.stored_games import check_stored, stored_games
+from agentsgym.runs.stored_games import stored_games
 from agentsgym.runs.trust import check_untrusted
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from chat_server import ChatServer
@@ -186,17 +185,6 @@ def test_a_killed_warm_start_continues_to_the_same_weights(run):
     )
 
 
-@pytest.mark.slow
-def test_a_finished_warm_start_is_not_repeated(run, monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        train_run(run(signal_check=False), progress=KilledBefore("rl"))
-    before = weights("warm/warm-start/model")
-    monkeypatch.setattr(training_warm_start, "fit", None)
-    summary = train_run(load_run(Path("warm")), resume=True)
-    assert summary.status == "finished" and summary.warm_started is not None
-    assert same(weights("warm/warm-start/model"), before)
-
-
 def test_the_reference_of_kl_is_the_warm_started_model(run, monkeypatch):
     """One step later the KL to the warm-started model is small, to the first model it is not."""
     from agentsgym.training import GRPOEnvTrainer
@@ -276,10 +264,8 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     for name in ("data", "data.jsonl"):
         result = invoke("export", "first", "--to", "messages", "--out", name)
         assert result.exit_code == 0 and "8 examples" in result.output
-    config = run(
-        "second", warm={"source": "export", "data": "data", "games": 2}, signal_check=False
-    )
-    train_run(config)
+    warm = {"source": "export", "data": "data", "games": 2}
+    train_run(run("second", warm=warm, signal_check=False))
     games = list(read_rollouts("second", "warmstart"))
     assert [game.task_data for game in games] == tasks[:2]
     assert all(row.spans and not row.sampled for game in games for row in game.rows)
@@ -290,52 +276,17 @@ def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
     broken |= {"messages": broken["messages"][:1], "reward": 99.0}
     with Path("data.jsonl").open("a") as file:
         file.write(json.dumps(broken) + "\n")
-    notes: list[str] = []
-    games = stored_games(
-        WarmStartSettings(source="export", data="data.jsonl"),
-        env.codec,
-        lambda game: True,
-        None,
-        notes.append,
-    )
+    settings, notes = WarmStartSettings(source="export", data="data.jsonl"), []
+    games = stored_games(settings, env.codec, lambda game: True, None, notes.append)
     assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
     assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
     assert [row.token_ids.tolist() for row in games[0].rows] == [
         row.token_ids.tolist() for row in played[0][0].rows
     ]
     assert notes == ["warm_start.data: 1 of 9 games are left out: damaged or too long"]
-    assert invoke("export", "first", "--to", "tokens", "--out", "tokens").exit_code == 0
-    Path("broken.parquet").write_bytes(b"no parquet")
-    for data, problem in (("tokens", "has no column malformed"), ("broken.parquet", "cannot be")):
-        with pytest.raises(ConfigError, match=problem):
-            train_run(run("third", warm={"source": "export", "data": data}, signal_check=False))
-
-
-def test_a_foreign_export_names_no_place_to_read(tmp_path, monkeypatch):
-    """Its file may declare a column as images, which `datasets` reads from where they say."""
-    import pyarrow.parquet
-    from datasets import Dataset, Features, Image, List, Value
-
-    opened = []
-    monkeypatch.setattr(Image, "decode_example", lambda self, value, **_: opened.append(value))
-    chat = List({"role": Value("string"), "content": Value("string")})
-    texts = {"env": Value("string"), "task": Value("string"), "reward": Value("float64")}
-    row = {
-        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}],
-        "malformed": [False],
-        "env": "Bandit",
-        "task": "{}",
-        "reward": 1.0,
-        "image": {"path": "http://127.0.0.1:9/secret.png", "bytes": None},
-    }
-    features = {"messages": chat, "malformed": List(Value("bool")), **texts, "image": Image()}
-    table = Dataset.from_list([row], features=Features(features)).data.table
-    pyarrow.parquet.write_table(table, tmp_path / "foreign.parquet")
-    with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as shard:
-        shard.write_table(table)
-    for place in (tmp_path / "foreign.parquet", tmp_path):
-        check_stored(WarmStartSettings(source="export", data=str(place)))
-    assert not opened
+    assert invoke("export", "first", "--to", "tokens", "--out", "tokens.parquet").exit_code == 0
+    with pytest.raises(ConfigError, match="has no column malformed"):
+        train_run(run("third", warm=warm | {"data": "tokens.parquet"}, signal_check=False))
 
 
 def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
@@ -400,7 +351,7 @@ def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_store
         ({"games": 0}, "warm_start.games"),
         ({"run": "first"}, "run is only for source"),
         ({"source": "rollouts"}, "run"),
-        ({"source": "export", "data": "nowhere.parquet"}, "nowhere.parquet is no export"),
+        ({"source": "export", "data": "nowhere.parquet"}, "no file nowhere.parquet"),
         ({"source": "rollouts", "run": "nowhere"}, "nowhere holds no training rollouts"),
         ({"source": "chat", "engine": {"urls": ["http://x"]}}, "warm_start.engine.served_model"),
         ({"vocab_size": 500}, "vocab_size has no effect"),

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
@@ -145,8 +147,9 @@ def _own(env: MultistepEnv, which: str) -> Any:
 
 
 def open_tasks(key: str, path: str) -> Any:
-    """The rows of the file that the setting `key` names: JSON lines, an Arrow file, or a directory
-    that `Dataset.save_to_disk` wrote. Rows are read when they are drawn.
+    """The rows of the file that the setting `key` names: JSON lines, a Parquet or Arrow file, or a
+    directory that `Dataset.save_to_disk` wrote. Rows are read when they are drawn, but those of
+    Parquet.
 
     Raises ConfigError if there is no such file, if it is of another kind, or if reading a row would
     open another file or an address: rows of images and the like may name them.
@@ -182,9 +185,11 @@ def _opened(key: str, path: Path) -> Any:
         return TaskFile(path)
     if path.suffix == ".arrow":
         return Dataset.from_file(str(path))
+    if path.suffix == ".parquet":
+        return Dataset(pq.read_table(path))
     raise ConfigError(
-        f"{key}: {path} is neither a file of JSON lines ({', '.join(_LINES)}), nor an .arrow file, "
-        "nor a directory of Dataset.save_to_disk"
+        f"{key}: {path} is neither a file of JSON lines ({', '.join(_LINES)}), nor a .parquet or "
+        ".arrow file, nor a directory of Dataset.save_to_disk"
     )
 
 

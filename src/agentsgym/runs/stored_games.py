@@ -5,7 +5,6 @@ model's own codec, and what no game can contain is left out."""
 import heapq
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,6 +14,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import DamagedFile, NewerFormat, RunDirectory, read_file
+from agentsgym.runs.from_config import open_tasks
 from agentsgym.tokens import Codec, Transcript
 from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
 from agentsgym.types import Episode, GenerationResult, Message, Rollout, Step
@@ -32,7 +32,7 @@ def check_stored(settings: WarmStartSettings) -> None:
     if settings.source == ROLLOUTS:
         _training_files(str(settings.run))
     else:
-        next(_rows_of_export(str(settings.data)), None)
+        _rows_of_export(str(settings.data))
 
 
 def stored_games(
@@ -107,45 +107,18 @@ def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
 
 # -- an export -------------------------------------------------------------------------------------
 
-_KINDS = {".parquet": "parquet", ".jsonl": "json"}
-_SHARD = re.compile(r"data-\d+-of-\d+\.arrow")
 _COLUMNS = {"messages", "malformed", "env", "task", "reward"}
 
 
-def _files_of_export(place: str) -> tuple[str, list[str]]:
-    """The kind of the files of an export, and their paths."""
-    path = Path(place)
-    if path.is_dir():
-        shards = (p for p in path.iterdir() if _SHARD.fullmatch(p.name) and not p.is_symlink())
-        kind, files = "arrow", sorted(shards)
-    else:
-        kind, files = _KINDS.get(path.suffix, ""), [path] if path.is_file() else []
-    if not kind or not files:
+def _rows_of_export(place: str) -> Any:
+    rows = open_tasks("warm_start.data", place)
+    missing = _COLUMNS - set(rows[0]) if len(rows) else set()
+    if missing:
         raise ConfigError(
-            f"warm_start.data: {place} is no export; write one with agentsgym export RUN "
-            "--to messages"
+            f"warm_start.data: {place} has no column {', '.join(sorted(missing))}; write it with "
+            "agentsgym export RUN --to messages"
         )
-    return kind, [str(file.absolute()) for file in files]
-
-
-def _rows_of_export(place: str) -> Iterator[Mapping[str, Any]]:
-    from datasets import load_dataset
-
-    kind, files = _files_of_export(place)
-    try:
-        rows = load_dataset(kind, data_files=files, split="train", streaming=True)
-        # A file may declare a column as images or audio, which would be read from where it says.
-        for number, row in enumerate(rows.decode(False)):
-            if not number and not set(row) >= _COLUMNS:
-                raise ConfigError(
-                    f"warm_start.data: {place} has no column "
-                    f"{', '.join(sorted(_COLUMNS - set(row)))}; export it with --to messages"
-                )
-            yield row
-    except ConfigError:
-        raise
-    except (ValueError, OSError, RuntimeError, TypeError, KeyError) as error:
-        raise ConfigError(f"warm_start.data: {place} cannot be read: {error}") from None
+    return rows
 
 
 def _games_of_export(place: str) -> Iterator[Rollout | None]:
