@@ -1,7 +1,6 @@
 """Runs that train a LoRA adapter, and the commands on their adapters."""
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -218,12 +217,6 @@ def test_an_adapter_has_no_weights_but_pickled_ones(adapter):
     (adapter / "adapter_model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled ones are not read"):
         read_adapter(adapter)
-
-
-def test_a_base_that_moved_is_named(adapter):
-    os.rename("model", "moved")
-    with pytest.raises(ConfigError, match="which does not exist; if it has moved"):
-        load_model(ModelSettings(path="adapter"), EVALUATION)
 
 
 def test_merge_says_what_it_cannot_merge(workplace):

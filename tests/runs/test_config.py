@@ -59,18 +59,12 @@ def test_yaml_numbers_without_a_point():
     [
         ({}, "env is missing"),
         ({"env": "E", "tran": {}}, "unknown key 'tran'; did you mean 'train'"),
-        ({"env": "E", "zzz": 1}, "unknown key 'zzz'; allowed are answerer, costs, data, desc"),
         ({"env": "E", "eval": {"episode": 1}}, r"'eval.episode'; did you mean 'eval.episodes'"),
-        ({"env": "E", "eval": {"episodes": 0}}, "eval.episodes .* greater than or equal to 1"),
         ({"env": "E", "eval": 3}, "eval must be a mapping, got 3"),
-        ({"env": "E", "seed": "x"}, "seed .*, got 'x'"),
         ({"env": "E", "seed": -1}, "seed .*, got -1"),
         ({"env": "E", "name": "a/b"}, "name "),
-        ({"env": "E", "name": ".."}, "name "),
         ({"env": "E", "train": {"seed": 1}}, "train.seed has another place in a run: set seed"),
-        ({"env": "E", "train": {"resume_from_checkpoint": "x"}}, "use --resume RUN_DIR"),
         ({"env": "E", "time_decay_to": 0.1}, "time_decay_to needs max_seconds"),
-        ({"env": "E", "max_seconds": 0}, "max_seconds "),
     ],
 )
 def test_every_wrong_setting_is_named(data, message):
@@ -138,20 +132,6 @@ def test_one_text_is_a_list_of_one_never_its_letters():
     assert trusted(config) == ["digit"]
     with pytest.raises(ConfigError, match=r"^train\.stop_strings\.0 must be"):
         parse_config({"env": "E", "train": {"stop_strings": [2000.0]}})
-
-
-def test_an_evaluation_takes_the_arguments_of_the_chat_template(monkeypatch):
-    from agentsgym.runs import evaluate as contestant
-
-    seen = []
-    monkeypatch.setattr(
-        contestant, "evaluate_requests", lambda asked, agent, pool, **_: seen.append(pool)
-    )
-    model = {"path": "agent:optimal", "chat_template_kwargs": {"enable_thinking": False}}
-    run = parse_config({"env": "TwentyQuestions", "model": model})
-    with contestant.contestant("agent:optimal", run, seed=0, note=print) as player:
-        player.play(run, [], seed=0)
-    assert seen[0]._template_options == {"enable_thinking": False}
 
 
 @pytest.mark.parametrize(

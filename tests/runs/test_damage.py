@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +13,6 @@ from agentsgym.runs.files import (
     MetricsFile,
     NewerFormat,
     RolloutWriter,
-    Summary,
     read_file,
     read_metrics,
     read_rollouts,
@@ -24,8 +21,6 @@ from agentsgym.runs.files.atomic import DamagedFile, replacing, write_text
 from agentsgym.runs.files.records import read_summary
 from agentsgym.types.text import plain
 from helpers import CountdownEnv
-
-SUMMARY = Summary(name="x", seed=0, env="E", env_config={}, model="tiny")
 
 
 @pytest.fixture
@@ -66,36 +61,6 @@ def test_a_directory_is_replaced_whole_or_not_at_all(tmp_path):
         part.mkdir()
         raise OSError("no room")
     assert os.listdir(tmp_path) == ["model"] and os.listdir(path) == ["second.txt"]
-
-
-def test_nothing_is_lost_where_a_process_may_not_write(tmp_path):
-    """RLIMIT_FSIZE=0 stands for a full disk: files can be opened and cut, but not filled."""
-    SUMMARY.write(tmp_path / "summary.json")
-    metrics = MetricsFile(tmp_path / "metrics.jsonl")
-    for step in (1, 2):
-        metrics.append("train", step, {"loss": 0.5})
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    code = (
-        "import resource, sys\n"
-        "from pathlib import Path\n"
-        "from agentsgym.runs.files import MetricsFile, read_summary\n"
-        "from agentsgym.runs.files.atomic import write_text\n"
-        "at = Path(sys.argv[1])\n"
-        "summary = read_summary(at / 'summary.json')\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "for act in (\n"
-        "    lambda: summary.write(at / 'summary.json'),\n"
-        "    lambda: MetricsFile(at / 'metrics.jsonl').drop_after(1),\n"
-        "    lambda: write_text(at / 'config.yaml', 'x'),\n"
-        "):\n"
-        "    try:\n"
-        "        act()\n"
-        "    except OSError:\n"
-        "        continue\n"
-        "    sys.exit('written')\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
@@ -190,9 +155,7 @@ def test_a_row_that_is_no_rollout_is_named(tmp_path, rollout, path, value, words
     assert str(caught.value).startswith(f"{file} is damaged: ") and words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "damage", ["empty", "text", "cut", "flipped", "no column", "a text", "a null"]
-)
+@pytest.mark.parametrize("damage", ["cut", "flipped", "no column", "a null"])
 def test_a_damaged_file_is_named(tmp_path, rollout, damage):
     file = write(tmp_path, rollout)
     data, table = file.read_bytes(), pq.read_table(file)
@@ -201,19 +164,10 @@ def test_a_damaged_file_is_named(tmp_path, rollout, damage):
     elif damage == "a null":
         fields = [field.with_nullable(True) for field in table.schema]
         pq.write_table(table.cast(pa.schema(fields)), file)
-    elif damage == "a text":
-        place = table.schema.get_field_index("group")
-        pq.write_table(table.set_column(place, "group", pa.array(["0"] * len(table))), file)
+    elif damage == "cut":
+        file.write_bytes(data[: len(data) // 2])
     else:
-        middle = bytes(255 - byte for byte in data[40:600])
-        file.write_bytes(
-            {
-                "empty": b"",
-                "text": b"hello",
-                "cut": data[: len(data) // 2],
-                "flipped": data[:40] + middle + data[600:],
-            }[damage]
-        )
+        file.write_bytes(data[:40] + bytes(255 - byte for byte in data[40:600]) + data[600:])
     with pytest.raises(DamagedFile) as caught:
         list(read_file(file))
     assert str(caught.value).startswith(f"{file} is damaged: ")

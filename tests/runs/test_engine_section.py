@@ -58,19 +58,6 @@ def test_the_section_sets_the_fields_of_the_trainer():
 @pytest.mark.parametrize(
     ("section", "told"),
     [
-        ({"url": "x"}, "did you mean 'engine.urls'"),
-        ({"capacity": 0}, "engine.capacity"),
-        (7, "engine must be a mapping"),
-    ],
-)
-def test_a_bad_section_is_refused_by_its_keys(section, told):
-    with pytest.raises(ConfigError, match=told):
-        run_of(section)
-
-
-@pytest.mark.parametrize(
-    ("section", "told"),
-    [
         ("chat", "no token ids, so it cannot be trained"),
         ("vllm", "'vllm' needs engine.urls"),
         ({"name": "embedded", "urls": ["http://a"]}, "does not use engine.urls"),

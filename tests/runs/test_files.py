@@ -6,7 +6,7 @@ import math
 import pytest
 
 from agentsgym.evaluation import Evaluation, assess
-from agentsgym.runs.curve import draw_curve, points, smooth
+from agentsgym.runs.curve import draw_curve, smooth
 from agentsgym.runs.files import (
     MetricsFile,
     RunDirectory,
@@ -59,31 +59,19 @@ def test_metrics_after_the_checkpoint_are_dropped(tmp_path):
     ]  # fmt: skip
 
 
-def test_summary_has_the_promised_keys(tmp_path):
-    summary = Summary(
-        name="x", seed=3, env="TwentyQuestions", env_config={"hints": 2}, model="tiny"
-    )
+def test_a_summary_is_read_back_with_the_times_of_its_phases(tmp_path):
+    summary = Summary(name="x", seed=3, env="E", env_config={"hints": 2}, model="tiny")
     summary.before = evaluation(0.1)
-    summary.after = evaluation(0.3)
-    summary.add_time("model", 1.5)
-    summary.add_time("rl", 2.0)
-    summary.add_time("rl", 0.5)
+    for phase, seconds in (("model", 1.5), ("rl", 2.0), ("rl", 0.5)):
+        summary.add_time(phase, seconds)
     summary.write(tmp_path / "summary.json")
-    data = json.loads((tmp_path / "summary.json").read_text())
-    for phase, rate in (("before", 0.1), ("after", 0.3)):
-        figures = data[phase]
-        assert figures["win_rate"] == rate and figures["ci95"] == [rate - 0.02, rate + 0.03]
-        assert (figures["episodes"], figures["clusters"], figures["mean_steps"]) == (256, 64, 5.0)
-        assert figures["regret"] == 1.0 - rate
-    assert data["seconds"] == 4.0 and data["phases"] == {"model": 1.5, "rl": 2.5}
-    assert data["env_config"] == {"hints": 2} and data["seed"] == 3
-    assert read_summary(tmp_path / "summary.json") == summary
+    again = read_summary(tmp_path / "summary.json")
+    assert again == summary and again.seconds == 4.0 and again.phases == {"model": 1.5, "rl": 2.5}
 
 
 def test_unknown_numbers_are_null():
     figures = json.loads(assess([]).model_dump_json())
     assert figures["reward"] is None and figures["reward_ci95"] == [None, None]
-    assert figures["win_rate"] is None and figures["mean_steps"] is None
 
 
 @pytest.mark.parametrize("tells_wins", [True, False])
@@ -93,7 +81,7 @@ def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
     name = "win_rate" if tells_wins else "reward"
     for step in range(1, 30):
         metrics.append("train", step, {name: step / 40, "groups_without_signal": 0.3})
-    metrics.append("eval", 10, {f"eval_{name}": 0.2})
+    metrics.append("eval", 10, {f"eval_{name}": 0.2, "nothing": None})
     summary = Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=29)
     summary.before = evaluation(0.1)
     if finished:  # by rounding, an end of the interval is beyond the value
@@ -102,17 +90,6 @@ def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
         summary.before = summary.before.model_copy(update={"win_rate": None, "ci95": None})
     draw_curve(tmp_path / "metrics.jsonl", summary, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_points_skip_what_has_no_value():
-    lines = [
-        {"step": 1, "phase": "train", "reward": 0.5},
-        {"step": 2, "phase": "train", "reward": None},
-        {"step": 2, "phase": "eval", "reward": 0.9},
-        {"step": 3, "phase": "train"},
-        {"step": 4, "phase": "train", "reward": 0.7},
-    ]
-    assert points(lines, "reward", "train") == ([1, 4], [0.5, 0.7])
 
 
 def test_smoothing_is_centred():
