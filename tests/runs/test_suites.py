@@ -11,7 +11,6 @@ import pytest
 
 from agentsgym import make
 from agentsgym.cli.tables import print_tables
-from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
 from agentsgym.report.suite import suite_page, suite_tables
 from agentsgym.runs import parse_config
