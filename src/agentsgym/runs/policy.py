@@ -8,7 +8,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.models.adapters import is_adapter
-from agentsgym.runs.models.builtin import builtin_folder
+from agentsgym.runs.models.builtin import model_place
 from agentsgym.runs.models.load import Use, load_model, load_tokenizer_of
 from agentsgym.runs.models.pretrained import (
     Policy,
@@ -33,9 +33,9 @@ def load_policy(config: RunConfig, progress: Progress, *, training: bool = True)
         return Policy(made.model, made.tokenizer, figures)
     policy = load_model(config.model, _use(config, training))
     if path.startswith(BUILTIN):  # the figures of its warm start, if the package has them
-        with builtin_folder(path.removeprefix(BUILTIN)) as folder:
-            if (folder / _FIGURES).is_file():
-                policy.figures.update(json.loads((folder / _FIGURES).read_bytes()))
+        figures = Path(model_place(path), _FIGURES)
+        if figures.is_file():
+            policy.figures.update(json.loads(figures.read_bytes()))
     return policy
 
 

@@ -23,7 +23,7 @@ from agentsgym.evaluation.metrics import record, step_means
 from agentsgym.generation.factory import ENGINES, make_engine
 from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
-from agentsgym.runs.files import DamagedFile, RolloutWriter, RunDirectory, read_file, read_rollouts
+from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
 from agentsgym.runs.files.atomic import remove, replacing, write_text
 from agentsgym.runs.from_config import check_installed, make_env
 from agentsgym.runs.progress import Progress
@@ -219,27 +219,12 @@ class WarmStart:
             reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
             self._keep("games", {"games": len(games), "reward": reward})
             _note_repetition(games, self._progress)
-        games = list(read_rollouts(self._directory.root, GAMES))
-        vocabulary = len(trainer.tokenizer)
-        ids = [row.token_ids for game in games for row in game.rows if len(row.token_ids)]
-        if any(i.min() < 0 or i.max() >= vocabulary for i in ids):
-            raise DamagedFile(f"the games in {self._directory.rollouts} are of another tokenizer")
-        return games
+        return list(read_rollouts(self._directory.root, GAMES))
 
     def _stored_rounds(self) -> list[int]:
-        """Number of games in each stored round; a damaged round and those after it are removed."""
+        """Number of games in each stored round."""
         files = self._directory.rollout_files()
-        stored = [path for phase, _, path in files if phase == GAMES]
-        done: list[int] = []
-        for path in stored:
-            try:
-                done.append(sum(1 for _ in read_file(path)))
-            except DamagedFile as error:
-                self._progress.note(f"{error}; these games are played again")
-                for later in stored[len(done) :]:
-                    later.unlink(missing_ok=True)
-                break
-        return done
+        return [sum(1 for _ in read_file(path)) for phase, _, path in files if phase == GAMES]
 
     def _new_games(
         self, trainer: "GRPOEnvTrainer", done: Sequence[int]

@@ -13,7 +13,7 @@ from axolotl.utils.schemas.trl import TRLConfig
 from agentsgym.envs import ConfigError
 from agentsgym.integrations.axolotl.section import AxolotlSection
 from agentsgym.integrations.trl import RolloutFunc
-from agentsgym.runs.models.builtin import builtin_folder
+from agentsgym.runs.models.builtin import model_place
 
 _HOME = "agentsgym.integrations.axolotl"
 # Axolotl wants an entry of `datasets`, which nobody reads: the plugin loads the tasks.
@@ -138,7 +138,4 @@ def _refuse(cfg: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
 
 def _folder(base_model: Any) -> Any:
     """The directory of a model that ships with agentsgym; other names as they are."""
-    if not str(base_model).startswith(_BUILTIN):
-        return base_model
-    with builtin_folder(str(base_model).removeprefix(_BUILTIN)) as folder:
-        return str(folder)
+    return str(model_place(str(base_model))) if str(base_model).startswith(_BUILTIN) else base_model

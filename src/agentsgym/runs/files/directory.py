@@ -114,25 +114,21 @@ class RunDirectory:
                 yield int(match[1]), path
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
-        """Step and path of every checkpoint, complete or not, the newest first."""
+        """Step and path of every complete checkpoint, the newest first."""
         found = [
             (int(match[1]), path)
             for path in self.checkpoints.glob("checkpoint-*")
-            if (match := _CHECKPOINT.fullmatch(path.name)) and path.is_dir()
+            if (match := _CHECKPOINT.fullmatch(path.name))
+            and (path / "trainer_state.json").is_file()  # it is written last
         ]
         return sorted(found, reverse=True)
 
     def last_checkpoint(self) -> tuple[int, Path] | None:
         """Step and path of the newest complete checkpoint, or None."""
-        whole = (found for found in self.all_checkpoints() if _is_complete(found[1]))
-        return next(whole, None)
+        return next(iter(self.all_checkpoints()), None)
 
 
 def dataset_of(path: Path) -> str | None:
     """The evaluation set that the name of a file of rollouts names; None for the only one."""
     match = _ROLLOUTS.fullmatch(path.name)
     return None if match is None or match["dataset"] is None else unquote(match["dataset"])
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / "trainer_state.json").is_file()  # it is written last

