@@ -17,7 +17,7 @@ from agentsgym.report.export.selection import Filters
 from agentsgym.report.export.write import FORMATS, write_dataset
 from agentsgym.report.stored import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
-from agentsgym.runs.files.evaluation import EvaluationDirectory
+from agentsgym.runs.saved_evaluation import write_whole
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 from viewer_runs import game, make_rollout, make_run
 
@@ -242,7 +242,7 @@ def test_the_command(run, tmp_path, capsys):
 def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path, capsys):
     rollouts = list(read_rollouts(run))
     for side in ("model", "vs"):
-        EvaluationDirectory(tmp_path / "eval" / side).write_all(rollouts)
+        write_whole(tmp_path / "eval" / side, rollouts)
     _, rows = exported(tmp_path / "eval" / "vs", "tokens", tmp_path / "out")
     assert len(rows) == 16 and set(rows["phase"]) == {"eval"}
     (tmp_path / "eval" / "comparison.json").write_text("{}")

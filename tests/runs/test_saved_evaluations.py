@@ -10,7 +10,7 @@ from agentsgym.envs import register
 from agentsgym.evaluation import assess
 from agentsgym.runs import load_config
 from agentsgym.runs.files import RunDirectory, read_rollouts
-from agentsgym.runs.files.evaluation import EvaluationDirectory
+from agentsgym.runs.files.records import SavedFigures
 from agentsgym.runs.trust import own_directories, remember_own
 
 PLAYED: list[str] = []
@@ -47,6 +47,10 @@ def coin():
     STOP_AFTER.clear()
 
 
+def file_in(directory):
+    return SavedFigures.read(directory / "evaluation.json")
+
+
 def coin_eval(invoke, *more, episodes=12):
     return invoke("eval", "agent:random", "--env", "tests/Coin", "--episodes", str(episodes), *more)
 
@@ -54,20 +58,20 @@ def coin_eval(invoke, *more, episodes=12):
 def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_path):
     STOP_AFTER.append(70)
     assert coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100).exit_code != 0
-    stored = EvaluationDirectory(tmp_path / "it")
-    assert stored.read().status == "interrupted" and stored.read().figures is None
-    assert len(list(stored.rollouts())) == 70
+    stored = file_in(tmp_path / "it")
+    assert stored.status == "interrupted" and stored.figures is None
+    assert len(list(read_rollouts(tmp_path / "it"))) == 70
     STOP_AFTER.clear()
     PLAYED.clear()
     continued = coin_eval(invoke, "-o", str(tmp_path / "it"), "--json", episodes=100)
     assert len(PLAYED) == 30 and "has 70 rollouts" in continued.stderr
     whole = coin_eval(invoke, "-o", str(tmp_path / "whole"), "--json", episodes=100)
     assert json.loads(continued.stdout) == json.loads(whole.stdout)
-    assert stored.read().status == "finished"
-    assert stored.read().figures == EvaluationDirectory(tmp_path / "whole").read().figures
+    stored = file_in(tmp_path / "it")
+    assert stored.status == "finished" and stored.figures == file_in(tmp_path / "whole").figures
     rollouts = [list(read_rollouts(tmp_path / name)) for name in ("it", "whole")]
     assert rollouts[0] == rollouts[1] and len(rollouts[0]) == 100
-    assert assess(rollouts[0]) == stored.read().figures.model_copy(
+    assert assess(rollouts[0]) == stored.figures.model_copy(
         update={"reference": None, "regret": None}
     )
 
@@ -202,7 +206,7 @@ def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tm
     assert found["evaluations"][1] == {k: v for k, v in alone.items() if k not in of_one_side}
     assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
     assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
-    assert EvaluationDirectory(out / "vs").read() == EvaluationDirectory(heads).read()
+    assert file_in(out / "vs") == file_in(heads)
     assert "agent:random (" in against(invoke, heads).stdout
 
 

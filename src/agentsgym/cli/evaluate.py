@@ -219,7 +219,7 @@ def _compare(
 
 
 def _is_saved(name: str) -> bool:
-    return not name.startswith((SCRIPTED, CHAT)) and is_saved(name)
+    return not name.startswith((SCRIPTED, CHAT)) and is_saved(Path(name))
 
 
 def _saved(

@@ -21,7 +21,6 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.directory import dataset_of
-from agentsgym.runs.files.evaluation import EvaluationDirectory
 from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import is_own
@@ -148,8 +147,7 @@ class Source:
         """The directory's name, of a saved evaluation after its model."""
         name = self.root.resolve().name
         with suppress(*_UNREADABLE):
-            saved = EvaluationDirectory(self.root).read()
-            return name if saved is None else f"{saved.model} ({name})"
+            return f"{SavedFigures.read(self.directory.evaluation).model} ({name})"
         return name
 
     def sets(self) -> list[RolloutSet]:
@@ -196,7 +194,6 @@ class Source:
         sentence for each file that cannot be read."""
         problems: list[str] = []
         files = self.directory
-        evaluation = EvaluationDirectory(self.root).file
         return {
             "name": self.name,
             "path": str(self.root),
@@ -204,7 +201,7 @@ class Source:
                 files.summary, lambda path: read_summary(path).model_dump(), None, problems
             ),
             "evaluation": self._read(
-                evaluation, lambda path: SavedFigures.read(path).model_dump(), None, problems
+                files.evaluation, lambda path: SavedFigures.read(path).model_dump(), None, problems
             ),
             "config": self._config(problems),
             "estimator": self.estimator,

@@ -33,9 +33,9 @@ def load_policy(config: RunConfig, progress: Progress, *, training: bool = True)
         return Policy(made.model, made.tokenizer, figures)
     policy = load_model(config.model, _use(config, training))
     if path.startswith(BUILTIN):  # the figures of its warm start, if the package has them
-        figures = Path(model_place(path), _FIGURES)
-        if figures.is_file():
-            policy.figures.update(json.loads(figures.read_bytes()))
+        file = Path(model_place(path), _FIGURES)
+        if file.is_file():
+            policy.figures.update(json.loads(file.read_bytes()))
     return policy
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, passes
-from agentsgym.runs.files.evaluation import EvaluationDirectory
+from agentsgym.runs.files import RunDirectory, StoredRollout, read_rollouts
 from agentsgym.runs.files.records import SavedFigures
+from agentsgym.runs.files.rollouts import write_rollouts
 from agentsgym.runs.from_config import make_env, versions
 from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.settings import RunConfig
@@ -20,6 +21,7 @@ from agentsgym.runs.trust import check_links, is_own, remember_own, trusted
 from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr
 
+_PHASE = "eval"
 _MOST_WAITING, _LONGEST_WAIT = 64, 30.0  # rollouts, seconds
 
 
@@ -27,12 +29,12 @@ class SavedEvaluation:
     """The evaluation in a directory: `rollouts` were played before, by session id; `add` stores
     more, `finish` writes the figures. A rollout that failed is played again."""
 
-    def __init__(self, directory: EvaluationDirectory, file: SavedFigures) -> None:
-        self._directory = directory
+    def __init__(self, root: Path, file: SavedFigures) -> None:
+        self._root = root
         self._file = file
         self._waiting: list[Rollout] = []
         self._begun = self._written = time.monotonic()
-        self.rollouts = {one.session_id: one for one in directory.rollouts() if not one.failed}
+        self.rollouts = {one.session_id: one for one in read_rollouts(root) if not one.failed}
         file.figures, file.passes = None, []
         self._write("running")
 
@@ -45,7 +47,7 @@ class SavedEvaluation:
 
     def finish(self, played: Played) -> None:
         """Write all rollouts in their order, and the figures."""
-        self._directory.write_all(played.rollouts)
+        write_whole(self._root, played.rollouts)
         self._file.figures = played.evaluation
         self._file.passes = passes(played.rollouts)
         self._write("finished")
@@ -58,7 +60,8 @@ class SavedEvaluation:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._directory.write_part(self._waiting)
+            number = len(list(RunDirectory(self._root).rollout_files())) + 1
+            _write(self._root, self._waiting, f"part-{number:06d}")
         self._waiting, self._written = [], time.monotonic()
 
     def _write(self, status: Any) -> None:
@@ -66,7 +69,21 @@ class SavedEvaluation:
         self._file.seconds = round(self._file.seconds + now - self._begun, 3)
         self._begun = now
         self._file.status = status
-        self._file.write(self._directory.file)
+        self._file.write(RunDirectory(self._root).evaluation)
+
+
+def _write(root: Path, rollouts: Sequence[Rollout], part: str | None = None) -> Path:
+    path = RunDirectory(root).rollout_file(_PHASE, 0, part)
+    write_rollouts(path, (StoredRollout(one, _PHASE, 0, dataset=part) for one in rollouts))
+    return path
+
+
+def write_whole(root: Path, rollouts: Sequence[Rollout]) -> None:
+    """Store the rollouts of a finished evaluation together, instead of its parts."""
+    whole = _write(root, rollouts)
+    for _, _, path in RunDirectory(root).rollout_files():
+        if path != whole:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -78,14 +95,13 @@ def saved_evaluation(
     Raises ConfigError if the directory has another evaluation or other files, RunInUse if another
     process writes it.
     """
-    directory = EvaluationDirectory(root)
-    file = _file_for(directory, model, settings)
-    new = not directory.file.exists()
+    file = _file_for(root, model, settings)
+    new = not is_saved(root)
     lock = lock_directory(root)
     try:
         if new:
             remember_own(root)
-        saved = SavedEvaluation(directory, file)
+        saved = SavedEvaluation(root, file)
         if saved.rollouts:
             note(f"{root} has {len(saved.rollouts)} rollouts, which are not played again")
         try:
@@ -96,15 +112,14 @@ def saved_evaluation(
         lock.release()
 
 
-def _file_for(
-    directory: EvaluationDirectory, model: str, settings: Mapping[str, Any]
-) -> SavedFigures:
+def _file_for(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
     """The file of the evaluation there, or a new one. Raises ConfigError as above."""
-    root, old, wanted = directory.root, directory.read(), plain(masked(dict(settings)))
-    if old is None:
+    wanted = plain(masked(dict(settings)))
+    if not is_saved(root):
         if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
             raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
         return SavedFigures(model=model, settings=wanted, versions=versions())
+    old = SavedFigures.read(RunDirectory(root).evaluation)
     difference = _difference(old.settings, wanted)
     if difference is not None:
         key, before, now = difference
@@ -146,9 +161,9 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | Non
 # -- a saved evaluation as one side of a comparison ------------------------------------------------
 
 
-def is_saved(name: str) -> bool:
-    """Whether `name` is the directory of a saved evaluation."""
-    return EvaluationDirectory(Path(name)).file.is_file()
+def is_saved(root: Path) -> bool:
+    """Whether a directory is that of a saved evaluation."""
+    return RunDirectory(root).evaluation.is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +182,12 @@ class SavedSide:
 
     def check_copy(self, root: Path) -> None:
         """Raise ConfigError if `copy_to(root)` would replace anything else than this."""
-        _file_for(EvaluationDirectory(root), self.file.model, self.file.settings)
+        _file_for(root, self.file.model, self.file.settings)
 
     def copy_to(self, root: Path) -> None:
         """Write the evaluation to another directory too."""
-        directory = EvaluationDirectory(root)
-        directory.write_all(self.played.rollouts)
-        self.file.write(directory.file)
+        write_whole(root, self.played.rollouts)
+        self.file.write(RunDirectory(root).evaluation)
 
 
 def saved_side(
@@ -192,18 +206,19 @@ def saved_side(
     """
     if not (trust or is_own(root)):
         check_links(root, use="read")
-    directory = EvaluationDirectory(root)
-    file = directory.read()
-    if file is None or file.status != "finished":
-        state = "has no evaluation" if file is None else f"has an evaluation that is {file.status}"
-        raise ConfigError(f"{root} {state}; only a finished one can be compared with")
+    file = SavedFigures.read(RunDirectory(root).evaluation)
+    if file.status != "finished":
+        raise ConfigError(
+            f"{root} has an evaluation that is {file.status}; only a finished one can be compared "
+            "with"
+        )
     env = make_env(place)
     wanted = plain(masked(what_is_played(env, asked, seed)))
     difference = _difference({key: file.settings.get(key) for key in wanted}, wanted)
     if difference is not None:
         key, theirs, ours = difference
         raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")
-    stored = {rollout.session_id: rollout for rollout in directory.rollouts()}
+    stored = {rollout.session_id: rollout for rollout in read_rollouts(root)}
     missing = sum(request.session_id not in stored for request in asked)
     if missing:
         raise ConfigError(f"{root} lacks {missing} of its {len(asked)} rollouts")

@@ -37,6 +37,11 @@ class RunDirectory:
         return self.root / "summary.json"
 
     @property
+    def evaluation(self) -> Path:
+        """Settings, status and figures of a saved evaluation, whose rollouts are beside it."""
+        return self.root / "evaluation.json"
+
+    @property
     def picture(self) -> Path:
         """The learning curve."""
         return self.root / "learning-curve.png"
