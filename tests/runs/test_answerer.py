@@ -9,7 +9,6 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.chat import EndpointError
-from agentsgym.generation.http import MissingKey
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.runs import Progress, load_config, load_run, parse_config, train_run
 from agentsgym.runs.dry_run import dry_run
@@ -116,13 +115,6 @@ def test_an_endpoint_that_is_not_there_ends_the_run_before_it_plays(run):
     assert summary.before is None
 
 
-def test_a_key_that_is_not_set_is_told_before_anything_is_written(run, monkeypatch):
-    monkeypatch.delenv("JUDGE_KEY", raising=False)
-    with pytest.raises(MissingKey, match="JUDGE_KEY"):
-        train_run(run("http://127.0.0.1:9", **{"answerer.key_env": "JUDGE_KEY"}))
-    assert not Path("asked").exists()
-
-
 def test_a_row_names_no_endpoint():
     row = {"env_config": {"answerer": {"urls": ["http://x"]}}, "env": "TwentyQuestions"}
     with pytest.raises(ConfigError, match=r"unknown key 'env_config\.answerer'"):
@@ -135,15 +127,12 @@ def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypa
     found = invoke(*command, "--output", str(tmp_path / "saved"))
     assert found.exit_code == 0, found.output
     assert "answers of judge" in found.stderr and json.loads(found.stdout)["failures"] == 0
-    asked = len(server.bodies)
-    assert asked >= 3
+    assert len(server.bodies) >= 3
     saved = json.loads((tmp_path / "saved/evaluation.json").read_text())
     assert saved["settings"]["answerer"] == {"urls": [server.url], "served_model": "judge"}
     other = invoke(*command, "answerer.served_model=other", "--output", str(tmp_path / "saved"))
     assert other.exit_code == 2 and "answerer.served_model is 'judge'" in other.stderr
 
-    watched = invoke("play", *QUESTIONS[1:], *named(server), "--agent", "agent:optimal")
-    assert watched.exit_code == 0 and len(server.bodies) > asked
     lines = iter(["Is it found outdoors?", "[no such thing]"])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     played = invoke("play", *QUESTIONS[1:], *named(server))

@@ -39,46 +39,6 @@ def paths(value, prefix="") -> set[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> RunDirectory:
-    """A training with evaluations, a reference model and trials of two episodes."""
-    import helpers
-
-    root = tmp_path_factory.mktemp("documented")
-    tokenizer = helpers.build_tokenizer(helpers.CHATML)
-    model = helpers.random_llama(
-        tokenizer,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-    )
-    model.save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
-    (root / "toy.yaml").write_text(
-        f"""\
-env: helpers.DigitEnv
-env_config: {{episodes_per_trial: 2}}
-model: {root / "model"}
-output_dir: {root / "run"}
-threads: 1
-train:
-  max_steps: 2
-  per_device_train_batch_size: 4
-  num_generations: 2
-  max_action_tokens: 4
-  eval_strategy: steps
-  eval_steps: 1
-  beta: 0.1
-  use_cpu: true
-  trust: [helpers]
-eval: {{episodes: 4}}
-"""
-    )
-    train_run(load_config(str(root / "toy.yaml")))
-    return RunDirectory(root / "run")
-
-
 def unfold(key: str, metrics: set[str]) -> str | None:
     """The documented name of a key in metrics.jsonl."""
     for name in METRICS - {"<metric>", "eval_<figure>", "env/<name>/<figure>"}:
@@ -90,7 +50,24 @@ def unfold(key: str, metrics: set[str]) -> str | None:
     return "eval_<figure>" if figure != key and unfold(figure, metrics) else None
 
 
-def test_every_key_of_metrics_is_documented_and_every_documented_key_is_written(run):
+@pytest.fixture
+def run(workplace) -> RunDirectory:
+    """A training with evaluations, a reference model and trials of two episodes."""
+    settings = {
+        "env_config.episodes_per_trial": 2,
+        "train.max_steps": 2,
+        "train.per_device_train_batch_size": 4,
+        "train.num_generations": 2,
+        "train.eval_strategy": "steps",
+        "train.eval_steps": 1,
+        "train.beta": 0.1,
+        "eval.episodes": 4,
+    }
+    train_run(load_config("toy.yaml", settings))
+    return RunDirectory(workplace / "runs/toy")
+
+
+def test_every_key_is_documented_and_every_documented_key_is_written(run):
     lines = [json.loads(text) for text in run.metrics.read_text().splitlines()]
     keys = {key for line in lines for key in line}
     names = {key: unfold(key, {"letters"}) for key in keys}
@@ -99,14 +76,8 @@ def test_every_key_of_metrics_is_documented_and_every_documented_key_is_written(
     for name in METRICS - set(names.values()) - {"env/<name>/<figure>", "metrics/<metric>"}:
         told = re.sub("<(.*)>", r"{\1}", name)  # the source has "template_breaks/{what}"
         assert f'"{told}"' in SOURCES or f".{told} " in SOURCES, name
-
-
-def test_every_key_of_a_rollout_is_documented_and_every_documented_key_is_written(run):
     rows = [row for _, _, path in run.rollout_files() for row in pq.read_table(path).to_pylist()]
     assert set().union(*map(paths, rows)) == LINE
-
-
-def test_every_key_of_the_summary_is_documented_and_every_documented_key_is_written(run):
     summary = json.loads(run.summary.read_text())
     assert set(summary) == SUMMARY
     assert set(summary["before"]) == set(summary["after"]) == FIGURES

@@ -258,7 +258,7 @@ def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
     assert "train --resume runs/toy continues" in caught.value.__notes__[0]
     directory = RunDirectory(run.directory)
     summary = read_summary(directory.summary)
-    assert summary.status == "failed" and "rollouts/x cannot be written: the disk is full" in (
+    assert summary.status == "failed" and "rollouts/x cannot be written: no space left" in (
         summary.error
     )
     monkeypatch.setattr(RolloutWriter, "__call__", written)

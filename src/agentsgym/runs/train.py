@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
@@ -62,19 +62,6 @@ from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-
-
-_KEPT = (
-    "stop_reason",
-    "model_figures",
-    "before",
-    "warm_started",
-    "steps",
-    "agent_tokens",
-    "phases",
-    "seconds",
-)
-"""What a resumed run keeps of its summary."""
 
 
 def train_run(
@@ -131,14 +118,7 @@ class TrainingRun:
             if warm_starts(config)
             else None
         )
-        self._summary = Summary(
-            name=config.directory.name,
-            seed=config.seed,
-            env=config.env,
-            env_config=config.env_config,
-            model=config.model.path,
-            versions=versions(),
-        )
+        self._summary = Summary(**self._begun())
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
 
@@ -247,9 +227,20 @@ class TrainingRun:
         except (FileNotFoundError, DamagedFile) as error:
             self.progress.note(f"{error}; the evaluations and times before are not in the new one")
             return
-        self._summary = self._summary.model_copy(
-            update={name: getattr(old, name) for name in _KEPT}
-        )
+        began = {"status": "running", "error": None, "after": None, "references": {}}
+        self._summary = old.model_copy(update=self._begun() | began)
+
+    def _begun(self) -> dict[str, Any]:
+        """What a summary says of a run that begins or goes on."""
+        config = self._config
+        return {
+            "name": config.directory.name,
+            "seed": config.seed,
+            "env": config.env,
+            "env_config": config.env_config,
+            "model": config.model.path,
+            "versions": versions(),
+        }
 
     @property
     def _is_trained(self) -> bool:

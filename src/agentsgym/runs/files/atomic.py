@@ -74,14 +74,14 @@ def remove(path: Path) -> None:
 
 # -- why a file cannot be written ------------------------------------------------------------------
 
-_REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EFBIG: "the file would be larger than this process may write",
-    errno.EIO: "the disk reports an error",
+_DISK = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EFBIG,
+    errno.EIO,
 }
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc|Parent directory .* does not")
@@ -91,19 +91,19 @@ def disk_problem(error: BaseException) -> str | None:
     """The reason why files cannot be written, if that is the cause of `error`; else None."""
     for cause in _chain(error):
         number = _error_number(cause)
-        if number in _REASONS:
+        if number in _DISK:
             name = getattr(cause, "filename", None)
-            return f"{name or 'a file'} cannot be written: {_REASONS[number]}"
+            return f"{name or 'a file'} cannot be written: {os.strerror(number).lower()}"
         if isinstance(cause, RuntimeError) and _TORCH_WRITER.search(str(cause)):
             return "a checkpoint cannot be written: is the disk full?"
     return None
 
 
-def _error_number(error: BaseException) -> int | None:
+def _error_number(error: BaseException) -> int:
     if isinstance(error, OSError):
-        return error.errno
+        return error.errno or 0
     found = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
-    return int(found[1]) if found else None
+    return int(found[1]) if found else 0
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
