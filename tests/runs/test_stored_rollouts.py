@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pandas
 import pytest
 from datasets import load_dataset
@@ -24,7 +23,7 @@ from agentsgym.runs.files import (
 from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.types import RolloutBatch
 from agentsgym.types import text as texts
-from agentsgym.types.text import MASK, plain
+from agentsgym.types.text import MASK
 from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
 
 
@@ -145,19 +144,6 @@ def test_a_resume_drops_what_it_plays_again(tmp_path, sampled):
     assert [line.step for line in read_stored(tmp_path, "train")] == [0, 1]
     assert [line.step for line in read_stored(tmp_path, "eval")] == [0, 1, 2]
     assert not list(read_stored(tmp_path, "after")) and list(read_stored(tmp_path, "before"))
-
-
-def test_free_form_info_becomes_what_json_can_say(tmp_path, sampled):
-    odd = {"n": np.float32(0.5), "a": np.arange(2), "t": (1, {2}), 3: math.inf, "o": object}
-    assert plain(odd) == {
-        "n": 0.5, "a": [0, 1], "t": [1, [2]], "3": None, "o": "<class 'object'>"
-    }  # fmt: skip
-    rollout = sampled[0]
-    step = replace(rollout.episodes[0].steps[0], info=odd)
-    first = rollout.episodes[0]
-    episode = replace(first, steps=(step, *first.steps[1:]))
-    write(tmp_path, [replace(rollout, episodes=(episode, *rollout.episodes[1:]))])
-    assert next(read_rollouts(tmp_path)).episodes[0].steps[0].info == plain(odd)
 
 
 def test_each_process_has_shards_of_its_own(tmp_path, sampled):
