@@ -35,17 +35,3 @@ def test_an_unknown_builtin_model_is_refused_with_the_known_ones():
     known = "the models are: quickstart, smollm2"
     with pytest.raises(ConfigError, match=known):
         builtin_folder("nothing")
-
-
-def test_a_conversion_that_another_process_made_first_is_kept(monkeypatch, tmp_path):
-    folder = tmp_path / "models" / "m"
-
-    def write(weights, part):
-        (part / "config.json").write_text("mine")
-        folder.mkdir()
-        (folder / "config.json").write_text("another's")
-
-    monkeypatch.setattr(builtin, "_write_plain", write)
-    builtin.convert_gguf(tmp_path / "w.gguf", folder)
-    assert [entry.name for entry in folder.parent.iterdir()] == ["m"]
-    assert (folder / "config.json").read_text() == "another's"

@@ -6,15 +6,15 @@ to a plain model directory in float32 (540 MB), which everything else loads like
 
 import importlib.metadata
 import importlib.util
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.settings import cache_folder
+from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.settings import BUILTIN
 
 NAME = "smollm2"
@@ -42,32 +42,21 @@ def smollm2_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise _not_installed(_PACKAGE)
     folder = cache_folder("models") / f"smollm2-{importlib.metadata.version(_PACKAGE)}"
-    if not (folder / "config.json").is_file():
-        if importlib.util.find_spec("gguf") is None:
-            raise _not_installed("gguf")
-        convert_gguf(next(Path(found.submodule_search_locations[0]).rglob("*.gguf")), folder)
+    if (folder / "config.json").is_file():
+        return folder
+    if importlib.util.find_spec("gguf") is None:
+        raise _not_installed("gguf")
+    weights = next(Path(found.submodule_search_locations[0]).rglob("*.gguf"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():  # another process may have written it
+            with replacing(folder) as part:
+                _write_plain(weights, part)
     return folder
 
 
-def convert_gguf(weights: Path, folder: Path) -> None:
-    """Write the model and tokenizer of a GGUF file to `folder`, in float32 and safetensors.
-
-    Processes may do so at once: each writes a directory of its own, and the first one stays.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part", dir=folder.parent))
-    try:
-        _write_plain(weights, part)
-        if not folder.is_dir():
-            os.replace(part, folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
 def _write_plain(weights: Path, folder: Path) -> None:
+    """Write the model and tokenizer of a GGUF file in float32 and safetensors."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"gguf_file": weights.name}
