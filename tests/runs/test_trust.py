@@ -191,44 +191,32 @@ def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, wo
     assert invoke("eval", "copied", "--episodes", "2", "--trust").exit_code == 0
 
 
-THEIRS = ["http://theirs"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"train": {"push_to_hub": True}}, ["train.push_to_hub=true"]),
-        ({"train": {"report_to": ["wandb"]}}, ['train.report_to=["wandb"]']),
-        ({"train": {"trackio_space_id": "theirs/it"}}, ["train.trackio_space_id=theirs/it"]),
-        (
-            {"engine": {"urls": THEIRS, "key_env": "AWS_SECRET"}},
-            ['engine.urls=["http://theirs"]', "engine.key_env=AWS_SECRET"],
-        ),
-        (
-            {"env": "TwentyQuestions", "answerer": {"urls": THEIRS, "served_model": "m"}},
-            ['answerer.urls=["http://theirs"]'],
-        ),
-        ({"data": {"train": "a.jsonl", "eval": "b"}}, ["data.train=a.jsonl", "data.eval=b"]),
-        ({"model": "their-run/model"}, ["model.path=their-run/model"]),
-        (
-            {"model": {"path": "some/model", "chat_template": "secret.jinja"}},
-            ["model.chat_template=secret.jinja"],
-        ),
-        ({"warm_start": {"source": "rollouts", "run": "their"}}, ["warm_start.run=their"]),
-        ({"ray": {"workers": 2}}, ["ray.workers=2"]),
-    ],
-)
-def test_a_run_of_a_stranger_reaches_nothing_that_the_user_did_not_name(
-    strange, invoke, run, settings, named
-):
-    directory = run(**{"model": "some/model", "train": {"max_steps": 1}} | settings)
+def test_a_run_of_a_stranger_reaches_nothing_that_the_user_did_not_name(strange, invoke, run):
+    directory = run(
+        env="TwentyQuestions",
+        model={"path": "their-run/model", "chat_template": "secret.jinja"},
+        answerer={"urls": ["http://theirs"], "served_model": "m"},
+        engine={"urls": ["http://theirs"], "key_env": "AWS_SECRET"},
+        data={"train": "a.jsonl", "eval": "b"},
+        warm_start={"source": "rollouts", "run": "their"},
+        ray={"workers": 2},
+        train={"max_steps": 1, "push_to_hub": True, "report_to": ["wandb"],
+               "trackio_space_id": "theirs/it"},
+    )  # fmt: skip
+    named = {
+        "model.path": "their-run/model", "model.chat_template": "secret.jinja",
+        "answerer.urls": '["http://theirs"]', "engine.urls": '["http://theirs"]',
+        "engine.key_env": "AWS_SECRET", "data.train": "a.jsonl", "data.eval": "b",
+        "warm_start.run": "their", "ray.workers": "2", "train.push_to_hub": "true",
+        "train.report_to": '["wandb"]', "train.trackio_space_id": "theirs/it",
+    }  # fmt: skip
     before = sorted(path.name for path in directory.iterdir())
     result = invoke("train", "--resume", str(directory))
     told = "".join(result.output.split("\n"))
-    assert result.exit_code == 2 and all(one in told for one in named), told
+    assert result.exit_code == 2
+    assert [key for key, value in named.items() if f"{key}={value}" not in told] == []
     assert sorted(path.name for path in directory.iterdir()) == before
-    keys = {one.partition("=")[0]: "" for one in named}
-    check_untrusted(load_run(directory), keys, training=True)
+    check_untrusted(load_run(directory), named, training=True)
 
 
 def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):

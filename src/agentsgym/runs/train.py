@@ -227,8 +227,8 @@ class TrainingRun:
         except (FileNotFoundError, DamagedFile) as error:
             self.progress.note(f"{error}; the evaluations and times before are not in the new one")
             return
-        began = {"status": "running", "error": None, "after": None, "references": {}}
-        self._summary = old.model_copy(update=self._begun() | began)
+        anew = {"status": "running", "error": None, "after": None, "references": {}}
+        self._summary = old.model_copy(update={**self._begun(), **anew})
 
     def _begun(self) -> dict[str, Any]:
         """What a summary says of a run that begins or goes on."""
