@@ -21,7 +21,7 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
-from agentsgym.runs.warm_start import best_of_groups
+from agentsgym.runs.stored_games import best_of_groups
 from agentsgym.training.lessons import Batches, GameStream, make_lessons
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start import fit, imitate

@@ -92,17 +92,23 @@ def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
     """The best game of each group, the latest generation first."""
     by_step = groupby(_training_files(folder), key=itemgetter(0))
     for files in reversed([[path for _, path in files] for _, files in by_step]):
-        best: dict[int, Rollout] = {}  # a group may continue in the next file
+        games: list[Rollout] = []  # a group may continue in the next file
         for path in files:
             try:
-                for line in read_file(path):
-                    game = line.rollout
-                    known = best.get(game.group)
-                    if counts(game) and (known is None or game.final_reward > known.final_reward):
-                        best[game.group] = game
+                games += [line.rollout for line in read_file(path) if counts(line.rollout)]
             except (DamagedFile, NewerFormat) as error:
-                note(f"warm_start.run: {error}; the rest of this file is left out")
-        yield from best.values()
+                note(f"warm_start.run: {error}; this file is left out")
+        yield from best_of_groups(games)
+
+
+def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollout with the highest reward of each group, the first of equal ones."""
+    best: dict[int, Rollout] = {}
+    for rollout in rollouts:
+        known = best.get(rollout.group)
+        if known is None or rollout.final_reward > known.final_reward:
+            best[rollout.group] = rollout
+    return list(best.values())
 
 
 # -- an export -------------------------------------------------------------------------------------

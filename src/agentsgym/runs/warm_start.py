@@ -6,6 +6,7 @@ killed warm start continues after the last of them; a finished one is not repeat
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,7 +31,7 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import signal_text
-from agentsgym.runs.stored_games import check_stored, stored_games
+from agentsgym.runs.stored_games import best_of_groups, check_stored, stored_games
 from agentsgym.training.warm_start_settings import CHAT, EXPORT, ROLLOUTS, WarmStartSettings
 from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
 
@@ -116,12 +117,12 @@ def probe(
     )
     trainer.push_weights(trainer.state.global_step)
     rollouts = trainer.collector.train(requests)
-    live = [rollout for rollout in rollouts if not rollout.failed]
-    rewards: dict[int, set[float]] = {}
-    for rollout in live:
-        rewards.setdefault(rollout.group, set()).add(rollout.final_reward)
+    rewards: dict[int, set[float]] = defaultdict(set)
+    for rollout in rollouts:
+        if not rollout.failed:
+            rewards[rollout.group].add(rollout.final_reward)
     equal = sum(len(values) < 2 for values in rewards.values())
-    figures = step_means([record(rollout) for rollout in live])
+    figures = step_means([record(rollout) for rollout in rollouts])
     return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 
 
@@ -357,16 +358,6 @@ class WarmStart:
     @property
     def _path(self) -> Path:
         return self._folder / "figures.json"
-
-
-def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """The rollout with the highest reward of each group, the first of equal ones."""
-    best: dict[int, Rollout] = {}
-    for rollout in rollouts:
-        known = best.get(rollout.group)
-        if known is None or rollout.final_reward > known.final_reward:
-            best[rollout.group] = rollout
-    return list(best.values())
 
 
 def _endless(size: int, seed: int) -> Iterator[int]:
