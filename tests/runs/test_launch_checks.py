@@ -83,16 +83,13 @@ def test_the_configuration_of_accelerate_says_how_it_is_launched(tmp_path, data,
     assert read_launch(written(tmp_path, data)) == launch
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
+def test_a_wrong_configuration_of_accelerate_is_named(tmp_path):
+    for data, words in (
         ({"num_processes": "many"}, "num_processes must be a number from 1, got 'many'"),
         ({"num_processes": 3, "num_machines": 2}, "2 machines cannot share equally"),
-    ],
-)
-def test_a_wrong_configuration_of_accelerate_is_named(tmp_path, data, words):
-    with pytest.raises(ConfigError, match=words):
-        read_launch(written(tmp_path, data))
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_launch(written(tmp_path, data))
     with pytest.raises(ConfigError, match="there is no file"):
         read_launch(tmp_path / "none.yaml")
 

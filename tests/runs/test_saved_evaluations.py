@@ -97,17 +97,14 @@ def test_the_file_says_what_was_played_and_how(invoke, workplace):
     assert changed.exit_code == 2 and "weights is" in changed.stderr and before in changed.stderr
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path):
+    coin_eval(invoke, "-o", str(tmp_path))
+    for more, said in (
         (["--seed", "1"], "in which seed is 0, not 1"),
         (["explain_actions=false"], "in which env_config.explain_actions is True, not False"),
-    ],
-)
-def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path, more, said):
-    coin_eval(invoke, "-o", str(tmp_path))
-    other = coin_eval(invoke, "-o", str(tmp_path), *more)
-    assert other.exit_code == 2 and said in " ".join(other.stderr.split())
+    ):
+        other = coin_eval(invoke, "-o", str(tmp_path), *more)
+        assert other.exit_code == 2 and said in " ".join(other.stderr.split())
     assert len(list(read_rollouts(tmp_path))) == 12
     (tmp_path / "evaluation.json").unlink()
     other = coin_eval(invoke, "-o", str(tmp_path))
@@ -210,44 +207,30 @@ def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tm
     assert "agent:random (" in against(invoke, heads).stdout
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--seed", "1"], "seed is 0 there, and 1 here"),
-        (["max_steps_per_episode=3"], "env_config.max_steps_per_episode is 20 there, and 3 here"),
-        (["--episodes", "11"], "episodes is 12 there, and 11 here"),
-    ],
-)
-def test_a_saved_evaluation_of_something_else_is_refused_before_anything_is_played(
-    invoke, tmp_path, more, said
+def test_a_saved_evaluation_that_is_no_other_side_is_refused_before_anything_is_played(
+    invoke, tmp_path
 ):
-    coin_eval(invoke, "-o", str(tmp_path / "it"))
-    PLAYED.clear()
-    result = against(invoke, tmp_path / "it", *more)
-    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
-    assert not PLAYED
+    def refused(saved, *more, episodes=12):
+        PLAYED.clear()
+        result = against(invoke, saved, *more, episodes=episodes)
+        assert result.exit_code == 2 and not PLAYED, result.stderr
+        return " ".join(result.stderr.split())
 
-
-def test_an_interrupted_evaluation_and_links_of_a_strangers_are_refused(invoke, tmp_path):
-    STOP_AFTER.append(70)
-    coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100)
-    STOP_AFTER.clear()
-    result = against(invoke, tmp_path / "it", episodes=100)
-    assert result.exit_code == 2 and "only a finished one" in " ".join(result.stderr.split())
-    coin_eval(invoke, "-o", str(tmp_path / "mine"))
-    theirs = tmp_path / "theirs"
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    coin_eval(invoke, "-o", str(mine))
+    assert "seed is 0 there, and 1 here" in refused(mine, "--seed", "1")
+    changed = refused(mine, "max_steps_per_episode=3")
+    assert "env_config.max_steps_per_episode is 20 there, and 3 here" in changed
     theirs.mkdir()
-    shutil.copy(tmp_path / "mine/evaluation.json", theirs)
-    (theirs / "rollouts").symlink_to(tmp_path / "mine/rollouts")
-    result = against(invoke, theirs)
-    assert result.exit_code == 2 and "would be read" in " ".join(result.stderr.split())
-
-
-def test_lost_rollouts_of_a_saved_evaluation_are_told(invoke, tmp_path):
-    coin_eval(invoke, "-o", str(tmp_path / "it"))
-    shutil.rmtree(tmp_path / "it/rollouts")
-    result = against(invoke, tmp_path / "it")
-    assert result.exit_code == 2 and "lacks 12 of its 12 rollouts" in result.stderr
+    shutil.copy(mine / "evaluation.json", theirs)
+    (theirs / "rollouts").symlink_to(mine / "rollouts")
+    assert "would be read" in refused(theirs)
+    shutil.rmtree(mine / "rollouts")
+    assert "lacks 12 of its 12 rollouts" in refused(mine)
+    STOP_AFTER.append(70)
+    coin_eval(invoke, "-o", str(tmp_path / "part"), episodes=100)
+    STOP_AFTER.clear()
+    assert "only a finished one" in refused(tmp_path / "part", episodes=100)
 
 
 def test_different_temperatures_are_told(invoke, workplace):
