@@ -227,7 +227,12 @@ class TrainingRun:
         except (FileNotFoundError, DamagedFile) as error:
             self.progress.note(f"{error}; the evaluations and times before are not in the new one")
             return
-        anew = {"status": "running", "error": None, "after": None, "references": {}}
+        anew: dict[str, Any] = {
+            "status": "running",
+            "error": None,
+            "after": None,
+            "references": {},
+        }
         self._summary = old.model_copy(update={**self._begun(), **anew})
 
     def _begun(self) -> dict[str, Any]:
