@@ -277,13 +277,10 @@ def parse_config(data: Mapping[str, Any]) -> RunConfig:
     """
     _check_size(data)
     config = read(RunConfig, data)
-    for part in ("env_config", "train", "engine", "answerer"):
-        values = getattr(config, part)
-        plain = values if isinstance(values, dict) else values.model_dump() if values else {}
-        for key, value in secrets_in(plain, part):
-            if MASK in value:
-                raise ConfigError(f"{key} is masked, because keys are not stored; add {key}=…")
-            remember_secret(value)
+    for key, value in secrets_in(config.model_dump()):
+        if MASK in value:
+            raise ConfigError(f"{key} is masked, because keys are not stored; add {key}=…")
+        remember_secret(value)
     return config
 
 
